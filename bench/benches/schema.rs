@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark stops when something is wrong")]
 #![expect(clippy::print_stdout, reason = "it prints what it finds")]
 
-use ostler_core::schema::ArgumentSchema;
+use ostler_core::argument_schema::ArgumentSchema;
 use serde_json::json;
 
 #[global_allocator]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ostler_host::{Caller, Host, HostOptions, ServerName, ServerSpec};
-use ostler_testkit::Parrot;
+use ostler_testkit::StaticServer;
 use serde_json::value::RawValue;
 
 fn main() {
@@ -28,7 +28,7 @@ fn measure(bencher: divan::Bencher<'_, '_>, payload: usize, validate: bool) {
     let host = Host::new(HostOptions::default());
     let caller = Caller::local();
     let spec = ServerSpec::stdio(ServerName::new("parrot").unwrap(), "none").validate(validate);
-    runtime.block_on(host.spawn_with(&caller, spec, Arc::new(Parrot { tools: 1 }))).unwrap();
+    runtime.block_on(host.spawn_with(&caller, spec, Arc::new(StaticServer { tools: 1 }))).unwrap();
     let text = format!(r#"{{"text":"{}"}}"#, "x".repeat(payload));
     let arguments: Arc<RawValue> = RawValue::from_string(text).unwrap().into();
     let call = || async { host.call(&caller, "parrot", "t0", Arc::clone(&arguments)).await.unwrap() };

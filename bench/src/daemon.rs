@@ -11,17 +11,17 @@ use ostler_testkit::eventually;
 use tempfile::TempDir;
 
 /// A daemon that takes longer to start never will.
-pub(crate) const START: Duration = Duration::from_secs(20);
+pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A daemon that runs unless it was killed.
-pub(crate) struct Daemon {
+pub(crate) struct BenchDaemon {
     folder: TempDir,
     env: Vec<(&'static str, &'static str)>,
     args: Vec<String>,
     child: Option<Child>,
 }
 
-impl Daemon {
+impl BenchDaemon {
     /// Starts one with the config that is made for its folder.
     pub(crate) async fn start(
         config: impl FnOnce(&Path) -> String,
@@ -44,7 +44,7 @@ impl Daemon {
         command.args(&self.args).arg("--port-file").arg(&port).stderr(log);
         let child = command.spawn().expect("ostler can be started");
         self.child = Some(child);
-        eventually("the daemon listens", START, || port.is_file()).await;
+        eventually("the daemon listens", START_TIMEOUT, || port.is_file()).await;
     }
 
     /// A command of `ostler` for this daemon.
@@ -90,7 +90,7 @@ impl Daemon {
     }
 }
 
-impl Drop for Daemon {
+impl Drop for BenchDaemon {
     fn drop(&mut self) {
         let Some(child) = &mut self.child else { return };
         // Its servers end with it only if it may end them.

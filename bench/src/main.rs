@@ -14,8 +14,8 @@
     reason = "a benchmark prints, and stops when something is wrong"
 )]
 
+mod closed_loop;
 mod daemon;
-mod drive;
 mod host;
 mod load;
 mod relay;
@@ -41,19 +41,19 @@ fn main() {
 }
 
 /// Returns what a program prints; nothing if it can't be run.
-fn said(line: &[&str]) -> String {
+fn command_output(line: &[&str]) -> String {
     let out = Command::new(line[0]).args(&line[1..]).output();
     out.map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned()).unwrap_or_default()
 }
 
 /// Says when and on what it was measured.
-fn setting() -> String {
+fn describe_machine() -> String {
     format!(
         "Measured on {}, {} virtual cores, {}, {} build of commit {}",
-        said(&["date", "-u", "+%F"]),
+        command_output(&["date", "-u", "+%F"]),
         std::thread::available_parallelism().map_or(0, usize::from),
-        said(&["rustc", "--version"]).split(' ').take(2).collect::<Vec<_>>().join(" "),
+        command_output(&["rustc", "--version"]).split(' ').take(2).collect::<Vec<_>>().join(" "),
         if cfg!(debug_assertions) { "debug" } else { "release" },
-        said(&["git", "describe", "--always", "--dirty"]),
+        command_output(&["git", "describe", "--always", "--dirty"]),
     )
 }

@@ -12,7 +12,7 @@ const TICK_US: i64 = 10_000;
 
 /// What processes use. Signed, for differences are taken.
 #[derive(Default, Clone, Copy, Debug)]
-pub struct Usage {
+pub struct MeasuredUsage {
     pub procs: i64,
     pub threads: i64,
     pub fds: i64,
@@ -22,13 +22,13 @@ pub struct Usage {
     /// Shared pages count in part.
     pub pss_kib: i64,
     /// `Private_Dirty`: written to, and shared with no other process.
-    pub own_kib: i64,
+    pub private_kib: i64,
     pub cpu_us: i64,
 }
 
-impl Usage {
+impl MeasuredUsage {
     /// Returns what one process uses; nothing once it has ended.
-    pub fn of(pid: u32) -> Self {
+    pub fn read(pid: u32) -> Self {
         let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
         let (status, rollup) = (read("status"), read("smaps_rollup"));
         if status.is_empty() {
@@ -42,18 +42,18 @@ impl Usage {
             rss_kib: field(&rollup, "Rss:"),
             hwm_kib: field(&status, "VmHWM:"),
             pss_kib: field(&rollup, "Pss:"),
-            own_kib: field(&rollup, "Private_Dirty:"),
+            private_kib: field(&rollup, "Private_Dirty:"),
             cpu_us: cpu_us(pid),
         }
     }
 
     /// Formats memory before and after, and descriptors before and after.
-    pub fn beside(self, after: Self) -> String {
+    pub fn compare(self, after: Self) -> String {
         format!("{}, {}; {}, {}", mib(self.rss_kib), mib(after.rss_kib), self.fds, after.fds)
     }
 }
 
-impl std::ops::AddAssign for Usage {
+impl std::ops::AddAssign for MeasuredUsage {
     fn add_assign(&mut self, other: Self) {
         self.procs += other.procs;
         self.threads += other.threads;
@@ -61,29 +61,29 @@ impl std::ops::AddAssign for Usage {
         self.rss_kib += other.rss_kib;
         self.hwm_kib += other.hwm_kib;
         self.pss_kib += other.pss_kib;
-        self.own_kib += other.own_kib;
+        self.private_kib += other.private_kib;
         self.cpu_us += other.cpu_us;
     }
 }
 
 /// Resources of a process and its descendants, the test servers apart from the rest.
 #[derive(Default, Clone, Copy, Debug)]
-pub struct Tree {
-    pub gateway: Usage,
-    pub stubs: Usage,
+pub struct TreeUsage {
+    pub gateway: MeasuredUsage,
+    pub stubs: MeasuredUsage,
 }
 
-impl Tree {
+impl TreeUsage {
     /// Sums up a process and all that it has started.
-    pub fn of(root: u32) -> Self {
+    pub fn read(root: u32) -> Self {
         let children = children();
         let mut tree = Self::default();
         let mut todo = vec![root];
         while let Some(pid) = todo.pop() {
             let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
             match STUBS.contains(&name.trim()) {
-                true => tree.stubs += Usage::of(pid),
-                false => tree.gateway += Usage::of(pid),
+                true => tree.stubs += MeasuredUsage::read(pid),
+                false => tree.gateway += MeasuredUsage::read(pid),
             }
             todo.extend(children.get(&pid).into_iter().flatten());
         }
@@ -106,7 +106,7 @@ pub fn first_thread_cpu(pid: u32) -> Duration {
 }
 
 /// Begins the peak of a process anew.
-pub fn forget_peak(pid: u32) {
+pub fn reset_peak(pid: u32) {
     fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap();
 }
 

@@ -10,7 +10,7 @@ pub(crate) struct Spread {
 
 impl Spread {
     /// `None` without any value.
-    pub(crate) fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
+    pub(crate) fn from_values(values: impl Iterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.collect();
         values.sort_by(f64::total_cmp);
         let (least, most) = (*values.first()?, *values.last()?);
@@ -21,7 +21,7 @@ impl Spread {
     }
 
     /// `12 (9-15)`, with so many digits after the point.
-    pub(crate) fn text(self, digits: usize) -> String {
+    pub(crate) fn with_digits(self, digits: usize) -> String {
         let Self { median, least, most } = self;
         format!("{median:.digits$} ({least:.digits$}-{most:.digits$})")
     }

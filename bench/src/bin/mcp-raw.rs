@@ -31,7 +31,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
 #[derive(Deserialize)]
-struct Msg<'a> {
+struct RawMessage<'a> {
     #[serde(borrow, default)]
     id: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -45,7 +45,7 @@ struct Msg<'a> {
 }
 
 #[derive(Deserialize)]
-struct Call<'a> {
+struct RawCall<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -55,12 +55,12 @@ struct Call<'a> {
 }
 
 /// The tail of a response after its id: `,"result":…}` or `,"error":…}`.
-type Tail = Vec<u8>;
+type ResponseTail = Vec<u8>;
 
 enum Upstream {
     Stdio {
         tx: mpsc::UnboundedSender<Vec<u8>>,
-        waiting: Arc<Mutex<HashMap<u64, oneshot::Sender<Tail>>>>,
+        waiting: Arc<Mutex<HashMap<u64, oneshot::Sender<ResponseTail>>>>,
         next: AtomicU64,
     },
     Http {
@@ -71,7 +71,7 @@ enum Upstream {
     },
 }
 
-fn tail_of(m: &Msg) -> Option<Tail> {
+fn response_tail(m: &RawMessage) -> Option<ResponseTail> {
     let (k, v) = match (m.result, m.error) {
         (Some(r), _) => (&b",\"result\":"[..], r),
         (_, Some(e)) => (&b",\"error\":"[..], e),
@@ -95,7 +95,7 @@ impl Upstream {
             .expect("spawn upstream");
         let (mut wr, mut rd) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let (tx, mut rx) = mpsc::unbounded_channel::<Vec<u8>>();
-        let waiting: Arc<Mutex<HashMap<u64, oneshot::Sender<Tail>>>> = Arc::default();
+        let waiting: Arc<Mutex<HashMap<u64, oneshot::Sender<ResponseTail>>>> = Arc::default();
         tokio::spawn(async move {
             let mut batch = Vec::new();
             while let Some(m) = rx.recv().await {
@@ -122,8 +122,9 @@ impl Upstream {
                 let mut at = 0;
                 while let Some(n) = buf[scanned..].iter().position(|b| *b == b'\n') {
                     let end = scanned + n;
-                    if let Ok(m) = serde_json::from_slice::<Msg>(&buf[at..end])
-                        && let (Some(id), Some(t)) = (m.id.and_then(|i| i.get().parse().ok()), tail_of(&m))
+                    if let Ok(m) = serde_json::from_slice::<RawMessage>(&buf[at..end])
+                        && let (Some(id), Some(t)) =
+                            (m.id.and_then(|i| i.get().parse().ok()), response_tail(&m))
                         && let Some(s) = w.lock().unwrap().remove(&id)
                     {
                         let _ = s.send(t);
@@ -138,7 +139,7 @@ impl Upstream {
         Upstream::Stdio { tx, waiting, next: AtomicU64::new(1) }
     }
 
-    async fn request(&self, method: &str, params: &str) -> Option<Tail> {
+    async fn request(&self, method: &str, params: &str) -> Option<ResponseTail> {
         let frame = |id: u64| {
             let mut f = Vec::with_capacity(params.len() + method.len() + 64);
             f.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
@@ -175,13 +176,13 @@ impl Upstream {
                         rep.headers().get("mcp-session-id").and_then(|v| v.to_str().ok()).map(String::from);
                 }
                 let body = rep.into_body().collect().await.ok()?.to_bytes();
-                tail_of(&serde_json::from_slice::<Msg>(&body).ok()?)
+                response_tail(&serde_json::from_slice::<RawMessage>(&body).ok()?)
             }
         }
     }
 }
 
-struct Gateway {
+struct RawGateway {
     ups: Vec<Upstream>,
     tools: String,
     sessions: AtomicU64,
@@ -195,7 +196,7 @@ fn json_reply(id: &RawValue, tail: &[u8]) -> Response<Full<Bytes>> {
     Response::builder().header("content-type", "application/json").body(Full::from(v)).unwrap()
 }
 
-async fn serve(gw: Arc<Gateway>, req: Request<Incoming>) -> Result<Response<Full<Bytes>>, hyper::Error> {
+async fn serve(gw: Arc<RawGateway>, req: Request<Incoming>) -> Result<Response<Full<Bytes>>, hyper::Error> {
     let empty = |s: StatusCode| Ok(Response::builder().status(s).body(Full::default()).unwrap());
     match *req.method() {
         Method::POST => {}
@@ -203,7 +204,7 @@ async fn serve(gw: Arc<Gateway>, req: Request<Incoming>) -> Result<Response<Full
         _ => return empty(StatusCode::METHOD_NOT_ALLOWED),
     }
     let body = req.into_body().collect().await?.to_bytes();
-    let Ok(m) = serde_json::from_slice::<Msg>(&body) else { return empty(StatusCode::BAD_REQUEST) };
+    let Ok(m) = serde_json::from_slice::<RawMessage>(&body) else { return empty(StatusCode::BAD_REQUEST) };
     let (Some(id), Some(method)) = (m.id, m.method.as_deref()) else { return empty(StatusCode::ACCEPTED) };
     let params = m.params.map(|p| p.get()).unwrap_or("{}");
     Ok(match method {
@@ -218,7 +219,7 @@ async fn serve(gw: Arc<Gateway>, req: Request<Incoming>) -> Result<Response<Full
         }
         "tools/list" => json_reply(id, format!(",\"result\":{{\"tools\":{}}}}}", gw.tools).as_bytes()),
         "tools/call" => {
-            let routed = serde_json::from_str::<Call>(params).ok().and_then(|c| {
+            let routed = serde_json::from_str::<RawCall>(params).ok().and_then(|c| {
                 let (p, n) = c.name.split_once("__")?;
                 let up = gw.ups.get(p.strip_prefix('s')?.parse::<usize>().ok()?)?;
                 let meta = c.meta.map(|m| format!(",\"_meta\":{}", m.get())).unwrap_or_default();
@@ -271,8 +272,11 @@ async fn run(a: Args) {
             all.push(t);
         }
     }
-    let gw =
-        Arc::new(Gateway { ups, tools: serde_json::to_string(&all).unwrap(), sessions: AtomicU64::new(1) });
+    let gw = Arc::new(RawGateway {
+        ups,
+        tools: serde_json::to_string(&all).unwrap(),
+        sessions: AtomicU64::new(1),
+    });
     let l = tokio::net::TcpListener::bind(("127.0.0.1", a.num("port", 9200u16))).await.expect("bind");
     eprintln!("listening on {}", l.local_addr().unwrap());
     loop {

@@ -28,7 +28,7 @@ const MODERN: &str = "2026-07-28";
 const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
 #[derive(Deserialize)]
-struct Req<'a> {
+struct StubRequest<'a> {
     #[serde(borrow, default)]
     id: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -38,7 +38,7 @@ struct Req<'a> {
 }
 
 #[derive(Deserialize)]
-struct Call<'a> {
+struct StubCall<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -46,7 +46,7 @@ struct Call<'a> {
 }
 
 #[derive(Deserialize, Default)]
-struct Nums {
+struct NumericArguments {
     #[serde(default)]
     size: usize,
     #[serde(default)]
@@ -56,12 +56,12 @@ struct Nums {
 }
 
 #[derive(Deserialize)]
-struct Page<'a> {
+struct StubListParams<'a> {
     #[serde(borrow, default)]
     cursor: Option<Cow<'a, str>>,
 }
 
-enum Out {
+enum StubAnswer {
     None,
     Now(Vec<u8>),
     After(Duration, Vec<u8>),
@@ -93,7 +93,7 @@ fn pages() -> &'static [String] {
 
 /// One page: its number is the cursor.
 fn list(params: &str, rt: &str, cache: &str) -> Option<String> {
-    let at: usize = match serde_json::from_str::<Page>(params).ok()?.cursor {
+    let at: usize = match serde_json::from_str::<StubListParams>(params).ok()?.cursor {
         Some(cursor) => cursor.parse().ok()?,
         None => 0,
     };
@@ -123,13 +123,13 @@ fn text_result(text: &str, modern: bool, is_error: bool, extra: &str) -> String 
     format!("{{{rt}\"content\":[{{\"type\":\"text\",\"text\":{t}}}],\"isError\":{is_error}{extra}}}")
 }
 
-fn handle(line: &[u8]) -> Out {
-    let Ok(r) = serde_json::from_slice::<Req>(line) else {
-        return Out::Now(
+fn handle(line: &[u8]) -> StubAnswer {
+    let Ok(r) = serde_json::from_slice::<StubRequest>(line) else {
+        return StubAnswer::Now(
             br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"parse error"}}"#.to_vec(),
         );
     };
-    let (Some(id), Some(method)) = (r.id, r.method.as_deref()) else { return Out::None };
+    let (Some(id), Some(method)) = (r.id, r.method.as_deref()) else { return StubAnswer::None };
     let params = r.params.map(|p| p.get()).unwrap_or("{}");
     // A substring test is enough for a stub: the key occurs only in `_meta`.
     let modern = params.contains("io.modelcontextprotocol/protocolVersion");
@@ -155,37 +155,45 @@ fn handle(line: &[u8]) -> Out {
             let c = if modern { cache(60_000) } else { String::new() };
             match list(params, rt, &c) {
                 Some(page) => page,
-                None => return Out::Now(reply(id, "error", r#"{"code":-32602,"message":"bad cursor"}"#)),
+                None => {
+                    return StubAnswer::Now(reply(id, "error", r#"{"code":-32602,"message":"bad cursor"}"#));
+                }
             }
         }
         "tools/call" => {
-            let Ok(c) = serde_json::from_str::<Call>(params) else {
-                return Out::Now(reply(id, "error", r#"{"code":-32602,"message":"bad params"}"#));
+            let Ok(c) = serde_json::from_str::<StubCall>(params) else {
+                return StubAnswer::Now(reply(id, "error", r#"{"code":-32602,"message":"bad params"}"#));
             };
             let args = c.arguments.map(|a| a.get()).unwrap_or("{}");
-            let nums = || serde_json::from_str::<Nums>(args).unwrap_or_default();
+            let nums = || serde_json::from_str::<NumericArguments>(args).unwrap_or_default();
             match c.name.as_ref() {
                 name if name == "echo" || name.ends_with("_echo") => text_result(args, modern, false, ""),
                 "blob" => text_result(&"x".repeat(nums().size.min(64 << 20)), modern, false, ""),
                 "sleep" => {
                     let ms = nums().ms.min(600_000);
-                    return Out::After(
+                    return StubAnswer::After(
                         Duration::from_millis(ms),
                         reply(id, "result", &text_result("slept", modern, false, "")),
                     );
                 }
                 "fail" => text_result("failed on request", modern, true, ""),
-                "crash" => return Out::Crash,
+                "crash" => return StubAnswer::Crash,
                 "hint" => text_result("hinted", modern, false, &cache(nums().ttl_ms)),
-                _ => return Out::Now(reply(id, "error", r#"{"code":-32602,"message":"unknown tool"}"#)),
+                _ => {
+                    return StubAnswer::Now(reply(
+                        id,
+                        "error",
+                        r#"{"code":-32602,"message":"unknown tool"}"#,
+                    ));
+                }
             }
         }
         "resources/list" => format!("{{{rt}\"resources\":[]}}"),
         "resources/templates/list" => format!("{{{rt}\"resourceTemplates\":[]}}"),
         "prompts/list" => format!("{{{rt}\"prompts\":[]}}"),
-        _ => return Out::Now(reply(id, "error", r#"{"code":-32601,"message":"method not found"}"#)),
+        _ => return StubAnswer::Now(reply(id, "error", r#"{"code":-32601,"message":"method not found"}"#)),
     };
-    Out::Now(reply(id, "result", &body))
+    StubAnswer::Now(reply(id, "result", &body))
 }
 
 fn stdio() {
@@ -208,12 +216,12 @@ fn stdio() {
             return;
         }
         match handle(&line) {
-            Out::None => {}
-            Out::Now(mut v) => {
+            StubAnswer::None => {}
+            StubAnswer::Now(mut v) => {
                 v.push(b'\n');
                 pending.extend_from_slice(&v);
             }
-            Out::After(d, mut v) => {
+            StubAnswer::After(d, mut v) => {
                 let out = out.clone();
                 std::thread::spawn(move || {
                     std::thread::sleep(d);
@@ -222,7 +230,7 @@ fn stdio() {
                     let _ = o.write_all(&v).and_then(|_| o.flush());
                 });
             }
-            Out::Crash => std::process::exit(134),
+            StubAnswer::Crash => std::process::exit(134),
         }
         // Batch answers only while another whole request is already buffered.
         if !rd.buffer().contains(&b'\n') || pending.len() > 256 << 10 {
@@ -253,13 +261,13 @@ mod http {
         }
         let body = req.into_body().collect().await?.to_bytes();
         let v = match handle(&body) {
-            Out::None => return Ok(empty(StatusCode::ACCEPTED)),
-            Out::Now(v) => v,
-            Out::After(d, v) => {
+            StubAnswer::None => return Ok(empty(StatusCode::ACCEPTED)),
+            StubAnswer::Now(v) => v,
+            StubAnswer::After(d, v) => {
                 tokio::time::sleep(d).await;
                 v
             }
-            Out::Crash => std::process::exit(134),
+            StubAnswer::Crash => std::process::exit(134),
         };
         let mut b = Response::builder();
         // The stub's own initialize answer is recognisable without re-parsing.

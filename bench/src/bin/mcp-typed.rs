@@ -23,15 +23,15 @@ use rmcp::transport::streamable_http_server::{
 use rmcp::{ErrorData, RoleClient, RoleServer, ServerHandler, ServiceExt};
 use std::sync::Arc;
 
-struct Shared {
+struct TypedUpstreams {
     ups: Vec<RunningService<RoleClient, ()>>,
     tools: Vec<Tool>,
 }
 
 #[derive(Clone)]
-struct Proxy(Arc<Shared>);
+struct TypedProxy(Arc<TypedUpstreams>);
 
-impl ServerHandler for Proxy {
+impl ServerHandler for TypedProxy {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
     }
@@ -70,13 +70,13 @@ async fn run(a: Args) {
         }
         ups.push(s);
     }
-    let proxy = Proxy(Arc::new(Shared { ups, tools }));
+    let proxy = TypedProxy(Arc::new(TypedUpstreams { ups, tools }));
     let mut cfg = StreamableHttpServerConfig::default();
     if a.flag("stateless") {
         cfg.legacy_session_mode = false;
         cfg.json_response = true;
     }
-    let svc: StreamableHttpService<Proxy, LocalSessionManager> =
+    let svc: StreamableHttpService<TypedProxy, LocalSessionManager> =
         StreamableHttpService::new(move || Ok(proxy.clone()), Arc::new(LocalSessionManager::default()), cfg);
     let l = tokio::net::TcpListener::bind(("127.0.0.1", a.num("port", 9300u16))).await.expect("bind");
     eprintln!("listening on {}", l.local_addr().unwrap());

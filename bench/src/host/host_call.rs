@@ -6,14 +6,14 @@ use std::time::Instant;
 use ostler_host::{Caller, Host, HostOptions};
 use serde_json::value::RawValue;
 
-use super::{Cpu, Measured};
-use crate::drive::{Load, arguments};
+use super::{Cpu, HostMeasurement};
+use crate::closed_loop::{LoadCell, arguments};
 
-pub(crate) async fn measure(load: Load) -> Measured {
+pub(crate) async fn measure(load: LoadCell) -> HostMeasurement {
     let host =
         Host::new(HostOptions { guard: Some(ostler_testkit::guard_command()), ..HostOptions::default() });
     let caller = Caller::local();
-    host.spawn(&caller, ostler_testkit::fake_spec("fake", &[])).await.expect("fake-mcp starts");
+    host.spawn(&caller, ostler_testkit::fake_mcp_spec("fake", &[])).await.expect("fake-mcp starts");
     // As an agent has them that has parsed its model's answer.
     let arguments: Arc<RawValue> = RawValue::from_string(arguments(load.payload)).unwrap().into();
     let (began, cpu) = (Instant::now(), Cpu::now());
@@ -26,7 +26,7 @@ pub(crate) async fn measure(load: Load) -> Measured {
     for caller in callers {
         times.extend(caller.await.expect("a caller ends"));
     }
-    let figures = Measured::of(times, began.elapsed(), cpu);
+    let figures = HostMeasurement::from_times(times, began.elapsed(), cpu);
     assert!(host.shutdown().await, "everything ends");
     figures
 }

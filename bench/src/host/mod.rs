@@ -7,17 +7,17 @@
 //! within a round. Compare within a run only.
 
 mod host_call;
-mod minimal;
-mod raw;
+mod minimal_client;
+mod raw_pipe;
 mod table;
 
 use std::time::Duration;
 
-use crate::drive::{Figures, Load};
+use crate::closed_loop::{Figures, LoadCell};
 
 /// One measurement of one way.
 #[derive(Debug, Clone, Copy)]
-struct Measured {
+struct HostMeasurement {
     figures: Figures,
     /// Processor time of this process, which does not hold the server's.
     cpu_per_call: f64,
@@ -35,10 +35,10 @@ impl Cpu {
     }
 }
 
-impl Measured {
-    fn of(times: Vec<Duration>, took: Duration, since: Cpu) -> Self {
+impl HostMeasurement {
+    fn from_times(times: Vec<Duration>, took: Duration, since: Cpu) -> Self {
         let spent = Cpu::now().0 - since.0;
-        let figures = Figures::of(times, took);
+        let figures = Figures::from_times(times, took);
         Self { figures, cpu_per_call: spent / figures.calls as f64 }
     }
 }
@@ -51,10 +51,11 @@ pub(crate) async fn run(options: &[String]) {
     let (time, rounds) =
         (Duration::from_secs_f64(number("--seconds", 2.0)), number("--rounds", 5.0) as usize);
     let (callers, payload) = (number("--in-flight", 0.0) as usize, number("--payload", 0.0) as usize);
-    let is_wanted =
-        |load: &Load| (callers == 0 || load.callers == callers) && (payload == 0 || load.payload == payload);
+    let is_wanted = |load: &LoadCell| {
+        (callers == 0 || load.callers == callers) && (payload == 0 || load.payload == payload)
+    };
     let cells = [(1, 100), (1, 10_240), (64, 100), (64, 10_240)];
-    let loads = cells.map(|(callers, payload)| Load { callers, payload, time });
+    let loads = cells.map(|(callers, payload)| LoadCell { callers, payload, time });
     let is_profile = options.iter().any(|option| option == "--profile");
     table::head();
     for load in loads.into_iter().filter(is_wanted) {
@@ -65,8 +66,8 @@ pub(crate) async fn run(options: &[String]) {
                 continue;
             }
             measured.push([
-                raw::measure(load).await,
-                minimal::measure(load).await,
+                raw_pipe::measure(load).await,
+                minimal_client::measure(load).await,
                 host_call::measure(load).await,
             ]);
         }

@@ -1,11 +1,11 @@
 //! The table, in Markdown.
 
-use super::Measured;
-use crate::drive::{Load, micros};
+use super::HostMeasurement;
+use crate::closed_loop::{LoadCell, micros};
 use crate::spread::Spread;
 
 /// Raw, client, host.
-type Round = [Measured; 3];
+type HostRound = [HostMeasurement; 3];
 
 pub(super) fn head() {
     println!(
@@ -14,14 +14,14 @@ pub(super) fn head() {
     println!("|---|---|---|---|---|---|---|---|---|---|");
 }
 
-pub(super) fn row(load: Load, rounds: &[Round]) {
+pub(super) fn row(load: LoadCell, rounds: &[HostRound]) {
     for (way, name) in ["raw", "client", "host"].into_iter().enumerate() {
-        let of = |figure: fn(&Measured) -> f64| median(rounds.iter().map(|round| figure(&round[way])));
+        let of = |figure: fn(&HostMeasurement) -> f64| median(rounds.iter().map(|round| figure(&round[way])));
         let rate = |base: usize| {
-            let of_round = |round: &Round| round[way].figures.per_second / round[base].figures.per_second;
+            let of_round = |round: &HostRound| round[way].figures.per_second / round[base].figures.per_second;
             median(rounds.iter().map(of_round))
         };
-        let added = |round: &Round| micros(round[way].figures.p50) - micros(round[0].figures.p50);
+        let added = |round: &HostRound| micros(round[way].figures.p50) - micros(round[0].figures.p50);
         println!(
             "| {} | {} B | {name} | {:.1} µs | {:.1} µs | {:.1} µs | {:.0} | {:.2} | {:.2} | {:.2} µs |",
             load.callers,
@@ -38,5 +38,5 @@ pub(super) fn row(load: Load, rounds: &[Round]) {
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {
-    Spread::of(values).map_or(0.0, |spread| spread.median)
+    Spread::from_values(values).map_or(0.0, |spread| spread.median)
 }

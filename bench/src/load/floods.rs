@@ -9,12 +9,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::LocalSet;
 
-use super::good::GoodClient;
+use super::good_client::GoodClient;
 use super::mcp;
-use super::options::Options;
-use super::page::Row;
-use super::setup::{Daemon, Setup};
-use bench::process::{Usage, forget_peak, mib};
+use super::options::LoadOptions;
+use super::result_rows::LoadRow;
+use super::setup::{DaemonSetup, LoadedDaemon};
+use bench::process::{MeasuredUsage, mib, reset_peak};
 
 const PART: &str = "floods";
 
@@ -22,20 +22,20 @@ const PART: &str = "floods";
 const BOUND_KIB: i64 = 64 * 1_024;
 
 /// No flood takes longer than this.
-const PATIENCE: Duration = Duration::from_secs(120);
+const FLOOD_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What the bomb becomes.
 const BOMB: usize = 1 << 30;
 
-pub(crate) async fn run(options: &Options) -> Vec<Row> {
+pub(crate) async fn run(options: &LoadOptions) -> Vec<LoadRow> {
     LocalSet::new().run_until(flood(options)).await
 }
 
-async fn flood(options: &Options) -> Vec<Row> {
+async fn flood(options: &LoadOptions) -> Vec<LoadRow> {
     let bomb = serve_bomb().await;
-    let setup = Setup::new()
+    let setup = DaemonSetup::new()
         .server("loud", &[])
-        .raw("bomb", &format!("url = \"http://{bomb}/mcp\"\nlazy = true\nrestart = {{ max = 100 }}"));
+        .server_toml("bomb", &format!("url = \"http://{bomb}/mcp\"\nlazy = true\nrestart = {{ max = 100 }}"));
     let daemon = setup.start().await;
     let line = format!(r#"{{"bytes":{},"id":"none","newline":true}}"#, options.scaled(1_000_000_000));
     let news = format!(r#"{{"count":{}}}"#, options.scaled(1_000_000));
@@ -50,24 +50,28 @@ async fn flood(options: &Options) -> Vec<Row> {
     rows
 }
 
-async fn measure(daemon: &Daemon, what: &str, ask: &[u8]) -> Row {
+async fn measure(daemon: &LoadedDaemon, what: &str, ask: &[u8]) -> LoadRow {
     let good = GoodClient::start(daemon.address);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    good.take();
-    let before = Usage::of(daemon.pid());
-    forget_peak(daemon.pid());
+    good.take_stats();
+    let before = MeasuredUsage::read(daemon.pid());
+    reset_peak(daemon.pid());
     let mut connection = daemon.connect().await;
-    let answer = tokio::time::timeout(PATIENCE, connection.ask(ask)).await;
+    let answer = tokio::time::timeout(FLOOD_TIMEOUT, connection.request(ask)).await;
     let ending = match answer {
         Ok(Ok(answer)) => String::from_utf8_lossy(&answer.body).chars().take(90).collect(),
         Ok(Err(error)) => error.to_string(),
         Err(_) => "no answer".into(),
     };
-    let seen = good.take();
+    let seen = good.take_stats();
     eprintln!("    {ending}");
-    let more = Usage::of(daemon.pid()).hwm_kib - before.rss_kib;
-    Row::new(PART, format!("{what}: most memory beyond base"), format!("{}; good client: {seen}", mib(more)))
-        .aim("at most 64 MiB", more <= BOUND_KIB && seen.errors == 0)
+    let more = MeasuredUsage::read(daemon.pid()).hwm_kib - before.rss_kib;
+    LoadRow::new(
+        PART,
+        format!("{what}: most memory beyond base"),
+        format!("{}; good client: {seen}", mib(more)),
+    )
+    .aim("at most 64 MiB", more <= BOUND_KIB && seen.errors == 0)
 }
 
 /// A server behind HTTP whose every answer unpacks to a gibibyte.

@@ -7,20 +7,20 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
 /// A connection to the daemon.
-pub(crate) struct Connection {
+pub(crate) struct LoadConnection {
     pub(crate) stream: TcpStream,
     buffer: Vec<u8>,
 }
 
 /// An answer, with its body.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct LoadAnswer {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }
 
-impl Answer {
+impl LoadAnswer {
     /// Whether it is the result of a request.
     pub(crate) fn is_result(&self) -> bool {
         self.status == 200 && contains(&self.body, b"\"result\"")
@@ -38,7 +38,7 @@ impl Answer {
     }
 }
 
-impl Connection {
+impl LoadConnection {
     pub(crate) async fn open(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -53,12 +53,12 @@ impl Connection {
     }
 
     /// Sends a request and reads its answer.
-    pub(crate) async fn ask(&mut self, request: &[u8]) -> io::Result<Answer> {
+    pub(crate) async fn request(&mut self, request: &[u8]) -> io::Result<LoadAnswer> {
         self.stream.write_all(request).await?;
         self.read_answer().await
     }
 
-    pub(crate) async fn read_answer(&mut self) -> io::Result<Answer> {
+    pub(crate) async fn read_answer(&mut self) -> io::Result<LoadAnswer> {
         let mut answer = self.read_head().await?;
         if let Some(length) = answer.header("content-length") {
             let length: usize = length.parse().map_err(io::Error::other)?;
@@ -74,7 +74,7 @@ impl Connection {
         Ok(answer)
     }
 
-    pub(crate) async fn read_head(&mut self) -> io::Result<Answer> {
+    pub(crate) async fn read_head(&mut self) -> io::Result<LoadAnswer> {
         let end = loop {
             if let Some(at) = find(&self.buffer, b"\r\n\r\n") {
                 break at;
@@ -84,7 +84,7 @@ impl Connection {
         let head = String::from_utf8_lossy(&self.buffer[..end]).into_owned();
         self.buffer.drain(..end + 4);
         let status = head.split(' ').nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
-        Ok(Answer { status, head, body: Vec::new() })
+        Ok(LoadAnswer { status, head, body: Vec::new() })
     }
 
     /// The next chunk of a stream; `None` at its end.

@@ -5,15 +5,15 @@
 
 mod connections;
 mod floods;
-mod good;
+mod good_client;
 mod http;
 mod idle;
 mod mcp;
 mod options;
 mod overload;
-mod page;
 mod readers;
 mod restarts;
+mod result_rows;
 mod sessions;
 mod setup;
 mod slowhttp;
@@ -22,10 +22,10 @@ mod thread;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use options::Options;
+use options::LoadOptions;
 
 pub(crate) async fn run(typed: &[String]) {
-    let options = Options::read(typed);
+    let options = LoadOptions::read(typed);
     raise_descriptors();
     let mut rows = Vec::new();
     for part in &options.parts {
@@ -48,7 +48,7 @@ pub(crate) async fn run(typed: &[String]) {
         }
         rows.extend(found);
     }
-    page::print(&options, &rows);
+    result_rows::print(&options, &rows);
 }
 
 /// Gives this process as many descriptors as it may have.

@@ -26,22 +26,22 @@ parts: overload sessions connections idle readers slowhttp restarts floods strea
 
 /// How the rows are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum RowFormat {
     Markdown,
     Json,
 }
 
 #[derive(Debug)]
-pub(crate) struct Options {
+pub(crate) struct LoadOptions {
     pub(crate) parts: Vec<String>,
-    pub(crate) format: Format,
+    pub(crate) format: RowFormat,
     /// Of the numbers of clients, in percent; for a quick look.
     scale: usize,
 }
 
-impl Options {
+impl LoadOptions {
     pub(crate) fn read(typed: &[String]) -> Self {
-        let mut options = Self { parts: Vec::new(), format: Format::Markdown, scale: 100 };
+        let mut options = Self { parts: Vec::new(), format: RowFormat::Markdown, scale: 100 };
         let mut typed = typed.iter();
         let refuse = |why: String| -> ! {
             eprintln!("error: {why}\n\n{HELP}");
@@ -49,8 +49,8 @@ impl Options {
         };
         while let Some(word) = typed.next() {
             match word.as_str() {
-                "--json" => options.format = Format::Json,
-                "--markdown" => options.format = Format::Markdown,
+                "--json" => options.format = RowFormat::Json,
+                "--markdown" => options.format = RowFormat::Markdown,
                 "--scale" => {
                     let percent =
                         typed.next().and_then(|text| text.parse().ok()).filter(|percent| *percent > 0);

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use tokio::task::LocalSet;
 
-use super::good::{GoodClient, ms, quantile};
-use super::http::{Answer, Connection};
+use super::good_client::{GoodClient, ms, quantile};
+use super::http::{LoadAnswer, LoadConnection};
 use super::mcp;
-use super::options::Options;
-use super::page::Row;
-use super::setup::Setup;
+use super::options::LoadOptions;
+use super::result_rows::LoadRow;
+use super::setup::DaemonSetup;
 
 const PART: &str = "overload";
 
@@ -25,7 +25,7 @@ const WARM: Duration = Duration::from_secs(1);
 
 /// What callers got.
 #[derive(Default)]
-struct Got {
+struct OverloadCounts {
     asked: usize,
     results: usize,
     rejects: Vec<Duration>,
@@ -33,8 +33,8 @@ struct Got {
     example: Option<String>,
 }
 
-impl Got {
-    fn note(&mut self, answer: std::io::Result<Answer>, took: Duration) {
+impl OverloadCounts {
+    fn record(&mut self, answer: std::io::Result<LoadAnswer>, took: Duration) {
         self.asked += 1;
         match answer {
             Ok(answer) if answer.is_result() => self.results += 1,
@@ -50,7 +50,7 @@ impl Got {
     }
 }
 
-pub(crate) async fn run(_options: &Options) -> Vec<Row> {
+pub(crate) async fn run(_options: &LoadOptions) -> Vec<LoadRow> {
     let mut rows = Vec::new();
     // The time of service makes the capacity a number: 64 calls at once.
     for (what, tool, arguments) in
@@ -61,27 +61,37 @@ pub(crate) async fn run(_options: &Options) -> Vec<Row> {
     rows
 }
 
-async fn compare(what: &str, tool: &str, arguments: &str) -> Vec<Row> {
-    let setup = Setup::new().config("[gateway]\nmax_connections = 8192").server("busy", &[]);
+async fn compare(what: &str, tool: &str, arguments: &str) -> Vec<LoadRow> {
+    let setup = DaemonSetup::new().config("[gateway]\nmax_connections = 8192").server("busy", &[]);
     let daemon = setup.start().await;
     let good = GoodClient::start(daemon.address);
     let ask = mcp::call("busy", tool, arguments);
     let quiet = {
         tokio::time::sleep(WARM).await;
-        good.take()
+        good.take_stats()
     };
-    let peak = drive(&Load { address: daemon.address, ask: ask.clone(), callers: AT_ONCE, pace: None }).await;
-    let per_second = |got: &Got| got.results as f64 / LOAD.as_secs_f64();
+    let peak = offer_load(&OfferedLoad {
+        address: daemon.address,
+        request: ask.clone(),
+        callers: AT_ONCE,
+        pace: None,
+    })
+    .await;
+    let per_second = |got: &OverloadCounts| got.results as f64 / LOAD.as_secs_f64();
     let capacity = per_second(&peak);
-    good.take();
+    good.take_stats();
     // Paced so that they ask for ten times the capacity together, but no more than this machine can ask.
     let callers = AT_ONCE * 20;
     let pace = Duration::from_secs_f64(callers as f64 / (capacity * 10.0));
-    let paced = drive(&Load { address: daemon.address, ask: ask.clone(), callers, pace: Some(pace) }).await;
-    let seen_paced = good.take();
-    let stormed = drive(&Load { address: daemon.address, ask, callers: AT_ONCE * 10, pace: None }).await;
-    let seen_storm = good.take();
-    let row = |figure: String, found: String| Row::new(PART, figure, found);
+    let paced =
+        offer_load(&OfferedLoad { address: daemon.address, request: ask.clone(), callers, pace: Some(pace) })
+            .await;
+    let seen_paced = good.take_stats();
+    let stormed =
+        offer_load(&OfferedLoad { address: daemon.address, request: ask, callers: AT_ONCE * 10, pace: None })
+            .await;
+    let seen_storm = good.take_stats();
+    let row = |figure: String, found: String| LoadRow::new(PART, figure, found);
     let mut rows = vec![row(format!("{what}: capacity, 64 callers"), format!("{capacity:.0}/s"))];
     for (load, got, seen) in [
         ("asked for ten times as much, paced", &paced, seen_paced),
@@ -125,26 +135,26 @@ async fn compare(what: &str, tool: &str, arguments: &str) -> Vec<Row> {
     rows
 }
 
-struct Load {
+struct OfferedLoad {
     address: SocketAddr,
-    ask: Vec<u8>,
+    request: Vec<u8>,
     callers: usize,
     /// Between two questions of one caller; none if it asks again at once.
     pace: Option<Duration>,
 }
 
-async fn drive(load: &Load) -> Got {
-    let got = Rc::new(RefCell::new(Got::default()));
+async fn offer_load(load: &OfferedLoad) -> OverloadCounts {
+    let got = Rc::new(RefCell::new(OverloadCounts::default()));
     let begin = Instant::now() + WARM + Duration::from_micros(200) * load.callers as u32;
     let end = begin + LOAD;
     let callers: Vec<_> = (0..load.callers)
         .map(|number| {
-            let (address, ask, got) = (load.address, load.ask.clone(), Rc::clone(&got));
+            let (address, ask, got) = (load.address, load.request.clone(), Rc::clone(&got));
             // Not all at the same moment.
             let offset = load.pace.map(|pace| pace * number as u32 / load.callers as u32).unwrap_or_default();
             let pace = load.pace;
             tokio::task::spawn_local(async move {
-                let mut connection = Connection::open(address).await.expect("the daemon can be reached");
+                let mut connection = LoadConnection::open(address).await.expect("the daemon can be reached");
                 let mut next = begin - WARM + offset;
                 loop {
                     if let Some(pace) = pace {
@@ -156,14 +166,14 @@ async fn drive(load: &Load) -> Got {
                     if began >= end {
                         return;
                     }
-                    let answer = connection.ask(&ask).await;
+                    let answer = connection.request(&ask).await;
                     let took = began.elapsed();
                     let is_broken = answer.is_err();
                     if (begin..end).contains(&Instant::now()) {
-                        got.borrow_mut().note(answer, took);
+                        got.borrow_mut().record(answer, took);
                     }
                     if is_broken {
-                        connection = Connection::open(address).await.expect("reached again");
+                        connection = LoadConnection::open(address).await.expect("reached again");
                     }
                 }
             })

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tokio::task::LocalSet;
 
-use super::good::GoodClient;
+use super::good_client::GoodClient;
 use super::mcp;
-use super::options::Options;
-use super::page::Row;
-use super::setup::Setup;
-use bench::process::{Usage, mib};
+use super::options::LoadOptions;
+use super::result_rows::LoadRow;
+use super::setup::DaemonSetup;
+use bench::process::{MeasuredUsage, mib};
 
 const PART: &str = "sessions";
 
@@ -19,55 +19,55 @@ const IDLE: Duration = Duration::from_secs(15);
 /// After that they are gone: a sweep later, and what was freed has been given back.
 const GONE: Duration = Duration::from_secs(20);
 
-pub(crate) async fn run(options: &Options) -> Vec<Row> {
+pub(crate) async fn run(options: &LoadOptions) -> Vec<LoadRow> {
     LocalSet::new().run_until(abandon(options.scaled(10_000))).await
 }
 
-async fn abandon(count: usize) -> Vec<Row> {
+async fn abandon(count: usize) -> Vec<LoadRow> {
     let idle = IDLE.as_secs();
     let setup =
-        Setup::new().config(&format!("[gateway]\nsession_idle = \"{idle}s\"\nmax_sessions = {count}"));
+        DaemonSetup::new().config(&format!("[gateway]\nsession_idle = \"{idle}s\"\nmax_sessions = {count}"));
     let daemon = setup.start().await;
     let initialize = mcp::initialize();
     let mut connection = daemon.connect().await;
     // What the first ones need once is not theirs.
     for _ in 0..100 {
-        assert!(connection.ask(&initialize).await.unwrap().is_result());
+        assert!(connection.request(&initialize).await.unwrap().is_result());
     }
-    let before = Usage::of(daemon.pid());
+    let before = MeasuredUsage::read(daemon.pid());
     for _ in 100..count {
-        assert!(connection.ask(&initialize).await.unwrap().is_result());
+        assert!(connection.request(&initialize).await.unwrap().is_result());
     }
-    let full = Usage::of(daemon.pid());
+    let full = MeasuredUsage::read(daemon.pid());
     // As many again: each takes the place of an older one.
     let good = GoodClient::start(daemon.address);
     for _ in 0..count {
-        assert!(connection.ask(&initialize).await.unwrap().is_result());
+        assert!(connection.request(&initialize).await.unwrap().is_result());
     }
-    let seen = good.take();
+    let seen = good.take_stats();
     drop(good);
-    let turned_over = Usage::of(daemon.pid());
+    let turned_over = MeasuredUsage::read(daemon.pid());
     tokio::time::sleep(IDLE + GONE).await;
-    let after = Usage::of(daemon.pid());
-    let each = |weight: Usage| (weight.rss_kib - before.rss_kib) * 1_024 / (count as i64 - 100);
+    let after = MeasuredUsage::read(daemon.pid());
+    let each = |weight: MeasuredUsage| (weight.rss_kib - before.rss_kib) * 1_024 / (count as i64 - 100);
     vec![
-        Row::new(
+        LoadRow::new(
             PART,
             format!("{count} abandoned sessions: resident memory of each"),
             format!("{} B", each(full)),
         )
         .aim("at most 1 KiB", each(full) <= 1_024),
-        Row::new(
+        LoadRow::new(
             PART,
             "as many again, each in place of an old one: the same",
             format!("{} B; good client meanwhile: {seen}", each(turned_over)),
         )
         .aim("bounded", each(turned_over) <= 1_280 && seen.errors == 0),
-        Row::new(PART, "descriptors, threads before and with them", {
+        LoadRow::new(PART, "descriptors, threads before and with them", {
             format!("{}, {}; {}, {}", before.fds, before.threads, full.fds, full.threads)
         })
         .aim("the same", full.fds <= before.fds + 1 && full.threads <= before.threads),
-        Row::new(
+        LoadRow::new(
             PART,
             "daemon before, with them, after their time is over",
             format!("{}, {}, {}", mib(before.rss_kib), mib(full.rss_kib), mib(after.rss_kib)),

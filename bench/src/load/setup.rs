@@ -4,25 +4,25 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::http::Connection;
+use super::http::LoadConnection;
 use super::mcp;
-use crate::daemon::{self, START};
+use crate::daemon::{self, START_TIMEOUT};
 
 /// A running daemon.
-pub(crate) struct Daemon {
-    program: daemon::Daemon,
+pub(crate) struct LoadedDaemon {
+    program: daemon::BenchDaemon,
     pub(crate) address: SocketAddr,
 }
 
 /// What a daemon is started with.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Setup {
+pub(crate) struct DaemonSetup {
     config: String,
     servers: Vec<String>,
     args: Vec<String>,
 }
 
-impl Setup {
+impl DaemonSetup {
     /// With the server `good`, which the good client asks.
     pub(crate) fn new() -> Self {
         Self::default().server("good", &["--raw-echo"])
@@ -38,11 +38,11 @@ impl Setup {
     /// One more server that is up from the start.
     pub(crate) fn server(self, name: &str, args: &[&str]) -> Self {
         let command = ostler_testkit::fake_mcp();
-        self.raw(name, &format!("command = {command:?}\nargs = {args:?}\nlazy = false"))
+        self.server_toml(name, &format!("command = {command:?}\nargs = {args:?}\nlazy = false"))
     }
 
     /// One more server in the words of the config.
-    pub(crate) fn raw(mut self, name: &str, text: &str) -> Self {
+    pub(crate) fn server_toml(mut self, name: &str, text: &str) -> Self {
         let mut server = format!("[servers.{name}]\n");
         writeln!(server, "{text}").unwrap();
         self.servers.push(server);
@@ -56,16 +56,16 @@ impl Setup {
     }
 
     /// Starts it, and returns when its first server answers.
-    pub(crate) async fn start(self) -> Daemon {
+    pub(crate) async fn start(self) -> LoadedDaemon {
         let text = format!("version = 1\n{}\n{}", self.config, self.servers.join("\n"));
-        let program = daemon::Daemon::start(|_| text, Vec::new(), self.args).await;
-        let daemon = Daemon { address: program.address(), program };
-        daemon.settle().await;
+        let program = daemon::BenchDaemon::start(|_| text, Vec::new(), self.args).await;
+        let daemon = LoadedDaemon { address: program.address(), program };
+        daemon.wait_until_ready().await;
         daemon
     }
 }
 
-impl Daemon {
+impl LoadedDaemon {
     pub(crate) fn pid(&self) -> u32 {
         self.program.pid()
     }
@@ -89,14 +89,14 @@ impl Daemon {
         self.program.log()
     }
 
-    pub(crate) async fn connect(&self) -> Connection {
-        Connection::open(self.address).await.expect("the daemon can be reached")
+    pub(crate) async fn connect(&self) -> LoadConnection {
+        LoadConnection::open(self.address).await.expect("the daemon can be reached")
     }
 
-    async fn settle(&self) {
+    async fn wait_until_ready(&self) {
         let ask = mcp::call("good", "echo", "{}");
-        let patience = tokio::time::timeout(START, async {
-            while !self.connect().await.ask(&ask).await.is_ok_and(|answer| answer.is_result()) {
+        let patience = tokio::time::timeout(START_TIMEOUT, async {
+            while !self.connect().await.request(&ask).await.is_ok_and(|answer| answer.is_result()) {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         });

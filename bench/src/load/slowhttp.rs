@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::task::LocalSet;
 
-use super::good::GoodClient;
-use super::options::Options;
-use super::page::Row;
-use super::setup::Setup;
-use bench::process::{Usage, mib};
+use super::good_client::GoodClient;
+use super::options::LoadOptions;
+use super::result_rows::LoadRow;
+use super::setup::DaemonSetup;
+use bench::process::{MeasuredUsage, mib};
 
 const PART: &str = "slowhttptest";
 
@@ -25,18 +25,18 @@ const ATTACKS: [(&str, &[&str]); 4] = [
     ("range", &["-R", "-a", "1", "-b", "3000", "-t", "HEAD"]),
 ];
 
-pub(crate) async fn run(options: &Options) -> Vec<Row> {
+pub(crate) async fn run(options: &LoadOptions) -> Vec<LoadRow> {
     let connections = options.scaled(2_000).to_string();
     LocalSet::new().run_until(attack(&connections)).await
 }
 
-async fn attack(connections: &str) -> Vec<Row> {
+async fn attack(connections: &str) -> Vec<LoadRow> {
     let mut rows = Vec::new();
     for (name, args) in ATTACKS {
-        let daemon = Setup::new().start().await;
+        let daemon = DaemonSetup::new().start().await;
         let good = GoodClient::start(daemon.address);
         tokio::time::sleep(Duration::from_secs(2)).await;
-        let (quiet, before) = (good.take(), Usage::of(daemon.pid()));
+        let (quiet, before) = (good.take_stats(), MeasuredUsage::read(daemon.pid()));
         let url = format!("http://127.0.0.1:{}/mcp", daemon.address.port());
         let attack = Command::new("slowhttptest")
             .args(args)
@@ -46,18 +46,18 @@ async fn attack(connections: &str) -> Vec<Row> {
             .stderr(Stdio::null())
             .spawn();
         let Ok(mut attack) = attack else {
-            return vec![Row::new(PART, "not measured", "slowhttptest is not installed")];
+            return vec![LoadRow::new(PART, "not measured", "slowhttptest is not installed")];
         };
         let mut most = before;
         while attack.try_wait().unwrap().is_none() {
-            let now = Usage::of(daemon.pid());
+            let now = MeasuredUsage::read(daemon.pid());
             most.rss_kib = most.rss_kib.max(now.rss_kib);
             most.fds = most.fds.max(now.fds);
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
-        let seen = good.take();
+        let seen = good.take_stats();
         rows.push(
-            Row::new(
+            LoadRow::new(
                 PART,
                 format!("{name}, {connections} connections: good client"),
                 format!(

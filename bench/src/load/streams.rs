@@ -5,13 +5,13 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::task::LocalSet;
 
-use super::good::GoodClient;
-use super::http::Connection;
+use super::good_client::GoodClient;
+use super::http::LoadConnection;
 use super::mcp;
-use super::options::Options;
-use super::page::Row;
-use super::setup::Setup;
-use bench::process::Usage;
+use super::options::LoadOptions;
+use super::result_rows::LoadRow;
+use super::setup::DaemonSetup;
+use bench::process::MeasuredUsage;
 
 const PART: &str = "streams";
 
@@ -19,33 +19,33 @@ const PART: &str = "streams";
 const CHANGES: usize = 20;
 
 #[derive(Debug, Clone, Copy)]
-enum Era {
+enum StreamEra {
     Legacy,
     Modern,
 }
 
-pub(crate) async fn run(options: &Options) -> Vec<Row> {
+pub(crate) async fn run(options: &LoadOptions) -> Vec<LoadRow> {
     let mut rows = Vec::new();
-    for era in [Era::Legacy, Era::Modern] {
-        rows.extend(LocalSet::new().run_until(open(era, options.scaled(500))).await);
+    for era in [StreamEra::Legacy, StreamEra::Modern] {
+        rows.extend(LocalSet::new().run_until(measure_streams(era, options.scaled(500))).await);
     }
     rows
 }
 
-async fn open(era: Era, count: usize) -> Vec<Row> {
+async fn measure_streams(era: StreamEra, count: usize) -> Vec<LoadRow> {
     // One caller may have half of all streams and of all connections.
-    let setup = Setup::new().config("[gateway]\nmax_connections = 4096").server("news", &["--listen"]);
+    let setup = DaemonSetup::new().config("[gateway]\nmax_connections = 4096").server("news", &["--listen"]);
     let daemon = setup.start().await;
     let good = GoodClient::start(daemon.address);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let (quiet, before) = (good.take(), Usage::of(daemon.pid()));
+    let (quiet, before) = (good.take_stats(), MeasuredUsage::read(daemon.pid()));
     let (mut streams, mut refused, mut why) = (Vec::new(), 0, None);
     for _ in 0..count {
-        let mut stream = Connection::open_narrow(daemon.address).await.unwrap();
+        let mut stream = LoadConnection::open_narrow(daemon.address).await.unwrap();
         let ask = match era {
-            Era::Modern => mcp::listen(),
-            Era::Legacy => {
-                let answer = daemon.connect().await.ask(&mcp::initialize()).await.unwrap();
+            StreamEra::Modern => mcp::listen(),
+            StreamEra::Legacy => {
+                let answer = daemon.connect().await.request(&mcp::initialize()).await.unwrap();
                 mcp::stream(answer.header("mcp-session-id").expect("a session was opened"))
             }
         };
@@ -59,29 +59,29 @@ async fn open(era: Era, count: usize) -> Vec<Row> {
             }
         }
     }
-    let with = Usage::of(daemon.pid());
-    good.take();
+    let with = MeasuredUsage::read(daemon.pid());
+    good.take_stats();
     // Nobody reads any of it.
     let mut teller = daemon.connect().await;
     for _ in 0..CHANGES {
         assert!(
-            teller.ask(&mcp::call("news", "list_changed", r#"{"count":1}"#)).await.unwrap().status == 200
+            teller.request(&mcp::call("news", "list_changed", r#"{"count":1}"#)).await.unwrap().status == 200
         );
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    let (told, seen) = (Usage::of(daemon.pid()), good.take());
+    let (told, seen) = (MeasuredUsage::read(daemon.pid()), good.take_stats());
     let held = streams.len();
     drop(streams);
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let after = Usage::of(daemon.pid());
+    let after = MeasuredUsage::read(daemon.pid());
     let what = match era {
-        Era::Legacy => "GET streams of legacy sessions",
-        Era::Modern => "`subscriptions/listen`",
+        StreamEra::Legacy => "GET streams of legacy sessions",
+        StreamEra::Modern => "`subscriptions/listen`",
     };
     let refusal = why.map_or(String::new(), |head| format!(" ({})", head.lines().next().unwrap_or("")));
     vec![
-        Row::new(PART, format!("{count} × {what}: open, refused"), format!("{held}, {refused}{refusal}")),
-        Row::new(
+        LoadRow::new(PART, format!("{count} × {what}: open, refused"), format!("{held}, {refused}{refusal}")),
+        LoadRow::new(
             PART,
             format!("{what}: memory of each, and after {CHANGES} changes that nobody reads"),
             format!(
@@ -91,7 +91,7 @@ async fn open(era: Era, count: usize) -> Vec<Row> {
             ),
         ),
         seen.row(PART, format!("{what}: good client meanwhile"), &quiet),
-        Row::new(PART, format!("{what}: daemon before, after; descriptors"), before.beside(after))
+        LoadRow::new(PART, format!("{what}: daemon before, after; descriptors"), before.compare(after))
             .aim("descriptors as before", after.fds <= before.fds + 4),
     ]
 }

@@ -7,15 +7,15 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bench::process::{Tree, first_thread_cpu, machine_load};
+use bench::process::{TreeUsage, first_thread_cpu, machine_load};
 use tokio::task::{LocalSet, spawn_blocking};
 
-use super::good::{GoodClient, quantile};
-use super::http::Connection;
+use super::good_client::{GoodClient, quantile};
+use super::http::LoadConnection;
 use super::mcp;
-use super::options::Options;
-use super::page::Row;
-use super::setup::{Daemon, Setup};
+use super::options::LoadOptions;
+use super::result_rows::LoadRow;
+use super::setup::{DaemonSetup, LoadedDaemon};
 use crate::spread::Spread;
 
 const PART: &str = "thread";
@@ -37,7 +37,7 @@ const CALLING: Duration = Duration::from_secs(2);
 
 /// What one kind of work has shown, of each round one.
 #[derive(Default)]
-struct Found {
+struct WorkFigures {
     p50: Vec<f64>,
     p99: Vec<f64>,
     longest: Vec<f64>,
@@ -47,13 +47,13 @@ struct Found {
 }
 
 /// By the number of threads and the work; in the order of the work.
-type Table = BTreeMap<(usize, usize, &'static str), Found>;
+type WorkTable = BTreeMap<(usize, usize, &'static str), WorkFigures>;
 
-pub(crate) async fn run(options: &Options) -> Vec<Row> {
+pub(crate) async fn run(options: &LoadOptions) -> Vec<LoadRow> {
     let folder = tempfile::tempdir().unwrap();
     let catalog = folder.path().join("catalog.json");
     write_catalog(&catalog, options);
-    let mut table = Table::new();
+    let mut table = WorkTable::new();
     let mut rates: BTreeMap<usize, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
     let before = machine_load();
     for round in 0..options.scaled(ROUNDS) {
@@ -70,41 +70,50 @@ pub(crate) async fn run(options: &Options) -> Vec<Row> {
         "{tools} tools and a large schema, {bytes} bytes; machine load {before}, then {}",
         machine_load()
     );
-    let setting = Row::new(PART, "setting", setting);
+    let setting = LoadRow::new(PART, "setting", setting);
     let rates = rates.into_iter().map(|(threads, (per_second, cpu))| {
-        let found = format!("{} calls/s, {} µs of processor per call", text(&per_second, 0), text(&cpu, 1));
-        Row::new(PART, format!("{CALLERS} callers of a small tool, --threads {threads}"), found)
+        let found = format!(
+            "{} calls/s, {} µs of processor per call",
+            format_values(&per_second, 0),
+            format_values(&cpu, 1)
+        );
+        LoadRow::new(PART, format!("{CALLERS} callers of a small tool, --threads {threads}"), found)
     });
     let rows = table.into_iter().map(|((_, threads, what), found)| {
-        let Found { p50, p99, longest, on_thread, took } = found;
-        let on_thread =
-            if threads == 1 { format!(", on the thread {}", text(&on_thread, 1)) } else { String::new() };
+        let WorkFigures { p50, p99, longest, on_thread, took } = found;
+        let on_thread = if threads == 1 {
+            format!(", on the thread {}", format_values(&on_thread, 1))
+        } else {
+            String::new()
+        };
         let found = format!(
             "p50 {}, p99 {}, max {} ms{on_thread}; took {} ms",
-            text(&p50, 1),
-            text(&p99, 1),
-            text(&longest, 1),
-            text(&took, 0)
+            format_values(&p50, 1),
+            format_values(&p99, 1),
+            format_values(&longest, 1),
+            format_values(&took, 0)
         );
-        Row::new(PART, format!("{what}, --threads {threads}: small calls of a neighbour"), found)
+        LoadRow::new(PART, format!("{what}, --threads {threads}: small calls of a neighbour"), found)
     });
     std::iter::once(setting).chain(rates).chain(rows).collect()
 }
 
-fn text(values: &[f64], digits: usize) -> String {
-    Spread::of(values.iter().copied()).map_or_else(String::new, |spread| spread.text(digits))
+fn format_values(values: &[f64], digits: usize) -> String {
+    Spread::from_values(values.iter().copied()).map_or_else(String::new, |spread| spread.with_digits(digits))
 }
 
 /// Measures one daemon. Returns its calls per second, and the processor time of each.
-async fn measure(threads: usize, catalog: &Path, table: &mut Table) -> (f64, f64) {
+async fn measure(threads: usize, catalog: &Path, table: &mut WorkTable) -> (f64, f64) {
     let many = format!(
         "command = {:?}\nargs = [\"--era\", \"legacy\", \"--catalog\", {catalog:?}]\nlazy = false\nmax_tools = 100000\nmax_line = \"64MiB\"",
         ostler_testkit::fake_mcp()
     );
-    let setup =
-        Setup::new().server("large", &[]).raw("many", &many).args(&["--threads", &threads.to_string()]);
+    let setup = DaemonSetup::new()
+        .server("large", &[])
+        .server_toml("many", &many)
+        .args(&["--threads", &threads.to_string()]);
     let daemon = setup.start().await;
-    let rate = calls(&daemon).await;
+    let rate = measure_call_rate(&daemon).await;
     let good = GoodClient::start(daemon.address);
     let token = daemon.admin_token();
     let list = || vec![mcp::list()];
@@ -116,11 +125,11 @@ async fn measure(threads: usize, catalog: &Path, table: &mut Table) -> (f64, f64
         ("all tools, kept", list()),
     ];
     // Once, so that what is measured is no first start.
-    ask(daemon.address, list()).await;
+    request_each(daemon.address, list()).await;
     let mut order = 0;
-    let mut note = |what: &'static str, found: Once| {
+    let mut note = |what: &'static str, found: NeighbourSample| {
         order += 1;
-        let Once { times, on_thread, took } = found;
+        let NeighbourSample { times, on_thread, took } = found;
         let millis = |time: Duration| time.as_secs_f64() * 1e3;
         let entry = table.entry((order, threads, what)).or_default();
         entry.p50.push(millis(quantile(&times, 0.5)));
@@ -130,10 +139,10 @@ async fn measure(threads: usize, catalog: &Path, table: &mut Table) -> (f64, f64
         entry.took.push(millis(took));
     };
     for (what, requests) in works {
-        note(what, watch(&daemon, &good, requests).await);
+        note(what, measure_work(&daemon, &good, requests).await);
     }
     let schema = mcp::call("many", "large_schema", r#"{"p1":1}"#);
-    note("a large schema, first call", watch(&daemon, &good, vec![schema]).await);
+    note("a large schema, first call", measure_work(&daemon, &good, vec![schema]).await);
     daemon.run(&["lock"]);
     let pinned = [
         ("all tools, pinned, changed", changed()),
@@ -142,38 +151,38 @@ async fn measure(threads: usize, catalog: &Path, table: &mut Table) -> (f64, f64
         ("all tools, pinned, /api/v1/servers", vec![mcp::admin("/api/v1/servers", &token)]),
     ];
     for (what, requests) in pinned {
-        note(what, watch(&daemon, &good, requests).await);
+        note(what, measure_work(&daemon, &good, requests).await);
     }
     rate
 }
 
 /// What a neighbour saw while some requests were answered.
-struct Once {
+struct NeighbourSample {
     times: Vec<Duration>,
     on_thread: Duration,
     took: Duration,
 }
 
-async fn watch(daemon: &Daemon, good: &GoodClient, requests: Vec<Vec<u8>>) -> Once {
+async fn measure_work(daemon: &LoadedDaemon, good: &GoodClient, requests: Vec<Vec<u8>>) -> NeighbourSample {
     tokio::time::sleep(Duration::from_millis(300)).await;
-    good.take();
+    good.take_stats();
     let cpu = first_thread_cpu(daemon.pid());
     let took = match requests.is_empty() {
         true => {
             tokio::time::sleep(NEWS).await;
             Duration::ZERO
         }
-        false => ask(daemon.address, requests).await,
+        false => request_each(daemon.address, requests).await,
     };
     let on_thread = first_thread_cpu(daemon.pid()).saturating_sub(cpu);
-    let seen = good.take();
+    let seen = good.take_stats();
     assert_eq!(seen.errors, 0, "{seen}");
-    Once { times: seen.into_times(), on_thread, took }
+    NeighbourSample { times: seen.into_times(), on_thread, took }
 }
 
 /// Asks one thing after the other on a thread of its own, so that reading a large answer delays nobody here. Returns
 /// how long the last one took.
-async fn ask(address: SocketAddr, requests: Vec<Vec<u8>>) -> Duration {
+async fn request_each(address: SocketAddr, requests: Vec<Vec<u8>>) -> Duration {
     let asking = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
@@ -183,7 +192,7 @@ async fn ask(address: SocketAddr, requests: Vec<Vec<u8>>) -> Duration {
                     tokio::time::sleep(NEWS).await;
                 }
                 let began = Instant::now();
-                let answer = Connection::open(address).await?.ask(request).await?;
+                let answer = LoadConnection::open(address).await?.request(request).await?;
                 took = began.elapsed();
                 let shown = String::from_utf8_lossy(&answer.body[..answer.body.len().min(300)]).into_owned();
                 assert!(answer.status == 200 && !shown.contains("\"error\":{"), "{} {shown}", answer.head);
@@ -195,18 +204,18 @@ async fn ask(address: SocketAddr, requests: Vec<Vec<u8>>) -> Duration {
 }
 
 /// Calls a small tool as fast as callers can.
-async fn calls(daemon: &Daemon) -> (f64, f64) {
+async fn measure_call_rate(daemon: &LoadedDaemon) -> (f64, f64) {
     let ask = mcp::call("good", "echo", r#"{"text":"how do you do"}"#);
-    let cpu = || Tree::of(daemon.pid()).gateway.cpu_us as f64;
+    let cpu = || TreeUsage::read(daemon.pid()).gateway.cpu_us as f64;
     let (before, began) = (cpu(), Instant::now());
     let callers: Vec<_> = (0..CALLERS)
         .map(|_| {
             let (ask, address) = (ask.clone(), daemon.address);
             tokio::task::spawn_local(async move {
-                let mut connection = Connection::open(address).await.unwrap();
+                let mut connection = LoadConnection::open(address).await.unwrap();
                 let mut count = 0_usize;
                 while began.elapsed() < CALLING {
-                    assert!(connection.ask(&ask).await.unwrap().is_result());
+                    assert!(connection.request(&ask).await.unwrap().is_result());
                     count += 1;
                 }
                 count
@@ -221,7 +230,7 @@ async fn calls(daemon: &Daemon) -> (f64, f64) {
 }
 
 /// Tools as servers have them, with a description and a few arguments each, and one with many.
-fn write_catalog(file: &Path, options: &Options) {
+fn write_catalog(file: &Path, options: &LoadOptions) {
     let about = "Finds what was asked for and answers with it, page by page. ".repeat(4);
     let mut text = String::from(r#"{"tools":[{"name":"list_changed","inputSchema":{"type":"object"}}"#);
     for number in 0..options.scaled(TOOLS) {

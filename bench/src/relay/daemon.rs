@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::daemon::Daemon;
+use crate::daemon::BenchDaemon;
 
 /// Longer answers than any that is measured.
 const MAX_LINE: &str = "64MiB";
@@ -15,15 +15,15 @@ pub(super) const PASSWORD: &str = "grain";
 pub(super) const IN_FLIGHT: usize = 1_024;
 
 /// Starts one whose journal is `local` or `shared`.
-pub(super) async fn start(nats: &str, journal: &str) -> Daemon {
+pub(super) async fn start(nats: &str, journal: &str) -> BenchDaemon {
     let config = |folder: &Path| config(&folder.join(FRAMES), nats, journal);
-    Daemon::start(config, vec![("OSTLER_HOST_PASSWORD", PASSWORD)], Vec::new()).await
+    BenchDaemon::start(config, vec![("OSTLER_HOST_PASSWORD", PASSWORD)], Vec::new()).await
 }
 
 const FRAMES: &str = "frames";
 
 /// Every line that the server `slow` has received.
-pub(super) fn frames(daemon: &Daemon) -> PathBuf {
+pub(super) fn frames(daemon: &BenchDaemon) -> PathBuf {
     daemon.path(FRAMES)
 }
 

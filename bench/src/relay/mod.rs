@@ -3,41 +3,41 @@
 //! Every round drives all ways in turn, so that a machine that is busy for a
 //! while is so for all of them. What is printed is a section for RESULTS.md.
 
-mod bare;
+mod bare_nats;
+mod call_paths;
 mod daemon;
-mod ends;
+mod disruptions;
 mod options;
-mod page;
+mod relay_setup;
+mod report;
 mod round;
-mod stage;
-mod ways;
 
-use options::Options;
-use stage::Stage;
+use options::RelayBenchOptions;
+use relay_setup::RelaySetup;
 
 pub(crate) async fn run(typed: &[String]) {
     if let [way, url] = typed
-        && way == bare::ECHO
+        && way == bare_nats::ECHO
     {
-        return bare::echo(url).await;
+        return bare_nats::echo(url).await;
     }
-    let options = Options::read(typed);
+    let options = RelayBenchOptions::read(typed);
     match &options.profile {
         Some(way) => round::profile(way, &options).await,
         None => measure(&options).await,
     }
 }
 
-async fn measure(options: &Options) {
-    page::head(options);
+async fn measure(options: &RelayBenchOptions) {
+    report::head(options);
     for which in &options.nats {
-        let mut stage = Stage::open(*which).await;
+        let mut stage = RelaySetup::start(*which).await;
         let mut rounds = Vec::new();
         for number in 1..=options.rounds {
             eprintln!("{}: round {number} of {}", stage.version(), options.rounds);
             rounds.push(round::run(&mut stage, options).await);
         }
-        page::part(&stage.version(), &rounds);
+        report::part(&stage.version(), &rounds);
     }
-    page::foot();
+    report::foot();
 }

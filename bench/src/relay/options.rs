@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ostler_testkit::NatsVersion;
 
-pub(crate) struct Options {
+pub(crate) struct RelayBenchOptions {
     pub(crate) nats: Vec<NatsVersion>,
     /// How long each cell is driven, in each round.
     pub(crate) time: Duration,
@@ -18,7 +18,7 @@ pub(crate) struct Options {
     pub(crate) line: String,
 }
 
-impl Options {
+impl RelayBenchOptions {
     pub(crate) fn read(typed: &[String]) -> Self {
         let nats = match word(typed, "--nats") {
             Some("core") => vec![NatsVersion::Core],

@@ -14,9 +14,9 @@ pub type Micros = u64;
 /// and stands in the ledger of the server that executed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Nonce(pub u64);
+pub struct CallNumber(pub u64);
 
-impl fmt::Display for Nonce {
+impl fmt::Display for CallNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "#{}", self.0)
     }
@@ -25,7 +25,7 @@ impl fmt::Display for Nonce {
 /// The way a call takes into the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
+pub enum CallRoute {
     /// Streamable HTTP in a session, everything behind one endpoint.
     HttpLegacy,
     /// Streamable HTTP of revision 2026-07-28.
@@ -55,9 +55,9 @@ pub enum Purpose {
 /// What is known of a call when it begins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Invoke {
-    pub call: Nonce,
+    pub call: CallNumber,
     pub at: Micros,
-    pub way: Way,
+    pub way: CallRoute,
     /// Whose call it is, as the daemon's credential says.
     pub principal: String,
     pub role: String,
@@ -71,10 +71,10 @@ pub struct Invoke {
 /// How a call ended for its caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "end", rename_all = "kebab-case")]
-pub enum End {
+pub enum CallEnd {
     /// A result. `echoed` is the number found in it; `stamp` names the
     /// execution that made it.
-    Ok { echoed: Option<Nonce>, stamp: Option<String> },
+    Ok { echoed: Option<CallNumber>, stamp: Option<String> },
     /// The daemon says that the tool did not run, or the tool itself said no.
     Fail { kind: String, code: i64, ran: Ran },
     /// `outcome-unknown`, or the connection to the daemon broke after the
@@ -94,7 +94,7 @@ pub enum Ran {
 
 /// A process of the daemon's family, seen at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct SeenProcess {
     pub pid: u32,
     pub name: String,
     pub is_zombie: bool,
@@ -103,19 +103,19 @@ pub struct Seen {
 /// One line of the history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
-pub enum Event {
+pub enum HistoryEvent {
     Invoke(Invoke),
     End {
-        call: Nonce,
+        call: CallNumber,
         at: Micros,
         #[serde(flatten)]
-        end: End,
+        end: CallEnd,
     },
     /// Names of tools that one way showed to one role, as `server__tool` on
     /// every way, also where the way itself shows them without their server.
     Listed {
         at: Micros,
-        way: Way,
+        way: CallRoute,
         principal: String,
         role: String,
         tools: Vec<String>,
@@ -151,7 +151,7 @@ pub enum Event {
     Census {
         at: Micros,
         occasion: Occasion,
-        processes: Vec<Seen>,
+        processes: Vec<SeenProcess>,
     },
 }
 

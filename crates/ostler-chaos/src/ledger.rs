@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::history::{Micros, Nonce};
+use crate::history::{CallNumber, Micros};
 
 /// One execution of a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub struct Execution {
     pub tool: String,
     /// Missing where the arguments held no number, as they do where equal calls
     /// may share an answer.
-    pub call: Option<Nonce>,
+    pub call: Option<CallNumber>,
     pub began: Micros,
     /// Missing if the server ended first, or was told that nobody waits.
     pub ended: Option<Micros>,
@@ -40,20 +40,20 @@ pub enum LedgerError {
     #[error("line {number} of the ledger is not one of fake-mcp's: {source}")]
     BadLine { number: usize, source: serde_json::Error },
     #[error("line {number} of the ledger ends {stamp}, which never began")]
-    EndsNothing { number: usize, stamp: String },
+    EndWithoutBegin { number: usize, stamp: String },
     #[error("line {number} of the ledger uses the stamp {stamp} a second time")]
-    StampedTwice { number: usize, stamp: String },
+    DuplicateStamp { number: usize, stamp: String },
 }
 
 #[derive(Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
-enum Line {
+enum LedgerLine {
     Begin {
         stamp: String,
         server: String,
         pid: u32,
         tool: String,
-        call: Option<Nonce>,
+        call: Option<CallNumber>,
         at: Micros,
         ttl_ms: Option<i64>,
     },
@@ -67,14 +67,14 @@ enum Line {
 /// Reads a ledger from its file. One that was never opened holds nothing.
 pub fn load(path: &Path) -> Result<Vec<Execution>, LedgerError> {
     match std::fs::read_to_string(path) {
-        Ok(text) => read(&text),
+        Ok(text) => parse(&text),
         Err(source) if source.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(source) => Err(LedgerError::Unreadable { path: path.into(), source }),
     }
 }
 
 /// Reads a ledger, in the order in which executions began.
-pub fn read(text: &str) -> Result<Vec<Execution>, LedgerError> {
+pub fn parse(text: &str) -> Result<Vec<Execution>, LedgerError> {
     let mut executions: Vec<Execution> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
     // What follows the last newline was being written when its server was killed.
@@ -83,9 +83,9 @@ pub fn read(text: &str) -> Result<Vec<Execution>, LedgerError> {
         let number = index + 1;
         let line = serde_json::from_str(line).map_err(|source| LedgerError::BadLine { number, source })?;
         match line {
-            Line::Begin { stamp, server, pid, tool, call, at, ttl_ms } => {
+            LedgerLine::Begin { stamp, server, pid, tool, call, at, ttl_ms } => {
                 if places.insert(stamp.clone(), executions.len()).is_some() {
-                    return Err(LedgerError::StampedTwice { number, stamp });
+                    return Err(LedgerError::DuplicateStamp { number, stamp });
                 }
                 let (ended, has_failed) = (None, false);
                 let began = at;
@@ -101,9 +101,9 @@ pub fn read(text: &str) -> Result<Vec<Execution>, LedgerError> {
                     ttl_ms,
                 });
             }
-            Line::End { stamp, at, has_failed } => {
+            LedgerLine::End { stamp, at, has_failed } => {
                 let Some(execution) = places.get(&stamp).and_then(|place| executions.get_mut(*place)) else {
-                    return Err(LedgerError::EndsNothing { number, stamp });
+                    return Err(LedgerError::EndWithoutBegin { number, stamp });
                 };
                 execution.ended = Some(at);
                 execution.has_failed = has_failed;
@@ -124,17 +124,17 @@ mod tests {
 
     #[test]
     fn a_begin_and_its_end_are_one_execution() {
-        let read = read(&format!("{BEGUN}\n{ENDED}\n")).unwrap();
+        let read = parse(&format!("{BEGUN}\n{ENDED}\n")).unwrap();
         assert_eq!(read.len(), 1);
         let only = &read[0];
-        assert_eq!((only.call, only.began, only.ended), (Some(Nonce(3)), 100, Some(250)));
+        assert_eq!((only.call, only.began, only.ended), (Some(CallNumber(3)), 100, Some(250)));
         assert!(only.has_failed);
     }
 
     #[test]
     fn a_server_that_was_killed_leaves_an_execution_without_end() {
         for text in [format!("{BEGUN}\n"), format!("{BEGUN}\n{}", &ENDED[..20])] {
-            let read = read(&text).unwrap();
+            let read = parse(&text).unwrap();
             assert_eq!((read[0].ended, read[0].has_failed), (None, false), "{text}");
         }
     }
@@ -142,14 +142,14 @@ mod tests {
     #[test]
     fn executions_come_in_the_order_in_which_they_began() {
         let earlier = BEGUN.replace("100", "90").replace("7-1", "8-1");
-        let read = read(&format!("{BEGUN}\n{earlier}\n{ENDED}\n")).unwrap();
+        let read = parse(&format!("{BEGUN}\n{earlier}\n{ENDED}\n")).unwrap();
         assert_eq!(read.iter().map(|execution| execution.began).collect::<Vec<_>>(), [90, 100]);
         assert_eq!(read[1].ended, Some(250));
     }
 
     #[test]
     fn a_ledger_that_contradicts_itself_is_refused_by_line() {
-        let told = |text: String| read(&text).unwrap_err().to_string();
+        let told = |text: String| parse(&text).unwrap_err().to_string();
         assert!(told(format!("{BEGUN}\nnonsense\n")).starts_with("line 2 of the ledger is not"));
         assert_eq!(told(format!("{ENDED}\n")), "line 1 of the ledger ends 7-1-100, which never began");
         assert!(told(format!("{BEGUN}\n{BEGUN}\n")).ends_with("a second time"));

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use run::Options;
-use run::ending::Interrupted;
+use run::RunOptions;
+use run::cleanup::Interrupted;
 
 mod run;
 
@@ -19,15 +19,15 @@ const MAX_SECONDS: u64 = 7 * 24 * 60 * 60;
   ostler-chaos run --minutes 3
   ostler-chaos run --seconds 20 --seed 7 --only http-modern --nemesis kill-server
   ostler-chaos check /tmp/kept")]
-struct Typed {
+struct ChaosArgs {
     #[command(subcommand)]
-    command: Command,
+    command: ChaosCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum ChaosCommand {
     /// Run callers and a nemesis against a daemon, then check
-    Run(Run),
+    Run(RunArgs),
     /// Check the records that a run has kept
     Check {
         /// The folder that the run has named
@@ -47,9 +47,9 @@ enum Command {
 }
 
 #[derive(Debug, clap::Args)]
-struct Run {
+struct RunArgs {
     /// How long the nemesis is at work; 0.5 is half a minute
-    #[arg(long, conflicts_with = "seconds", default_value = "1", value_parser = minutes)]
+    #[arg(long, conflicts_with = "seconds", default_value = "1", value_parser = parse_minutes)]
     minutes: Duration,
     /// The same in seconds
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=MAX_SECONDS))]
@@ -86,10 +86,10 @@ struct Run {
     json: bool,
 }
 
-impl Run {
-    fn options(self) -> Options {
-        Options {
-            lasts: self.seconds.map_or(self.minutes, Duration::from_secs),
+impl RunArgs {
+    fn options(self) -> RunOptions {
+        RunOptions {
+            duration: self.seconds.map_or(self.minutes, Duration::from_secs),
             seed: self.seed.unwrap_or_else(|| fastrand::u64(0..1_000_000)),
             callers: self.callers.into(),
             ostler: self.ostler,
@@ -105,7 +105,7 @@ impl Run {
 }
 
 /// A time of at least a second and at most a week.
-fn minutes(text: &str) -> Result<Duration, String> {
+fn parse_minutes(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().map_or(f64::NAN, |minutes| (minutes * 60.0).round());
     if !(1.0..=MAX_SECONDS as f64).contains(&seconds) {
         return Err("it takes a number of minutes such as 3 or 0.5, of at most a week".into());
@@ -115,16 +115,18 @@ fn minutes(text: &str) -> Result<Duration, String> {
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let outcome = runtime.map_err(anyhow::Error::from).and_then(|runtime| match Typed::parse().command {
-        Command::Run(typed) => runtime.block_on(run::run(typed.options())),
-        Command::Check { folder, json } => run::check_kept(&folder, json),
-        Command::Web { port, command } => runtime.block_on(run::web::serve(port, &command)).map(|()| true),
+    let outcome = runtime.map_err(anyhow::Error::from).and_then(|runtime| match ChaosArgs::parse().command {
+        ChaosCommand::Run(typed) => runtime.block_on(run::run(typed.options())),
+        ChaosCommand::Check { folder, json } => run::check_kept(&folder, json),
+        ChaosCommand::Web { port, command } => {
+            runtime.block_on(run::web_server::serve(port, &command)).map(|()| true)
+        }
     });
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            run::tell(&format!("error: {error:#}"));
+            run::print_progress(&format!("error: {error:#}"));
             ExitCode::from(error.downcast_ref::<Interrupted>().map_or(2, Interrupted::code))
         }
     }

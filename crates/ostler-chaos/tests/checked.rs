@@ -13,7 +13,7 @@ const WHOLE: &str = r#"{"what":"invoke","call":1,"at":10,"way":"stdio","principa
 {"what":"census","at":50,"occasion":"over","processes":[]}
 "#;
 
-fn kept(history: &str, log: Option<&str>) -> tempfile::TempDir {
+fn run_folder(history: &str, log: Option<&str>) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("history.jsonl"), history).unwrap();
     std::fs::create_dir(folder.path().join("ledgers")).unwrap();
@@ -32,7 +32,7 @@ fn check(folder: &Path) -> (Option<i32>, String) {
 
 #[test]
 fn what_the_records_hold_nothing_about_is_not_tried_and_not_passed() {
-    let (code, said) = check(kept(WHOLE, Some("all is well\n")).path());
+    let (code, said) = check(run_folder(WHOLE, Some("all is well\n")).path());
     assert_eq!(code, Some(0), "{said}");
     for line in ["kept       EveryCallEnds     1 calls", "not tried  OwnAnswer         0 answers"] {
         assert!(said.contains(line), "{said}");
@@ -45,7 +45,7 @@ fn what_the_records_hold_nothing_about_is_not_tried_and_not_passed() {
 fn a_history_that_breaks_off_is_a_failure() {
     let lines: Vec<&str> = WHOLE.lines().collect();
     for history in ["", &lines[..2].join("\n"), &lines[..4].join("\n")] {
-        let (code, said) = check(kept(history, Some("")).path());
+        let (code, said) = check(run_folder(history, Some("")).path());
         assert_eq!(code, Some(1), "{said}");
         assert!(said.contains("mishap: the history does not go on to the end of the run"), "{said}");
         assert!(said.contains(", 1 failed\n"), "{said}");
@@ -54,17 +54,17 @@ fn a_history_that_breaks_off_is_a_failure() {
 
 #[test]
 fn a_panic_in_the_log_is_a_failure_and_a_missing_log_is_told() {
-    let (code, said) = check(kept(WHOLE, Some("thread 'main' panicked at src/x.rs:1:2:\n")).path());
+    let (code, said) = check(run_folder(WHOLE, Some("thread 'main' panicked at src/x.rs:1:2:\n")).path());
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("mishap: the daemon's log: thread 'main' panicked at src/x.rs"), "{said}");
-    let (code, said) = check(kept(WHOLE, None).path());
+    let (code, said) = check(run_folder(WHOLE, None).path());
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("not tried  the run itself    0 mishaps, there is no daemon.log"), "{said}");
 }
 
 #[test]
 fn a_ledger_that_can_t_be_used_is_named() {
-    let folder = kept(WHOLE, None);
+    let folder = run_folder(WHOLE, None);
     let ledger = folder.path().join("ledgers/a.jsonl");
     std::fs::write(&ledger, "nonsense\n").unwrap();
     let (code, said) = check(folder.path());
@@ -74,7 +74,7 @@ fn a_ledger_that_can_t_be_used_is_named() {
 
 #[test]
 fn a_reader_who_hangs_up_is_no_panic() {
-    let folder = kept(WHOLE, None);
+    let folder = run_folder(WHOLE, None);
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut command = Command::new(env!("CARGO_BIN_EXE_ostler-chaos"));

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use ostler_testkit::eventually;
 
 /// On a machine that has other things to do.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn command(home: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ostler-chaos"));
@@ -19,13 +19,13 @@ fn command(home: &Path, args: &[&str]) -> Command {
     command
 }
 
-fn told(home: &Path, args: &[&str]) -> (Option<i32>, String) {
+fn run_failing(home: &Path, args: &[&str]) -> (Option<i32>, String) {
     let Output { status, stderr, .. } = command(home, args).output().unwrap();
     (status.code(), String::from_utf8_lossy(&stderr).into_owned())
 }
 
 /// How many processes have the text in their arguments or their environment.
-fn naming(text: &str) -> usize {
+fn count_processes_naming(text: &str) -> usize {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let holds = |file: &Path| {
         let bytes = std::fs::read(file).unwrap_or_default();
@@ -35,7 +35,7 @@ fn naming(text: &str) -> usize {
 }
 
 /// A run in that folder whose callers are at work.
-async fn under_way(home: &Path) -> Child {
+async fn start_run(home: &Path) -> Child {
     let args = ["run", "--minutes", "2", "--callers", "4", "--nemesis", "none"];
     let run = command(home, &args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let has_written = || {
@@ -43,7 +43,7 @@ async fn under_way(home: &Path) -> Child {
         let mut histories = entries.filter_map(|entry| entry.path().join("history.jsonl").metadata().ok());
         histories.any(|history| history.len() > 0)
     };
-    eventually("callers call", PATIENCE, has_written).await;
+    eventually("callers call", RUN_TIMEOUT, has_written).await;
     run
 }
 
@@ -52,17 +52,17 @@ async fn a_run_that_is_told_to_end_leaves_no_process_and_no_folder() {
     for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGHUP, 129), (Signal::SIGINT, 130)] {
         let home = tempfile::tempdir().unwrap();
         let text = home.path().to_str().unwrap();
-        let mut run = under_way(home.path()).await;
-        assert!(naming(text) > 5, "a daemon and its servers run");
+        let mut run = start_run(home.path()).await;
+        assert!(count_processes_naming(text) > 5, "a daemon and its servers run");
         kill(Pid::from_raw(i32::try_from(run.id()).unwrap()), signal).unwrap();
         let mut status = None;
-        eventually("the run ends", PATIENCE, || {
+        eventually("the run ends", RUN_TIMEOUT, || {
             status = run.try_wait().unwrap();
             status.is_some()
         })
         .await;
         assert_eq!(status.unwrap().code(), Some(code));
-        assert_eq!(naming(text), 0, "{signal}");
+        assert_eq!(count_processes_naming(text), 0, "{signal}");
         assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0, "{signal}");
     }
 }
@@ -81,7 +81,7 @@ fn what_can_t_be_run_is_refused_before_anything_is_started() {
         (&["--minutes", "many"], "such as 3 or 0.5"),
     ];
     for (args, expected) in cases {
-        let (code, said) = told(home.path(), &[&["run"], args].concat());
+        let (code, said) = run_failing(home.path(), &[&["run"], args].concat());
         assert_eq!(code, Some(2), "{said}");
         assert!(said.contains(expected), "{said}");
         assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0, "{args:?}");
@@ -98,7 +98,7 @@ fn a_daemon_that_does_not_come_up_is_quoted() {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&program, mode).unwrap();
     let args = ["run", "--seconds", "1", "--only", "http-face", "--ostler", program.to_str().unwrap()];
-    let (code, said) = told(home.path(), &args);
+    let (code, said) = run_failing(home.path(), &args);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("no such luck"), "{said}");
 }

@@ -22,7 +22,7 @@ pub struct Backoff {
     /// Of the next draw; between `first` and `max`.
     ceiling: Duration,
     /// Nothing has failed since the last reset.
-    is_rested: bool,
+    is_reset: bool,
 }
 
 impl Backoff {
@@ -30,12 +30,12 @@ impl Backoff {
     ///
     /// A `first` of zero never grows: the operator wants no waiting at all.
     pub fn new(first: Duration, max: Duration) -> Self {
-        Self { first, max: max.max(first), ceiling: first, is_rested: true }
+        Self { first, max: max.max(first), ceiling: first, is_reset: true }
     }
 
     /// Draws the wait before the next start.
     pub fn next(&mut self, rng: &mut fastrand::Rng) -> Duration {
-        self.is_rested = false;
+        self.is_reset = false;
         let ceiling = self.ceiling;
         self.ceiling = ceiling.saturating_mul(2).min(self.max);
         // Saturates at 584 years, which no server waits for.
@@ -44,33 +44,33 @@ impl Backoff {
     }
 
     /// The same with a ceiling of at least `times` the first.
-    pub fn next_from(&mut self, times: u32, rng: &mut fastrand::Rng) -> Duration {
+    pub fn next_at_least(&mut self, times: u32, rng: &mut fastrand::Rng) -> Duration {
         self.ceiling = self.ceiling.max(self.first.saturating_mul(times)).min(self.max);
         self.next(rng)
     }
 
     /// Returns the longest wait, whole: the last try that is left waits as long as any may.
-    pub fn longest(&mut self) -> Duration {
-        self.is_rested = false;
+    pub fn take_max(&mut self) -> Duration {
+        self.is_reset = false;
         self.ceiling = self.max;
         self.max
     }
 
     /// Whether nothing has failed since the last reset.
-    pub fn is_rested(&self) -> bool {
-        self.is_rested
+    pub fn is_reset(&self) -> bool {
+        self.is_reset
     }
 
     /// No wait, this once: the next failure starts at the first ceiling.
     pub fn skip(&mut self) -> Duration {
-        self.is_rested = false;
+        self.is_reset = false;
         Duration::ZERO
     }
 
     /// The server is well again: the next failure starts at the first ceiling.
     pub fn reset(&mut self) {
         self.ceiling = self.first;
-        self.is_rested = true;
+        self.is_reset = true;
     }
 }
 
@@ -79,7 +79,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::clock::ms;
+    use crate::test_clock::ms;
 
     #[test]
     fn the_ceiling_doubles_up_to_the_maximum_and_starts_over_after_a_reset() {
@@ -98,24 +98,24 @@ mod tests {
     fn a_wait_that_is_skipped_leaves_the_ceiling_where_it_was() {
         let mut rng = fastrand::Rng::with_seed(7);
         let mut backoff = Backoff::new(ms(100), ms(5_000));
-        assert!(backoff.is_rested());
-        assert_eq!((backoff.skip(), backoff.is_rested(), backoff.ceiling), (ms(0), false, ms(100)));
+        assert!(backoff.is_reset());
+        assert_eq!((backoff.skip(), backoff.is_reset(), backoff.ceiling), (ms(0), false, ms(100)));
         backoff.next(&mut rng);
-        assert_eq!((backoff.is_rested(), backoff.ceiling), (false, ms(200)));
+        assert_eq!((backoff.is_reset(), backoff.ceiling), (false, ms(200)));
         backoff.reset();
-        assert!(backoff.is_rested());
+        assert!(backoff.is_reset());
     }
 
     #[test]
     fn a_higher_start_and_the_longest_wait_move_the_ceiling() {
         let mut rng = fastrand::Rng::with_seed(7);
         let mut backoff = Backoff::new(ms(100), ms(5_000));
-        assert!(backoff.next_from(5, &mut rng) >= ms(250));
+        assert!(backoff.next_at_least(5, &mut rng) >= ms(250));
         assert_eq!(backoff.ceiling, ms(1_000));
-        assert!(backoff.next_from(5, &mut rng) >= ms(500));
-        assert_eq!((backoff.longest(), backoff.ceiling), (ms(5_000), ms(5_000)));
+        assert!(backoff.next_at_least(5, &mut rng) >= ms(500));
+        assert_eq!((backoff.take_max(), backoff.ceiling), (ms(5_000), ms(5_000)));
         let mut short = Backoff::new(ms(100), ms(200));
-        assert!(short.next_from(5, &mut rng) <= ms(200));
+        assert!(short.next_at_least(5, &mut rng) <= ms(200));
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub struct Caller {
     /// Whether it is whoever runs the host: no name makes anybody that.
     is_operator: bool,
     /// The client session it asks from, where there is one.
-    session: Option<Arc<Session>>,
+    session: Option<Arc<CallerSession>>,
     /// The directory that its client works in, where it is known and may be named.
     workspace: Option<Arc<str>>,
     /// Whether its client may name another one.
@@ -28,20 +28,20 @@ pub struct Caller {
     /// Calls left to this dispatch, shared by all clones; without one nothing is counted.
     budget: Option<Arc<AtomicU32>>,
     /// What its credential allows it in a sliding window, beside its role's budget.
-    window: Option<Window>,
+    window: Option<CallWindow>,
 }
 
 /// A session of one client, shared by all callers that ask from it.
 #[derive(Debug)]
-struct Session {
+struct CallerSession {
     id: Box<str>,
     /// Set once, when the client is gone.
-    is_over: AtomicBool,
+    is_ended: AtomicBool,
 }
 
 /// A number of calls in a sliding window of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
+pub struct CallWindow {
     /// Calls that may begin within the time.
     pub calls: u64,
     /// The length of the window.
@@ -51,7 +51,7 @@ pub struct Window {
 /// The dispatch has no calls left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the call budget of this dispatch is used up")]
-pub struct Spent;
+pub struct DispatchBudgetExhausted;
 
 impl Caller {
     /// A caller as its credential names it, without a dispatch budget.
@@ -102,7 +102,7 @@ impl Caller {
 
     /// The same caller, asking from a client session that begins with this.
     pub fn in_session(mut self, id: impl Into<Box<str>>) -> Self {
-        self.session = Some(Arc::new(Session { id: id.into(), is_over: AtomicBool::new(false) }));
+        self.session = Some(Arc::new(CallerSession { id: id.into(), is_ended: AtomicBool::new(false) }));
         self
     }
 
@@ -120,13 +120,13 @@ impl Caller {
     /// Marks the client session as over, for all callers that ask from it.
     pub fn end_session(&self) {
         if let Some(session) = &self.session {
-            session.is_over.store(true, Ordering::Release);
+            session.is_ended.store(true, Ordering::Release);
         }
     }
 
     /// Returns whether the client session has ended.
-    pub fn is_session_over(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| session.is_over.load(Ordering::Acquire))
+    pub fn is_session_ended(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.is_ended.load(Ordering::Acquire))
     }
 
     /// The same caller, working in a directory: the real path of one that exists. Servers with
@@ -138,7 +138,7 @@ impl Caller {
     }
 
     /// The same caller, whose client may name the directory that it works in: it may run programs on this machine anyway.
-    pub fn naming_workspaces(mut self) -> Self {
+    pub fn allow_naming_workspace(mut self) -> Self {
         self.may_name_workspace = true;
         self
     }
@@ -163,24 +163,24 @@ impl Caller {
     /// Limits whoever has this principal to `calls` calls in each `per`. The
     /// caller only carries the limit; who charges counts by principal.
     pub fn with_window(mut self, calls: u64, per: Duration) -> Self {
-        self.window = Some(Window { calls, per });
+        self.window = Some(CallWindow { calls, per });
         self
     }
 
     /// What its credential allows it in a sliding window.
-    pub fn window(&self) -> Option<Window> {
+    pub fn window(&self) -> Option<CallWindow> {
         self.window
     }
 
     /// Takes one call from the dispatch budget, before it is sent.
-    pub fn spend(&self) -> Result<(), Spent> {
+    pub fn spend(&self) -> Result<(), DispatchBudgetExhausted> {
         // Only the count itself is shared, so no ordering with other memory is needed.
         match &self.budget {
             None => Ok(()),
             Some(left) => left
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
                 .map(drop)
-                .map_err(|_| Spent),
+                .map_err(|_| DispatchBudgetExhausted),
         }
     }
 
@@ -207,7 +207,7 @@ mod tests {
         let passed =
             threads.into_iter().filter_map(|thread| thread.join().ok()).filter(|&passed| passed).count();
         assert_eq!(passed, 10);
-        assert_eq!(caller.spend(), Err(Spent));
+        assert_eq!(caller.spend(), Err(DispatchBudgetExhausted));
     }
 
     #[test]
@@ -216,7 +216,7 @@ mod tests {
         caller.spend().unwrap();
         caller.refund();
         assert_eq!(caller.spend(), Ok(()));
-        assert_eq!(caller.spend(), Err(Spent));
+        assert_eq!(caller.spend(), Err(DispatchBudgetExhausted));
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
     fn a_window_goes_with_every_clone_and_costs_no_dispatch_budget() {
         let caller = Caller::new("token:ci", "ci").with_window(3, Duration::from_secs(60));
         let clone = caller.clone().in_session("one");
-        assert_eq!(clone.window(), Some(Window { calls: 3, per: Duration::from_secs(60) }));
+        assert_eq!(clone.window(), Some(CallWindow { calls: 3, per: Duration::from_secs(60) }));
         assert!((0..10).all(|_| clone.spend().is_ok()));
         assert_eq!(Caller::local().window(), None);
     }
@@ -251,8 +251,8 @@ mod tests {
         let (clone, other) = (caller.clone(), Caller::new("local", "guest").in_session_of(&caller));
         let namesake = Caller::local().in_session("s-1");
         caller.end_session();
-        assert!(caller.is_session_over() && clone.is_session_over() && other.is_session_over());
-        assert!(!namesake.is_session_over() && !Caller::local().is_session_over());
+        assert!(caller.is_session_ended() && clone.is_session_ended() && other.is_session_ended());
+        assert!(!namesake.is_session_ended() && !Caller::local().is_session_ended());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::name::ServerName;
+use crate::server_name::ServerName;
 
 /// Media type of a card.
 pub const MEDIA_TYPE: &str = "application/mcp-server-card+json";
@@ -20,9 +20,9 @@ pub const PATH: &str = "server-card";
 pub const MAX_BYTES: usize = 1 << 20;
 
 /// How long a card is kept unless its response says otherwise.
-const USUAL_LIFE: Duration = Duration::from_secs(5 * 60);
+const DEFAULT_TTL: Duration = Duration::from_secs(5 * 60);
 /// The longest time that a response may ask for.
-const MAX_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
+const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest text of a card, in bytes. The schema allows less; a card is kept in memory, so there is a limit.
 const MAX_TEXT: usize = 2_048;
 /// Remotes of a card, headers of a remote, and protocol versions of a remote that are kept.
@@ -83,14 +83,14 @@ pub struct Remote {
     pub supported_protocol_versions: Vec<String>,
     /// Headers that it wants.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub headers: Vec<Header>,
+    pub headers: Vec<RemoteHeader>,
 }
 
 /// A header that an endpoint wants. Values are not kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct Header {
+pub struct RemoteHeader {
     /// Its name.
     pub name: String,
     /// What it is for.
@@ -150,29 +150,29 @@ impl From<CardReport> for CardStatus {
 
 /// Why a document is no card.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NoCard(String);
+pub struct CardParseError(String);
 
-impl fmt::Display for NoCard {
+impl fmt::Display for CardParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for NoCard {}
+impl std::error::Error for CardParseError {}
 
 impl ServerCard {
     /// Reads a card, at most [`MAX_BYTES`] of it.
-    pub fn read(text: &[u8]) -> Result<Self, NoCard> {
+    pub fn parse(text: &[u8]) -> Result<Self, CardParseError> {
         if text.len() > MAX_BYTES {
-            return Err(NoCard(format!("it is longer than {MAX_BYTES} bytes")));
+            return Err(CardParseError(format!("it is longer than {MAX_BYTES} bytes")));
         }
-        let card: Self =
-            serde_json::from_slice(text).map_err(|error| NoCard(format!("it is no card: {error}")))?;
+        let card: Self = serde_json::from_slice(text)
+            .map_err(|error| CardParseError(format!("it is no card: {error}")))?;
         card.check()?;
         Ok(card)
     }
 
-    fn check(&self) -> Result<(), NoCard> {
+    fn check(&self) -> Result<(), CardParseError> {
         let has_name = self.name.split_once('/').is_some_and(|(namespace, name)| {
             let is_made_of = |text: &str, others: &str| {
                 !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || others.contains(c))
@@ -180,13 +180,13 @@ impl ServerCard {
             is_made_of(namespace, ".-") && is_made_of(name, "._-")
         });
         if !has_name || !NAME_LENGTH.contains(&self.name.len()) {
-            return Err(NoCard("its `name` is no name such as `com.example/weather`".into()));
+            return Err(CardParseError("its `name` is no name such as `com.example/weather`".into()));
         }
         if let Some((key, _)) = [("description", &self.description), ("version", &self.version)]
             .into_iter()
             .find(|(_, text)| text.is_empty())
         {
-            return Err(NoCard(format!("its `{key}` is empty")));
+            return Err(CardParseError(format!("its `{key}` is empty")));
         }
         let repository = self.repository.iter().flat_map(|it| [&it.url, &it.source]);
         let remotes = self.remotes.iter().flat_map(|remote| {
@@ -202,13 +202,13 @@ impl ServerCard {
         let own = [&self.name, &self.description, &self.version].into_iter();
         let own = own.chain(&self.schema).chain(&self.title).chain(&self.website_url);
         if own.chain(repository).chain(remotes).any(|text| text.len() > MAX_TEXT) {
-            return Err(NoCard(format!("one of its texts is longer than {MAX_TEXT} bytes")));
+            return Err(CardParseError(format!("one of its texts is longer than {MAX_TEXT} bytes")));
         }
         let is_long = |remote: &Remote| {
             remote.headers.len() > MAX_ITEMS || remote.supported_protocol_versions.len() > MAX_ITEMS
         };
         if self.remotes.len() > MAX_ITEMS || self.remotes.iter().any(is_long) {
-            return Err(NoCard(format!("one of its lists has more than {MAX_ITEMS} items")));
+            return Err(CardParseError(format!("one of its lists has more than {MAX_ITEMS} items")));
         }
         Ok(())
     }
@@ -217,17 +217,22 @@ impl ServerCard {
     pub fn differences(&self, said: Option<&[u8]>, protocol: &str, url: Option<&str>) -> Vec<String> {
         #[derive(Deserialize, Default)]
         #[serde(default)]
-        struct Said {
+        struct RunningServerInfo {
             name: Option<String>,
             title: Option<String>,
             version: Option<String>,
         }
-        let said: Said = said.and_then(|raw| serde_json::from_slice(raw).ok()).unwrap_or_default();
+        let said: RunningServerInfo =
+            said.and_then(|raw| serde_json::from_slice(raw).ok()).unwrap_or_default();
         let short = self.name.rsplit('/').next().unwrap_or_default();
         let mut found = Vec::new();
         let mut compare = |key: &str, card: &str, said: Option<String>, is_same: bool| {
             if let Some(said) = said.filter(|_| !is_same) {
-                found.push(format!("the card says {key} `{}`, the server says `{}`", cut(card), cut(&said)));
+                found.push(format!(
+                    "the card says {key} `{}`, the server says `{}`",
+                    truncate(card),
+                    truncate(&said)
+                ));
             }
         };
         let is_name = said.name.as_deref().is_some_and(|name| name == self.name || name == short);
@@ -257,7 +262,7 @@ impl ServerCard {
 }
 
 /// Cuts a text that is quoted in a sentence.
-fn cut(text: &str) -> String {
+fn truncate(text: &str) -> String {
     const QUOTED: usize = 80;
     match text.char_indices().nth(QUOTED) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -266,8 +271,8 @@ fn cut(text: &str) -> String {
 }
 
 /// Returns how long a response may be kept, by its `Cache-Control`; `None` if it may not.
-pub fn kept_for<'a>(cache_control: impl Iterator<Item = &'a str>) -> Option<Duration> {
-    let mut life = USUAL_LIFE;
+pub fn cache_ttl<'a>(cache_control: impl Iterator<Item = &'a str>) -> Option<Duration> {
+    let mut life = DEFAULT_TTL;
     for directive in cache_control.flat_map(|value| value.split(',')) {
         let (key, value) = directive.split_once('=').unwrap_or((directive, ""));
         match key.trim().to_ascii_lowercase().as_str() {
@@ -275,7 +280,7 @@ pub fn kept_for<'a>(cache_control: impl Iterator<Item = &'a str>) -> Option<Dura
             "max-age" => {
                 // A number that can't be read is one that has passed (RFC 9111, section 4.2.1).
                 let seconds = value.trim().trim_matches('"').parse().unwrap_or(0);
-                life = Duration::from_secs(seconds).min(MAX_LIFE);
+                life = Duration::from_secs(seconds).min(MAX_TTL);
             }
             _ => {}
         }
@@ -305,7 +310,7 @@ mod tests {
     }
 
     fn read(card: &Value) -> Result<ServerCard, String> {
-        ServerCard::read(card.to_string().as_bytes()).map_err(|error| error.to_string())
+        ServerCard::parse(card.to_string().as_bytes()).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -344,10 +349,10 @@ mod tests {
         assert!(with("remotes", json!("none")).starts_with("it is no card: invalid type"));
         let deep = format!("{{\"_meta\":{}", "[".repeat(100_000));
         for rubbish in ["", "[]", "null", "<html>", &deep] {
-            let error = ServerCard::read(rubbish.as_bytes()).unwrap_err();
+            let error = ServerCard::parse(rubbish.as_bytes()).unwrap_err();
             assert!(error.to_string().starts_with("it is no card"), "{error}");
         }
-        assert!(ServerCard::read(&vec![b' '; MAX_BYTES + 1]).is_err());
+        assert!(ServerCard::parse(&vec![b' '; MAX_BYTES + 1]).is_err());
     }
 
     #[test]
@@ -381,7 +386,7 @@ mod tests {
 
     #[test]
     fn cache_control_tells_how_long_a_card_is_kept() {
-        let seconds = |values: &[&str]| kept_for(values.iter().copied()).map(|life| life.as_secs());
+        let seconds = |values: &[&str]| cache_ttl(values.iter().copied()).map(|life| life.as_secs());
         let table: [(&[&str], _); 12] = [
             (&[], Some(300)),
             (&["public"], Some(300)),

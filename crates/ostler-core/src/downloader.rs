@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::spec::Process;
+use crate::spec::ProcessSpec;
 use crate::stderr_cause::without_colours;
 
 /// A package manager that may download what it starts. Its name is the key under which downloads are taken one at a time:
@@ -37,7 +37,7 @@ const COMMANDS: [(&str, &str, Downloader); 21] = [
 
 /// Beginnings of the lines that package managers print while they download. Other managers print too many forms to be told
 /// from the programs that they run.
-const OWN_LINES: [(&str, &[&str]); 2] = [
+const PROGRESS_PREFIXES: [(&str, &[&str]); 2] = [
     (
         "npm",
         &[
@@ -76,7 +76,7 @@ const OWN_LINES: [(&str, &[&str]); 2] = [
 
 impl Downloader {
     /// Returns the downloader that a command line begins with.
-    pub fn of(process: &Process) -> Option<Self> {
+    pub fn from_process(process: &ProcessSpec) -> Option<Self> {
         let program = Path::new(&process.command).file_name()?.to_str()?;
         let program =
             program.strip_suffix(".exe").or_else(|| program.strip_suffix(".cmd")).unwrap_or(program);
@@ -89,8 +89,10 @@ impl Downloader {
     }
 
     /// Returns whether a line of output is certainly the program's, which therefore runs and is downloaded no more.
-    pub fn is_of_program(self, line: &str) -> bool {
-        let Some((_, own)) = OWN_LINES.iter().find(|(manager, _)| *manager == self.0) else { return false };
+    pub fn is_program_output(self, line: &str) -> bool {
+        let Some((_, own)) = PROGRESS_PREFIXES.iter().find(|(manager, _)| *manager == self.0) else {
+            return false;
+        };
         let line = without_colours(line).to_lowercase();
         // Progress is drawn with blocks, bars and dots before the words.
         let text = line.trim_start_matches(|c: char| !c.is_alphanumeric() && !"(>+-".contains(c));
@@ -135,7 +137,7 @@ mod tests {
             ("cargo", "Server is up", false),
         ];
         for (manager, line, is_of_program) in table {
-            assert_eq!(Downloader(manager).is_of_program(line), is_of_program, "{manager}: {line}");
+            assert_eq!(Downloader(manager).is_program_output(line), is_of_program, "{manager}: {line}");
         }
     }
 
@@ -166,14 +168,14 @@ mod tests {
         ];
         for (line, manager) in table {
             let mut words = line.split(' ').map(str::to_owned);
-            let process = Process {
+            let process = ProcessSpec {
                 command: words.next().unwrap(),
                 args: words.collect(),
                 env_pass: Vec::new(),
                 env: Default::default(),
                 cwd: None,
             };
-            assert_eq!(Downloader::of(&process).map(Downloader::as_str), manager, "{line}");
+            assert_eq!(Downloader::from_process(&process).map(Downloader::as_str), manager, "{line}");
         }
     }
 }

@@ -79,7 +79,7 @@ pub enum FaultKind {
     #[error("{0}")]
     Permanent(Box<PermanentCause>),
     /// The server did not finish its handshake in time.
-    #[error("it has not answered the MCP handshake within {}", Span(*.0))]
+    #[error("it has not answered the MCP handshake within {}", HumanDuration(*.0))]
     StartTimeout(Duration),
     /// The server answered the handshake with something we can't work with.
     #[error("handshake failed: {0}")]
@@ -103,7 +103,7 @@ pub enum FaultKind {
     #[error("answer longer than {0} bytes")]
     Oversize(usize),
     /// Our own time for the call ran out.
-    #[error("no answer within {}", Span(*.0))]
+    #[error("no answer within {}", HumanDuration(*.0))]
     TimedOut(Duration),
     /// The server stopped answering liveness probes and was ended.
     #[error("the server hangs: {0} liveness probes went unanswered")]
@@ -114,13 +114,13 @@ pub enum FaultKind {
     /// The server has forgotten the session or replaced the tool, so that it has
     /// to be asked first what it lists.
     #[error("the server does not know the session or the tool as it was any more")]
-    Renewed,
+    StaleSession,
     /// The session has no room for the request.
     #[error("the server does not take more requests")]
     Congested,
     /// A remote endpoint can't be reached: its name is not known, or its port refuses.
     #[error("{0}")]
-    Connect(Box<Unreached>),
+    Connect(Box<ConnectFailure>),
     /// A remote endpoint answered with a body of another content type, such as a web page.
     #[error("malformed answer: `{0}` in place of JSON or an event stream")]
     ContentType(String),
@@ -128,7 +128,7 @@ pub enum FaultKind {
     #[error("the connection broke: {0}")]
     Transfer(String),
     /// A remote endpoint answered with an HTTP status in place of a message.
-    #[error("the server answered HTTP {code}{}", Remark(.text))]
+    #[error("the server answered HTTP {code}{}", DetailSuffix(.text))]
     Status {
         /// The status.
         code: u16,
@@ -136,15 +136,15 @@ pub enum FaultKind {
         text: String,
     },
     /// A remote endpoint asks to be left alone for a while.
-    #[error("the server answered HTTP {code} and wants no requests for {}", Span(*.wait))]
-    Paused {
+    #[error("the server answered HTTP {code} and wants no requests for {}", HumanDuration(*.wait))]
+    RetryAfter {
         /// The status.
         code: u16,
         /// For how long.
         wait: Duration,
     },
     /// A remote endpoint does not accept the credentials, or wants some.
-    #[error("the server answered HTTP {code}{}", Remark(.challenge))]
+    #[error("the server answered HTTP {code}{}", DetailSuffix(.challenge))]
     NeedsAuth {
         /// The status: 401 or 403.
         code: u16,
@@ -170,7 +170,7 @@ impl FaultKind {
 
     /// The same without any secret in its words.
     #[must_use]
-    pub fn without(mut self, secrets: &Secrets) -> Self {
+    pub fn redacted(mut self, secrets: &Secrets) -> Self {
         match &mut self {
             Self::Start(text)
             | Self::Handshake(text)
@@ -182,18 +182,18 @@ impl FaultKind {
             | Self::Denied(text)
             | Self::Status { text, .. }
             | Self::NeedsAuth { challenge: text, .. } => {
-                if let Cow::Owned(hidden) = secrets.hide(text) {
+                if let Cow::Owned(hidden) = secrets.redact(text) {
                     *text = hidden;
                 }
             }
             Self::Connect(unreached) => {
-                if let Cow::Owned(hidden) = secrets.hide(&unreached.place) {
-                    unreached.place = hidden;
+                if let Cow::Owned(hidden) = secrets.redact(&unreached.authority) {
+                    unreached.authority = hidden;
                 }
             }
             Self::Permanent(cause) => {
                 if let Some(text) = cause.text_mut()
-                    && let Cow::Owned(hidden) = secrets.hide(text)
+                    && let Cow::Owned(hidden) = secrets.redact(text)
                 {
                     *text = hidden;
                 }
@@ -206,9 +206,9 @@ impl FaultKind {
             | Self::TimedOut(_)
             | Self::Hung(_)
             | Self::Retired
-            | Self::Renewed
+            | Self::StaleSession
             | Self::Congested
-            | Self::Paused { .. } => {}
+            | Self::RetryAfter { .. } => {}
         }
         self
     }
@@ -258,7 +258,7 @@ pub enum PermanentCause {
     #[error("its `url` begins with https://, and the server speaks no TLS")]
     NoTls,
     /// A remote endpoint answered the handshake with a status that says that there is nothing.
-    #[error("its `url` is no MCP endpoint: it answered HTTP {code}{}", Remark(.text))]
+    #[error("its `url` is no MCP endpoint: it answered HTTP {code}{}", DetailSuffix(.text))]
     NoEndpoint {
         /// The status.
         code: u16,
@@ -275,9 +275,9 @@ pub enum PermanentCause {
 
 /// A connection that could not be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unreached {
+pub struct ConnectFailure {
     /// Host and port; never the rest of the address, which may hold a secret.
-    pub place: String,
+    pub authority: String,
     /// What happened.
     pub why: ConnectFault,
 }
@@ -290,21 +290,21 @@ pub enum ConnectFault {
     /// Nothing listens there.
     Refused,
     /// There is no way to the host, or it does not answer.
-    Silent,
+    NoResponse,
     /// Something else, in the words of the system.
     Other(String),
 }
 
-impl fmt::Display for Unreached {
+impl fmt::Display for ConnectFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = &self.place;
+        let place = &self.authority;
         match &self.why {
             ConnectFault::UnknownHost => {
                 let host = place.rsplit_once(':').map_or(place.as_str(), |(host, _)| host);
                 write!(f, "the host name `{host}` can't be resolved")
             }
             ConnectFault::Refused => write!(f, "nothing listens at {place} (connection refused)"),
-            ConnectFault::Silent => write!(f, "{place} does not answer"),
+            ConnectFault::NoResponse => write!(f, "{place} does not answer"),
             ConnectFault::Other(why) => write!(f, "could not connect to {place}: {why}"),
         }
     }
@@ -318,7 +318,7 @@ pub enum ExecFault {
     Permission,
     /// It is a directory, or a part of its path is a file.
     #[error("it is not a file")]
-    NoFile,
+    NotAFile,
     /// The first line names a program that does not exist.
     #[error("the interpreter in its first line does not exist")]
     NoInterpreter,
@@ -346,7 +346,7 @@ pub enum CertificateFault {
 
 impl PermanentCause {
     /// Returns whether the cause lies at a remote endpoint, where it may pass by itself.
-    pub fn is_elsewhere(&self) -> bool {
+    pub fn is_remote(&self) -> bool {
         match self {
             Self::NoEndpoint { .. } | Self::ContentType(_) | Self::NotMcp(_) => true,
             Self::ProgramMissing { .. }
@@ -393,9 +393,9 @@ impl From<PermanentCause> for FaultKind {
 }
 
 /// A text behind a colon, if there is one.
-struct Remark<'a>(&'a str);
+struct DetailSuffix<'a>(&'a str);
 
-impl fmt::Display for Remark<'_> {
+impl fmt::Display for DetailSuffix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", self.0) }
     }
@@ -428,9 +428,9 @@ impl fmt::Display for Exit {
 /// and more only whole seconds are told, rounded up: who waits that long has
 /// waited long enough.
 #[derive(Debug, Clone, Copy)]
-pub struct Span(pub Duration);
+pub struct HumanDuration(pub Duration);
 
-impl fmt::Display for Span {
+impl fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = self.0.as_millis();
         match ms {
@@ -493,7 +493,7 @@ mod tests {
             (7_200_000, "2h"),
         ];
         for (ms, text) in table {
-            assert_eq!(Span(Duration::from_millis(ms)).to_string(), text);
+            assert_eq!(HumanDuration(Duration::from_millis(ms)).to_string(), text);
         }
     }
 }

@@ -14,20 +14,20 @@ pub struct KeyedLimit {
     max: usize,
     max_per_key: usize,
     hasher: RandomState,
-    counts: Mutex<Counts>,
+    counts: Mutex<KeyCounts>,
 }
 
 #[derive(Default)]
-struct Counts {
+struct KeyCounts {
     /// The sum over all keys; never more than `max`.
     total: usize,
     /// By the keyed hash of the key, so that nothing is allocated for a key that comes and goes; two keys of one hash
     /// would share their limits and nothing else. No entry is zero.
-    keys: HashTable<Count>,
+    keys: HashTable<KeyCount>,
 }
 
 #[derive(Clone, Copy)]
-struct Count {
+struct KeyCount {
     key: u64,
     held: usize,
     /// Those that were acquired as marked.
@@ -36,38 +36,38 @@ struct Count {
 
 /// What is acquired at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted {
+pub struct PermitRequest {
     /// How many permits; none is no permit and always there.
     pub amount: usize,
     /// Set for marked permits, which are counted apart as well.
-    pub mark: Option<Mark>,
+    pub marked_limit: Option<MarkedLimit>,
 }
 
 /// Marks permits of a kind that has a limit of its own within that of the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
+pub struct MarkedLimit {
     /// How many marked permits the key may hold, which may be another number each time.
     pub max: usize,
 }
 
-impl Wanted {
+impl PermitRequest {
     /// One permit, not marked.
-    pub const ONE: Self = Self { amount: 1, mark: None };
+    pub const ONE: Self = Self { amount: 1, marked_limit: None };
 
     /// So many permits, not marked.
     pub fn many(amount: usize) -> Self {
-        Self { amount, mark: None }
+        Self { amount, marked_limit: None }
     }
 
     /// One marked permit.
     pub fn marked(max: usize) -> Self {
-        Self { amount: 1, mark: Some(Mark { max }) }
+        Self { amount: 1, marked_limit: Some(MarkedLimit { max }) }
     }
 }
 
 /// The limit that left no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Full {
+pub enum LimitReached {
     /// That over all keys.
     All,
     /// That of the key.
@@ -80,7 +80,7 @@ pub enum Full {
 }
 
 /// Permits of one key. Dropping them gives them back.
-pub struct Permit {
+pub struct KeyedPermit {
     limit: Arc<KeyedLimit>,
     key: u64,
     amount: usize,
@@ -109,37 +109,41 @@ impl KeyedLimit {
     }
 
     /// Takes one permit for a key.
-    pub fn acquire(self: &Arc<Self>, key: &str) -> Result<Permit, Full> {
-        self.acquire_wanted(key, Wanted::ONE)
+    pub fn acquire(self: &Arc<Self>, key: &str) -> Result<KeyedPermit, LimitReached> {
+        self.acquire_many(key, PermitRequest::ONE)
     }
 
     /// Takes permits for a key: all that are wanted, or none. What the key itself has too much of is told first.
-    pub fn acquire_wanted(self: &Arc<Self>, key: &str, wanted: Wanted) -> Result<Permit, Full> {
+    pub fn acquire_many(
+        self: &Arc<Self>,
+        key: &str,
+        wanted: PermitRequest,
+    ) -> Result<KeyedPermit, LimitReached> {
         let key = self.hasher.hash_one(key);
-        let Wanted { amount, mark } = wanted;
+        let PermitRequest { amount, marked_limit: mark } = wanted;
         let mut counts = self.counts();
         let total = counts.total;
         let known = counts.keys.find_mut(key, |count| count.key == key);
-        let held = known.as_deref().copied().unwrap_or(Count { key, held: 0, marked: 0 });
+        let held = known.as_deref().copied().unwrap_or(KeyCount { key, held: 0, marked: 0 });
         if amount > self.max_per_key.saturating_sub(held.held) {
-            return Err(Full::Key);
+            return Err(LimitReached::Key);
         }
         if mark.is_some_and(|mark| amount > mark.max.saturating_sub(held.marked)) {
-            return Err(Full::Marked { held: held.marked });
+            return Err(LimitReached::Marked { held: held.marked });
         }
         if amount > self.max - total {
-            return Err(Full::All);
+            return Err(LimitReached::All);
         }
         let is_marked = mark.is_some();
         let marked = held.marked + if is_marked { amount } else { 0 };
-        let count = Count { key, held: held.held + amount, marked };
+        let count = KeyCount { key, held: held.held + amount, marked };
         match known {
             Some(known) => *known = count,
             None if amount > 0 => drop(counts.keys.insert_unique(key, count, |count| count.key)),
             None => {}
         }
         counts.total = total + amount;
-        Ok(Permit { limit: Arc::clone(self), key, amount, is_marked })
+        Ok(KeyedPermit { limit: Arc::clone(self), key, amount, is_marked })
     }
 
     /// Returns how many marked permits are held, over all keys.
@@ -147,12 +151,12 @@ impl KeyedLimit {
         self.counts().keys.iter().map(|count| count.marked).sum()
     }
 
-    fn counts(&self) -> MutexGuard<'_, Counts> {
+    fn counts(&self) -> MutexGuard<'_, KeyCounts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Permit {
+impl Drop for KeyedPermit {
     fn drop(&mut self) {
         let mut counts = self.limit.counts();
         counts.total -= self.amount;
@@ -177,7 +181,7 @@ impl fmt::Debug for KeyedLimit {
     }
 }
 
-impl fmt::Debug for Permit {
+impl fmt::Debug for KeyedPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Permit").field("amount", &self.amount).finish_non_exhaustive()
     }
@@ -197,9 +201,9 @@ mod tests {
     fn a_key_gets_its_share_and_the_others_the_rest() {
         let limit = KeyedLimit::new(3, 2);
         let own = [limit.acquire("ada").unwrap(), limit.acquire("ada").unwrap()];
-        assert_eq!(limit.acquire("ada").unwrap_err(), Full::Key);
+        assert_eq!(limit.acquire("ada").unwrap_err(), LimitReached::Key);
         let _third = limit.acquire("bob").unwrap();
-        assert_eq!(limit.acquire("bob").unwrap_err(), Full::All);
+        assert_eq!(limit.acquire("bob").unwrap_err(), LimitReached::All);
         drop(own);
         limit.acquire("ada").unwrap();
     }
@@ -210,19 +214,22 @@ mod tests {
         for key in 0..100 {
             drop(limit.acquire(&key.to_string()));
         }
-        drop(limit.acquire_wanted("ada", Wanted::many(0)));
+        drop(limit.acquire_many("ada", PermitRequest::many(0)));
         assert_eq!(held(&limit), (0, 0));
     }
 
     #[test]
     fn permits_are_taken_and_given_back_together() {
         let limit = KeyedLimit::new(10, 8);
-        let seven = limit.acquire_wanted("ada", Wanted::many(7)).unwrap();
-        assert_eq!(limit.acquire_wanted("ada", Wanted::many(2)).unwrap_err(), Full::Key);
-        assert_eq!(limit.acquire_wanted("bob", Wanted::many(4)).unwrap_err(), Full::All);
-        assert_eq!(limit.acquire_wanted("bob", Wanted::many(usize::MAX)).unwrap_err(), Full::Key);
+        let seven = limit.acquire_many("ada", PermitRequest::many(7)).unwrap();
+        assert_eq!(limit.acquire_many("ada", PermitRequest::many(2)).unwrap_err(), LimitReached::Key);
+        assert_eq!(limit.acquire_many("bob", PermitRequest::many(4)).unwrap_err(), LimitReached::All);
+        assert_eq!(
+            limit.acquire_many("bob", PermitRequest::many(usize::MAX)).unwrap_err(),
+            LimitReached::Key
+        );
         drop(seven);
-        limit.acquire_wanted("bob", Wanted::many(8)).unwrap();
+        limit.acquire_many("bob", PermitRequest::many(8)).unwrap();
     }
 
     #[test]
@@ -230,7 +237,7 @@ mod tests {
         let limit = KeyedLimit::per_key(1);
         let permit = limit.acquire("ada").unwrap();
         assert!(limit.acquire("ada").is_err());
-        assert!(limit.acquire_wanted("bob", Wanted::marked(0)).is_err());
+        assert!(limit.acquire_many("bob", PermitRequest::marked(0)).is_err());
         drop(permit);
         assert_eq!(held(&limit), (0, 0));
     }
@@ -238,14 +245,17 @@ mod tests {
     #[test]
     fn marked_permits_have_a_limit_of_their_own() {
         let limit = KeyedLimit::new(10, 10);
-        let call = limit.acquire_wanted("ada", Wanted::marked(1)).unwrap();
-        assert_eq!(limit.acquire_wanted("ada", Wanted::marked(1)).unwrap_err(), Full::Marked { held: 1 });
+        let call = limit.acquire_many("ada", PermitRequest::marked(1)).unwrap();
+        assert_eq!(
+            limit.acquire_many("ada", PermitRequest::marked(1)).unwrap_err(),
+            LimitReached::Marked { held: 1 }
+        );
         let look = limit.acquire("ada").unwrap();
-        let other = limit.acquire_wanted("bob", Wanted::marked(1)).unwrap();
+        let other = limit.acquire_many("bob", PermitRequest::marked(1)).unwrap();
         assert_eq!(limit.marked(), 2);
         drop((call, look));
         assert_eq!(limit.marked(), 1);
-        limit.acquire_wanted("ada", Wanted::marked(1)).unwrap();
+        limit.acquire_many("ada", PermitRequest::marked(1)).unwrap();
         drop(other);
     }
 }

@@ -6,40 +6,40 @@
 //! random source of its own, or touches a file, socket or process: its
 //! `clippy.toml` forbids those calls.
 
+pub mod argument_schema;
 pub mod backoff;
 pub mod breaker;
-pub mod budget;
 pub mod cache;
+pub mod call_budget;
 pub mod caller;
 pub mod card;
 pub mod catalog;
-#[cfg(test)]
-mod clock;
+pub mod classify;
 pub mod config;
 pub mod downloader;
 pub mod error;
-pub mod fair;
+pub mod fair_queue;
 pub mod fault;
+pub mod inherited_env;
 pub mod keyed_limit;
 pub mod liveness;
 pub mod loopback;
-pub mod meter;
-pub mod name;
 pub mod nonces;
 pub mod pins;
 pub mod policy;
 pub mod pool;
+pub mod rate_limit;
 pub mod remedy;
-pub mod repeat;
-pub mod restart;
+pub mod restart_budget;
+pub mod retry;
 pub mod sabotage;
-pub mod schema;
 pub mod secrets;
+pub mod server_name;
 pub mod shell;
 pub mod spec;
-pub mod stateful;
+pub mod stateful_servers;
 pub mod status;
 pub mod stderr_cause;
 pub mod supervisor;
-pub mod variables;
-pub mod weigh;
+#[cfg(test)]
+mod test_clock;

@@ -15,17 +15,17 @@
 use std::time::{Duration, Instant};
 
 /// Silence without calls after which the server is asked whether it lives.
-pub const IDLE: Duration = Duration::from_secs(30);
+pub const IDLE_BEFORE_PROBE: Duration = Duration::from_secs(30);
 /// Unanswered probes in a row that make a server hung.
-pub const MISSES: u32 = 3;
+pub const MAX_MISSES: u32 = 3;
 /// How long one probe waits.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is known of a connection at one moment.
 #[derive(Debug, Clone, Copy)]
-pub struct Signs {
+pub struct ConnectionActivity {
     /// When the server was last heard, or the session began.
-    pub heard: Instant,
+    pub last_received: Instant,
     /// When the oldest waiting call was made.
     pub oldest_call: Option<Instant>,
     /// The time a call of this server has.
@@ -34,18 +34,18 @@ pub struct Signs {
 
 /// What to do about a silent server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
+pub enum ProbeDecision {
     /// Nothing; look again then.
-    Later(Instant),
+    NotBefore(Instant),
     /// Ask it whether it lives.
     Probe,
 }
 
 /// What an unanswered probe means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Missed {
+pub enum MissOutcome {
     /// Ask again.
-    Again,
+    ProbeAgain,
     /// It hangs.
     Hung,
 }
@@ -65,9 +65,9 @@ impl Liveness {
     }
 
     /// Looks at the signs.
-    pub fn look(&self, signs: &Signs, now: Instant) -> Look {
-        let due = self.due(signs);
-        if now >= due { Look::Probe } else { Look::Later(due) }
+    pub fn decide(&self, signs: &ConnectionActivity, now: Instant) -> ProbeDecision {
+        let due = self.probe_due(signs);
+        if now >= due { ProbeDecision::Probe } else { ProbeDecision::NotBefore(due) }
     }
 
     /// The probe was answered, with a result or an error: the server lives.
@@ -76,18 +76,18 @@ impl Liveness {
     }
 
     /// The probe was not answered in time.
-    pub fn on_miss(&mut self) -> Missed {
+    pub fn on_miss(&mut self) -> MissOutcome {
         self.misses += 1;
-        if self.misses >= MISSES { Missed::Hung } else { Missed::Again }
+        if self.misses >= MAX_MISSES { MissOutcome::Hung } else { MissOutcome::ProbeAgain }
     }
 
-    fn due(&self, signs: &Signs) -> Instant {
+    fn probe_due(&self, signs: &ConnectionActivity) -> Instant {
         if self.is_suspect || self.misses > 0 {
-            return signs.heard;
+            return signs.last_received;
         }
         match signs.oldest_call {
-            Some(made) => made.max(signs.heard) + signs.call_timeout / 2,
-            None => signs.heard + IDLE,
+            Some(made) => made.max(signs.last_received) + signs.call_timeout / 2,
+            None => signs.last_received + IDLE_BEFORE_PROBE,
         }
     }
 }
@@ -102,49 +102,52 @@ mod tests {
         Instant::now()
     }
 
-    fn signs(heard: Instant, oldest_call: Option<Instant>) -> Signs {
-        Signs { heard, oldest_call, call_timeout: Duration::from_secs(60) }
+    fn activity(heard: Instant, oldest_call: Option<Instant>) -> ConnectionActivity {
+        ConnectionActivity { last_received: heard, oldest_call, call_timeout: Duration::from_secs(60) }
     }
 
     #[test]
     fn an_idle_server_is_asked_after_half_a_minute() {
         let (t, live) = (base(), Liveness::default());
-        assert_eq!(live.look(&signs(t, None), t), Look::Later(t + IDLE));
-        assert_eq!(live.look(&signs(t, None), t + IDLE), Look::Probe);
+        assert_eq!(live.decide(&activity(t, None), t), ProbeDecision::NotBefore(t + IDLE_BEFORE_PROBE));
+        assert_eq!(live.decide(&activity(t, None), t + IDLE_BEFORE_PROBE), ProbeDecision::Probe);
     }
 
     #[test]
     fn a_long_call_is_not_suspicious_while_the_server_talks() {
         let (t, live) = (base(), Liveness::default());
         let now = t + Duration::from_secs(50);
-        assert_eq!(live.look(&signs(t, Some(t)), now), Look::Probe);
+        assert_eq!(live.decide(&activity(t, Some(t)), now), ProbeDecision::Probe);
         let heard = now - Duration::from_secs(1);
-        assert_eq!(live.look(&signs(heard, Some(t)), now), Look::Later(heard + Duration::from_secs(30)));
+        assert_eq!(
+            live.decide(&activity(heard, Some(t)), now),
+            ProbeDecision::NotBefore(heard + Duration::from_secs(30))
+        );
     }
 
     #[test]
     fn a_timed_out_call_makes_the_next_look_a_probe() {
         let (t, mut live) = (base(), Liveness::default());
         live.on_timeout();
-        assert_eq!(live.look(&signs(t, None), t), Look::Probe);
+        assert_eq!(live.decide(&activity(t, None), t), ProbeDecision::Probe);
         live.on_answer();
-        assert_eq!(live.look(&signs(t, None), t), Look::Later(t + IDLE));
+        assert_eq!(live.decide(&activity(t, None), t), ProbeDecision::NotBefore(t + IDLE_BEFORE_PROBE));
     }
 
     #[test]
     fn after_a_miss_it_is_asked_again_at_once() {
         let (t, mut live) = (base(), Liveness::default());
-        assert_eq!(live.on_miss(), Missed::Again);
-        assert_eq!(live.look(&signs(t, Some(t)), t), Look::Probe);
+        assert_eq!(live.on_miss(), MissOutcome::ProbeAgain);
+        assert_eq!(live.decide(&activity(t, Some(t)), t), ProbeDecision::Probe);
         live.on_answer();
-        assert_eq!(live.look(&signs(t, None), t), Look::Later(t + IDLE));
+        assert_eq!(live.decide(&activity(t, None), t), ProbeDecision::NotBefore(t + IDLE_BEFORE_PROBE));
     }
 
     #[test]
     fn the_third_miss_in_a_row_means_hung() {
         let mut live = Liveness::default();
-        assert_eq!([live.on_miss(), live.on_miss()], [Missed::Again, Missed::Again]);
-        assert_eq!(live.on_miss(), Missed::Hung);
+        assert_eq!([live.on_miss(), live.on_miss()], [MissOutcome::ProbeAgain, MissOutcome::ProbeAgain]);
+        assert_eq!(live.on_miss(), MissOutcome::Hung);
     }
 
     proptest! {
@@ -158,7 +161,7 @@ mod tests {
                     row = 0;
                 } else {
                     row += 1;
-                    let expected = if row >= MISSES { Missed::Hung } else { Missed::Again };
+                    let expected = if row >= MAX_MISSES { MissOutcome::Hung } else { MissOutcome::ProbeAgain };
                     prop_assert_eq!(live.on_miss(), expected);
                 }
             }

@@ -7,15 +7,15 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 /// Open numbers of one caller: more questions than a person or a program leaves open at once.
-const PER_CALLER: usize = 1_024;
+const MAX_PER_CALLER: usize = 1_024;
 
 /// Open numbers over all callers: about 1 MiB.
-const IN_ALL: usize = 16_384;
+const MAX_TOTAL: usize = 16_384;
 
 /// Numbers that were issued and not redeemed yet.
 #[derive(Debug)]
 pub struct Nonces {
-    life: Duration,
+    ttl: Duration,
     next: u64,
     /// Per caller in the order of issue, which is the order of expiry. No caller's is empty.
     open: HashMap<Box<str>, VecDeque<Nonce>>,
@@ -31,13 +31,13 @@ struct Nonce {
 
 impl Nonces {
     /// Makes an empty table whose numbers live for `life`.
-    pub fn new(life: Duration) -> Self {
-        Self { life, next: 0, open: HashMap::new(), count: 0 }
+    pub fn new(ttl: Duration) -> Self {
+        Self { ttl, next: 0, open: HashMap::new(), count: 0 }
     }
 
     /// Issues a number to a caller. No number is issued twice.
     pub fn issue(&mut self, caller: &str, now: Instant) -> u64 {
-        let nonce = Nonce { number: self.next, expires: now + self.life };
+        let nonce = Nonce { number: self.next, expires: now + self.ttl };
         self.next += 1;
         let own = match self.open.get_mut(caller) {
             Some(own) => own,
@@ -46,11 +46,11 @@ impl Nonces {
         own.push_back(nonce);
         self.count += 1;
         let expired = own.partition_point(|nonce| nonce.expires <= now);
-        let surplus = expired.max(own.len().saturating_sub(PER_CALLER));
+        let surplus = expired.max(own.len().saturating_sub(MAX_PER_CALLER));
         own.drain(..surplus);
         self.count -= surplus;
-        if self.count > IN_ALL {
-            self.make_room(now);
+        if self.count > MAX_TOTAL {
+            self.evict(now);
         }
         nonce.number
     }
@@ -78,13 +78,13 @@ impl Nonces {
     }
 
     /// Drops what has expired, or else the older half of the numbers of the caller that holds the most.
-    fn make_room(&mut self, now: Instant) {
+    fn evict(&mut self, now: Instant) {
         self.open.retain(|_, own| {
             own.retain(|nonce| nonce.expires > now);
             !own.is_empty()
         });
         self.count = self.open.values().map(VecDeque::len).sum();
-        if self.count <= IN_ALL {
+        if self.count <= MAX_TOTAL {
             return;
         }
         let Some((caller, own)) = self.open.iter_mut().max_by_key(|(_, own)| own.len()) else { return };
@@ -105,7 +105,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::clock::{at, ms};
+    use crate::test_clock::{at, ms};
 
     const LIFE: Duration = ms(600_000);
 
@@ -132,8 +132,8 @@ mod tests {
         let (mut nonces, now) = (Nonces::new(LIFE), at(0));
         let other = nonces.issue("bob", now);
         let first = nonces.issue("ada", now);
-        let numbers: Vec<u64> = (0..PER_CALLER).map(|_| nonces.issue("ada", now)).collect();
-        assert_eq!(nonces.len(), PER_CALLER + 1);
+        let numbers: Vec<u64> = (0..MAX_PER_CALLER).map(|_| nonces.issue("ada", now)).collect();
+        assert_eq!(nonces.len(), MAX_PER_CALLER + 1);
         assert!(!nonces.redeem("ada", first, now));
         assert!(numbers.iter().all(|number| nonces.redeem("ada", *number, now)));
         assert!(nonces.redeem("bob", other, now));
@@ -143,19 +143,19 @@ mod tests {
     fn a_full_table_displaces_the_numbers_of_whoever_has_most() {
         let (mut nonces, now) = (Nonces::new(LIFE), at(0));
         let small = nonces.issue("small", now);
-        for holder in 0..=IN_ALL / PER_CALLER {
-            for _ in 0..PER_CALLER {
+        for holder in 0..=MAX_TOTAL / MAX_PER_CALLER {
+            for _ in 0..MAX_PER_CALLER {
                 nonces.issue(&format!("greedy {holder}"), now);
             }
         }
-        assert!(nonces.len() <= IN_ALL);
+        assert!(nonces.len() <= MAX_TOTAL);
         assert!(nonces.redeem("small", small, now));
     }
 
     #[test]
     fn a_full_table_of_expired_numbers_displaces_nothing_else() {
         let (mut nonces, now) = (Nonces::new(LIFE), at(0));
-        for caller in 0..IN_ALL {
+        for caller in 0..MAX_TOTAL {
             nonces.issue(&caller.to_string(), now);
         }
         let later = now + LIFE;

@@ -19,7 +19,7 @@ use hashlink::LinkedHashMap;
 
 /// The answer to a newcomer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Admission<K> {
+pub enum PoolAdmission<K> {
     /// It has a place, and is busy until told otherwise.
     Granted,
     /// This idle one must be closed first; the newcomer asks again after its release.
@@ -29,32 +29,32 @@ pub enum Admission<K> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum PoolEntryState {
     /// Starting or in use.
     Busy,
     /// May be offered for eviction.
     Idle,
     /// Has been offered for eviction and is not offered again.
-    Leaving,
+    Evicting,
 }
 
 #[derive(Debug)]
-struct Entry {
-    place: Place,
+struct PoolEntry {
+    state: PoolEntryState,
     /// The last time anything was said about it.
-    used: Instant,
+    last_used: Instant,
 }
 
 /// The places for live processes.
 #[derive(Debug)]
-pub struct Pool<K> {
+pub struct EvictionPool<K> {
     max: usize,
     /// Never more than `max`. Kept in the order of arrival, so that of two used
     /// at the same instant always the same one goes first.
-    entries: LinkedHashMap<K, Entry>,
+    entries: LinkedHashMap<K, PoolEntry>,
 }
 
-impl<K: Clone + Eq + Hash> Pool<K> {
+impl<K: Clone + Eq + Hash> EvictionPool<K> {
     /// Room for `max` processes; 0 means none, not one.
     pub fn new(max: usize) -> Self {
         Self { max, entries: LinkedHashMap::new() }
@@ -65,49 +65,52 @@ impl<K: Clone + Eq + Hash> Pool<K> {
     /// One that has a place keeps it and is busy from now on, except while it
     /// is leaving: then its old process is still being closed and a new one
     /// would be one too many, so it waits for its own release like anybody else.
-    pub fn admit(&mut self, key: K, now: Instant) -> Admission<K> {
-        match self.entries.get(&key).map(|entry| entry.place) {
-            Some(Place::Leaving) => return Admission::Full,
-            Some(Place::Busy | Place::Idle) => {
-                self.set(&key, Place::Busy, now);
-                return Admission::Granted;
+    pub fn admit(&mut self, key: K, now: Instant) -> PoolAdmission<K> {
+        match self.entries.get(&key).map(|entry| entry.state) {
+            Some(PoolEntryState::Evicting) => return PoolAdmission::Full,
+            Some(PoolEntryState::Busy | PoolEntryState::Idle) => {
+                self.set(&key, PoolEntryState::Busy, now);
+                return PoolAdmission::Granted;
             }
             None => {}
         }
         if self.entries.len() < self.max {
-            self.entries.insert(key, Entry { place: Place::Busy, used: now });
-            return Admission::Granted;
+            self.entries.insert(key, PoolEntry { state: PoolEntryState::Busy, last_used: now });
+            return PoolAdmission::Granted;
         }
         self.evict_one(|_| true)
     }
 
     /// Asks for the place of the longest idle one among some: who has its share gives from it.
-    pub fn evict_one(&mut self, is_among: impl Fn(&K) -> bool) -> Admission<K> {
-        let idle = self.entries.iter_mut().filter(|(key, entry)| entry.place == Place::Idle && is_among(key));
-        match idle.min_by_key(|(_, entry)| entry.used) {
+    pub fn evict_one(&mut self, is_among: impl Fn(&K) -> bool) -> PoolAdmission<K> {
+        let idle = self
+            .entries
+            .iter_mut()
+            .filter(|(key, entry)| entry.state == PoolEntryState::Idle && is_among(key));
+        match idle.min_by_key(|(_, entry)| entry.last_used) {
             Some((key, entry)) => {
-                entry.place = Place::Leaving;
-                Admission::Evict(key.clone())
+                entry.state = PoolEntryState::Evicting;
+                PoolAdmission::Evict(key.clone())
             }
-            None => Admission::Full,
+            None => PoolAdmission::Full,
         }
     }
 
     /// It is in use. One that was leaving stays: a lease came before its closing did.
     pub fn set_busy(&mut self, key: &K, now: Instant) {
-        self.set(key, Place::Busy, now);
+        self.set(key, PoolEntryState::Busy, now);
     }
 
     /// Nobody uses it; it may be evicted. One that is leaving goes on leaving.
     pub fn set_idle(&mut self, key: &K, now: Instant) {
-        self.set(key, Place::Idle, now);
+        self.set(key, PoolEntryState::Idle, now);
     }
 
-    fn set(&mut self, key: &K, place: Place, now: Instant) {
+    fn set(&mut self, key: &K, place: PoolEntryState, now: Instant) {
         let Some(entry) = self.entries.get_mut(key) else { return };
-        entry.used = now;
-        if !(entry.place == Place::Leaving && place == Place::Idle) {
-            entry.place = place;
+        entry.last_used = now;
+        if !(entry.state == PoolEntryState::Evicting && place == PoolEntryState::Idle) {
+            entry.state = place;
         }
     }
 
@@ -137,79 +140,79 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::clock::at;
+    use crate::test_clock::at;
 
     #[test]
     fn the_least_recently_used_idle_one_goes_first_and_is_offered_once() {
-        let mut pool = Pool::new(3);
+        let mut pool = EvictionPool::new(3);
         for key in ["a", "b", "c"] {
-            assert_eq!(pool.admit(key, at(0)), Admission::Granted);
+            assert_eq!(pool.admit(key, at(0)), PoolAdmission::Granted);
         }
         pool.set_idle(&"b", at(1));
         pool.set_idle(&"a", at(2));
-        assert_eq!(pool.admit("d", at(3)), Admission::Evict("b"));
-        assert_eq!(pool.admit("e", at(3)), Admission::Evict("a"));
-        assert_eq!(pool.admit("f", at(3)), Admission::Full);
+        assert_eq!(pool.admit("d", at(3)), PoolAdmission::Evict("b"));
+        assert_eq!(pool.admit("e", at(3)), PoolAdmission::Evict("a"));
+        assert_eq!(pool.admit("f", at(3)), PoolAdmission::Full);
         assert_eq!((pool.len(), pool.max(), pool.is_empty()), (3, 3, false));
         pool.release(&"b");
-        assert_eq!(pool.admit("d", at(4)), Admission::Granted);
+        assert_eq!(pool.admit("d", at(4)), PoolAdmission::Granted);
         assert_eq!(pool.len(), 3);
     }
 
     #[test]
     fn of_some_the_least_recently_used_idle_one_goes_though_there_is_room() {
-        let mut pool = Pool::new(9);
+        let mut pool = EvictionPool::new(9);
         for (key, now) in [("a", 0), ("b", 1), ("c", 2)] {
             let _ = pool.admit(key, at(now));
             pool.set_idle(&key, at(now));
         }
-        assert_eq!(pool.evict_one(|key| *key != "a"), Admission::Evict("b"));
-        assert_eq!(pool.evict_one(|key| *key == "b"), Admission::Full, "it is leaving already");
+        assert_eq!(pool.evict_one(|key| *key != "a"), PoolAdmission::Evict("b"));
+        assert_eq!(pool.evict_one(|key| *key == "b"), PoolAdmission::Full, "it is leaving already");
     }
 
     #[test]
     fn using_an_idle_one_again_makes_it_the_most_recently_used() {
-        let mut pool = Pool::new(2);
+        let mut pool = EvictionPool::new(2);
         for (key, now) in [("a", 0), ("b", 1)] {
             let _ = pool.admit(key, at(now));
             pool.set_idle(&key, at(now));
         }
-        assert_eq!(pool.admit("a", at(2)), Admission::Granted);
+        assert_eq!(pool.admit("a", at(2)), PoolAdmission::Granted);
         pool.set_idle(&"a", at(3));
-        assert_eq!(pool.admit("c", at(4)), Admission::Evict("b"));
+        assert_eq!(pool.admit("c", at(4)), PoolAdmission::Evict("b"));
     }
 
     #[test]
     fn none_allowed_means_none_and_not_one() {
-        assert_eq!(Pool::new(0).admit("a", at(0)), Admission::Full);
+        assert_eq!(EvictionPool::new(0).admit("a", at(0)), PoolAdmission::Full);
     }
 
     #[test]
     fn a_lease_that_came_before_the_closing_keeps_the_process() {
-        let mut pool = Pool::new(1);
+        let mut pool = EvictionPool::new(1);
         let _ = pool.admit("a", at(0));
         pool.set_idle(&"a", at(0));
-        assert_eq!(pool.admit("b", at(1)), Admission::Evict("a"));
+        assert_eq!(pool.admit("b", at(1)), PoolAdmission::Evict("a"));
         pool.set_busy(&"a", at(2));
-        assert_eq!(pool.admit("b", at(3)), Admission::Full);
-        assert_eq!(pool.admit("a", at(3)), Admission::Granted);
+        assert_eq!(pool.admit("b", at(3)), PoolAdmission::Full);
+        assert_eq!(pool.admit("a", at(3)), PoolAdmission::Granted);
     }
 
     #[test]
     fn one_that_is_leaving_gets_a_new_process_only_after_its_old_one_is_gone() {
-        let mut pool = Pool::new(1);
+        let mut pool = EvictionPool::new(1);
         let _ = pool.admit("a", at(0));
         pool.set_idle(&"a", at(0));
         let _ = pool.admit("b", at(1));
         pool.set_idle(&"a", at(2));
-        assert_eq!(pool.admit("a", at(2)), Admission::Full);
+        assert_eq!(pool.admit("a", at(2)), PoolAdmission::Full);
         pool.release(&"a");
-        assert_eq!(pool.admit("a", at(3)), Admission::Granted);
+        assert_eq!(pool.admit("a", at(3)), PoolAdmission::Granted);
     }
 
     #[test]
     fn talk_about_strangers_takes_no_place() {
-        let mut pool = Pool::new(1);
+        let mut pool = EvictionPool::new(1);
         pool.set_busy(&"a", at(0));
         pool.set_idle(&"a", at(0));
         pool.release(&"a");
@@ -223,7 +226,7 @@ mod tests {
             max in 0usize..4,
             events in prop::collection::vec((0u8..4, 0u8..6), 0..120),
         ) {
-            let mut pool = Pool::new(max);
+            let mut pool = EvictionPool::new(max);
             let mut list: Vec<(u8, char)> = Vec::new();
             for (now, (event, key)) in events.into_iter().enumerate() {
                 let now = at(now as u64);
@@ -232,19 +235,19 @@ mod tests {
                 match event {
                     0 => {
                         let expected = match held {
-                            Some('l') => Admission::Full,
-                            Some(_) => Admission::Granted,
-                            None if list.len() < max => Admission::Granted,
+                            Some('l') => PoolAdmission::Full,
+                            Some(_) => PoolAdmission::Granted,
+                            None if list.len() < max => PoolAdmission::Granted,
                             None => match list.iter_mut().find(|(_, place)| *place == 'i') {
                                 Some((victim, place)) => {
                                     *place = 'l';
-                                    Admission::Evict(*victim)
+                                    PoolAdmission::Evict(*victim)
                                 }
-                                None => Admission::Full,
+                                None => PoolAdmission::Full,
                             },
                         };
                         prop_assert_eq!(pool.admit(key, now), expected.clone());
-                        if expected == Admission::Granted {
+                        if expected == PoolAdmission::Granted {
                             list.retain(|&(other, _)| other != key);
                             list.push((key, 'b'));
                         }

@@ -5,18 +5,18 @@
 use std::path::Path;
 
 use crate::catalog::nearest;
-use crate::config::{Reference, ResolveError};
+use crate::config::{ResolveError, TemplateReference};
 use crate::fault::{CertificateFault, ConnectFault, ExecFault, Exit, FaultKind, PermanentCause};
 use crate::shell::quote;
-use crate::stderr_cause::Complaint;
-use crate::supervisor::{Advice, Failure};
+use crate::stderr_cause::KnownCause;
+use crate::supervisor::{FailureHint, ServerFailure};
 
 /// Longest name of a variable that an operator is told: real ones are shorter, and sentences are not.
-const LONGEST_NAME: usize = 40;
+const MAX_NAME_LEN: usize = 40;
 
 /// Who reads a remedy.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Reader {
+enum Audience {
     /// The person who runs Ostler, on the command line.
     Operator,
     /// An MCP client, and so its model.
@@ -25,42 +25,42 @@ enum Reader {
 
 /// Tells the operator what to do about a failure of a server. `None` where its output has to be read first, or
 /// time alone helps.
-pub fn of_failure(server: &str, failure: &Failure) -> Option<String> {
-    for_reader(Reader::Operator, server, failure)
+pub fn for_operator(server: &str, failure: &ServerFailure) -> Option<String> {
+    for_audience(Audience::Operator, server, failure)
 }
 
 /// Tells MCP clients the same, without any word that the server chose.
-pub fn for_clients(server: &str, failure: &Failure) -> Option<String> {
-    for_reader(Reader::Client, server, failure)
+pub fn for_clients(server: &str, failure: &ServerFailure) -> Option<String> {
+    for_audience(Audience::Client, server, failure)
 }
 
-fn for_reader(reader: Reader, server: &str, failure: &Failure) -> Option<String> {
+fn for_audience(reader: Audience, server: &str, failure: &ServerFailure) -> Option<String> {
     // What is known at the place of the failure is closer to its cause than any form of output.
     let known = match failure.hint.as_deref() {
-        Some(Advice::Text(text)) => Some(text.clone()),
-        Some(Advice::Withheld(names)) if reader == Reader::Operator => of_withheld(names),
-        Some(Advice::Withheld(_)) | None => None,
+        Some(FailureHint::Text(text)) => Some(text.clone()),
+        Some(FailureHint::Withheld(names)) if reader == Audience::Operator => for_withheld_variables(names),
+        Some(FailureHint::Withheld(_)) | None => None,
     };
     if known.is_some() {
         return known;
     }
     match &failure.kind {
-        FaultKind::Permanent(cause) => Some(of_cause(server, cause)),
+        FaultKind::Permanent(cause) => Some(for_permanent_cause(server, cause)),
         FaultKind::Start(_) => {
             Some("see whether the machine has memory and processes left (`ulimit -u`)".into())
         }
-        FaultKind::StartTimeout(_) => Some(of_silence(reader, server, failure)),
+        FaultKind::StartTimeout(_) => Some(for_start_timeout(reader, server, failure)),
         FaultKind::Handshake(_)
         | FaultKind::Exited(_)
         | FaultKind::EndedAtProbe(_)
         | FaultKind::Closed
-        | FaultKind::Write(_) => of_end(reader, server, failure),
-        FaultKind::Connect(unreached) => Some(of_connection(server, &unreached.why)),
+        | FaultKind::Write(_) => for_early_end(reader, server, failure),
+        FaultKind::Connect(unreached) => Some(for_connect_fault(server, &unreached.why)),
         FaultKind::Status { code: 500.., .. } => {
             Some("the fault is at the server: see its log, or try again later".into())
         }
         FaultKind::Status { .. } => Some(format!("correct `url` and `headers` of `{server}`")),
-        FaultKind::NeedsAuth { code, .. } => Some(of_refusal(server, *code)),
+        FaultKind::NeedsAuth { code, .. } => Some(for_auth_refusal(server, *code)),
         FaultKind::Transfer(_) => Some("see whether a proxy or VPN cuts connections to it".into()),
         FaultKind::Hung(_) => Some("it stopped answering: see what it wrote to stderr".into()),
         FaultKind::Malformed(_)
@@ -68,9 +68,9 @@ fn for_reader(reader: Reader, server: &str, failure: &Failure) -> Option<String>
         | FaultKind::Oversize(_)
         | FaultKind::TimedOut(_)
         | FaultKind::Retired
-        | FaultKind::Renewed
+        | FaultKind::StaleSession
         | FaultKind::Congested
-        | FaultKind::Paused { .. }
+        | FaultKind::RetryAfter { .. }
         | FaultKind::Unreachable(_)
         | FaultKind::Denied(_) => None,
     }
@@ -78,34 +78,37 @@ fn for_reader(reader: Reader, server: &str, failure: &Failure) -> Option<String>
 
 /// Says what to do about a failure in a daemon that an MCP client has started: it has the environment of that client, and
 /// goes on without it.
-pub fn of_failure_in_daemon(server: &str, failure: &Failure, pid: u32) -> Option<String> {
+pub fn for_operator_of_daemon(server: &str, failure: &ServerFailure, pid: u32) -> Option<String> {
     if let FaultKind::Permanent(cause) = &failure.kind
-        && let PermanentCause::Unresolved(ResolveError { reference: Reference::Env(name), .. }) = &**cause
+        && let PermanentCause::Unresolved(ResolveError { reference: TemplateReference::Env(name), .. }) =
+            &**cause
     {
         return Some(format!(
             "the daemon (pid {pid}) does not have it: set it (`export {name}=…`), end the daemon with `ostler down`, then \
              run this again; or put it in the `env` of the client's entry"
         ));
     }
-    of_failure(server, failure)
+    for_operator(server, failure)
 }
 
 /// Returns whether the remedy wants another environment of Ostler, which a reload of the server does not bring.
-pub fn wants_restart(failure: &Failure) -> bool {
+pub fn needs_ostler_restart(failure: &ServerFailure) -> bool {
     let FaultKind::Permanent(cause) = &failure.kind else { return false };
     matches!(
         &**cause,
-        PermanentCause::Unresolved(ResolveError { reference: Reference::Env(_), .. })
+        PermanentCause::Unresolved(ResolveError { reference: TemplateReference::Env(_), .. })
             | PermanentCause::Certificate(CertificateFault::UnknownIssuer | CertificateFault::Other(_))
     )
 }
 
 /// Says what to change so that a cause that stays is gone.
-pub fn of_cause(server: &str, cause: &PermanentCause) -> String {
+pub fn for_permanent_cause(server: &str, cause: &PermanentCause) -> String {
     match cause {
-        PermanentCause::ProgramMissing { program, path } => of_program(server, program, path.is_some()),
-        PermanentCause::NotExecutable { program, why } => of_file(program, *why),
-        PermanentCause::Unresolved(error) => of_reference(error),
+        PermanentCause::ProgramMissing { program, path } => {
+            for_missing_program(server, program, path.is_some())
+        }
+        PermanentCause::NotExecutable { program, why } => for_exec_fault(program, *why),
+        PermanentCause::Unresolved(error) => for_unresolved_reference(error),
         PermanentCause::NoFolder(folder) => {
             format!("create it with `mkdir -p {}`, or correct `cwd` of `{server}`", quote(folder))
         }
@@ -114,8 +117,8 @@ pub fn of_cause(server: &str, cause: &PermanentCause) -> String {
         PermanentCause::Usage(_) => {
             format!("correct `args` of `{server}`: some are missing or wrong, and the usage text says which")
         }
-        PermanentCause::ServesHttp(port) => of_http_server(server, *port),
-        PermanentCause::Certificate(fault) => of_certificate(server, fault),
+        PermanentCause::ServesHttp(port) => for_http_server(server, *port),
+        PermanentCause::Certificate(fault) => for_certificate(server, fault),
         PermanentCause::NoTls => {
             format!("begin `url` of `{server}` with http://, or use the port that speaks TLS")
         }
@@ -163,7 +166,7 @@ const RUNTIMES: [(&str, &str); 21] = [
     ("ruby", "Ruby (https://www.ruby-lang.org)"),
 ];
 
-fn of_program(server: &str, program: &str, is_searched: bool) -> String {
+fn for_missing_program(server: &str, program: &str, is_searched: bool) -> String {
     if !is_searched {
         return format!("correct `command` of `{server}`; a relative path begins at the config's folder");
     }
@@ -190,14 +193,14 @@ fn interpreter(program: &str) -> Option<&'static str> {
     }
 }
 
-fn of_file(program: &str, why: ExecFault) -> String {
+fn for_exec_fault(program: &str, why: ExecFault) -> String {
     let by_interpreter = |name: &str| format!("command = \"{name}\", args = [\"{program}\"]");
     match (why, interpreter(program)) {
         (ExecFault::Permission, None) => format!("make it executable: `chmod +x {}`", quote(program)),
         (ExecFault::Permission, Some(name)) => {
             format!("run it by its interpreter: {}; or `chmod +x {}`", by_interpreter(name), quote(program))
         }
-        (ExecFault::NoFile, _) => "name the program itself in `command`".into(),
+        (ExecFault::NotAFile, _) => "name the program itself in `command`".into(),
         (ExecFault::NoInterpreter | ExecFault::Format, Some(name)) => {
             format!("run it by its interpreter: {}", by_interpreter(name))
         }
@@ -210,22 +213,22 @@ fn of_file(program: &str, why: ExecFault) -> String {
     }
 }
 
-fn of_reference(error: &ResolveError) -> String {
+fn for_unresolved_reference(error: &ResolveError) -> String {
     match &error.reference {
-        Reference::Workspace => {
+        TemplateReference::Workspace => {
             "start the client in its project's directory, or name one with `workspace` in the config".into()
         }
-        Reference::Env(name) => format!(
+        TemplateReference::Env(name) => format!(
             "set it (`export {name}=…`) and start Ostler again, or write `${{env:{name}:-default}}` or `${{file:PATH}}` in the \
              config"
         ),
-        Reference::File(_) => {
+        TemplateReference::File(_) => {
             "write that file, readable for you alone (`chmod 600`), or correct the path".into()
         }
     }
 }
 
-fn of_certificate(server: &str, fault: &CertificateFault) -> String {
+fn for_certificate(server: &str, fault: &CertificateFault) -> String {
     match fault {
         CertificateFault::UnknownIssuer | CertificateFault::Other(_) => {
             "if you trust it, name the file of its CA (`export SSL_CERT_FILE=/path/to/ca.pem`) and start Ostler again".into()
@@ -237,13 +240,13 @@ fn of_certificate(server: &str, fault: &CertificateFault) -> String {
     }
 }
 
-fn of_connection(server: &str, why: &ConnectFault) -> String {
+fn for_connect_fault(server: &str, why: &ConnectFault) -> String {
     match why {
         ConnectFault::UnknownHost => {
             format!("correct the host in `url` of `{server}`; a name of a private network needs its VPN")
         }
         ConnectFault::Refused => format!("start that server, or correct the port in `url` of `{server}`"),
-        ConnectFault::Silent | ConnectFault::Other(_) => {
+        ConnectFault::NoResponse | ConnectFault::Other(_) => {
             format!(
                 "see whether that host is up and reached from here (VPN, proxy), or correct `url` of `{server}`"
             )
@@ -251,7 +254,7 @@ fn of_connection(server: &str, why: &ConnectFault) -> String {
     }
 }
 
-fn of_refusal(server: &str, code: u16) -> String {
+fn for_auth_refusal(server: &str, code: u16) -> String {
     let header = format!("headers = {{ Authorization = \"Bearer ${{file:~/.secrets/{server}}}\" }}");
     match code {
         403 => format!("its credentials may not use it; give `{server}` others: {header}"),
@@ -260,9 +263,9 @@ fn of_refusal(server: &str, code: u16) -> String {
 }
 
 /// A start that did not come to its end.
-fn of_silence(reader: Reader, server: &str, failure: &Failure) -> String {
-    match complaint(failure) {
-        Some(Complaint::ServesHttp) => of_complaint(reader, server, &Complaint::ServesHttp),
+fn for_start_timeout(reader: Audience, server: &str, failure: &ServerFailure) -> String {
+    match known_cause(failure) {
+        Some(KnownCause::ServesHttp) => for_known_cause(reader, server, &KnownCause::ServesHttp),
         _ => format!(
             "run its command in a terminal to see what it waits for; if it is only slow, raise `start_timeout` of `{server}`"
         ),
@@ -270,9 +273,9 @@ fn of_silence(reader: Reader, server: &str, failure: &Failure) -> String {
 }
 
 /// A server that ended, or spoke something else than MCP. `None` where its output has to be read.
-fn of_end(reader: Reader, server: &str, failure: &Failure) -> Option<String> {
-    match (complaint(failure), failure.exit) {
-        (Some(complaint), _) => Some(of_complaint(reader, server, &complaint)),
+fn for_early_end(reader: Audience, server: &str, failure: &ServerFailure) -> Option<String> {
+    match (known_cause(failure), failure.exit) {
+        (Some(complaint), _) => Some(for_known_cause(reader, server, &complaint)),
         (None, Some(Exit::Code(0))) => Some(format!(
             "is it an MCP server on stdio? some want an argument for that, such as `stdio`, in `args` of `{server}`"
         )),
@@ -283,12 +286,12 @@ fn of_end(reader: Reader, server: &str, failure: &Failure) -> Option<String> {
     }
 }
 
-fn complaint(failure: &Failure) -> Option<Complaint> {
-    failure.cause.as_deref().and_then(Complaint::read)
+fn known_cause(failure: &ServerFailure) -> Option<KnownCause> {
+    failure.cause.as_deref().and_then(KnownCause::parse)
 }
 
 /// Says what to do about a program that listens for HTTP in place of speaking on stdio, at a port that may be known.
-pub fn of_http_server(server: &str, port: Option<u16>) -> String {
+pub fn for_http_server(server: &str, port: Option<u16>) -> String {
     let port = port.map_or_else(|| "PORT".into(), |port| port.to_string());
     format!(
         "it seems to be an HTTP server: run it yourself and write url = \"http://127.0.0.1:{port}/mcp\" in place of \
@@ -297,8 +300,8 @@ pub fn of_http_server(server: &str, port: Option<u16>) -> String {
 }
 
 /// Names variables that are set here and were not passed, never their values.
-fn of_withheld(names: &[String]) -> Option<String> {
-    let names: Vec<&String> = names.iter().filter(|name| is_tellable(name)).collect();
+fn for_withheld_variables(names: &[String]) -> Option<String> {
+    let names: Vec<&String> = names.iter().filter(|name| is_plausible_name(name)).collect();
     let list =
         |quote: char| names.iter().map(|name| format!("{quote}{name}{quote}")).collect::<Vec<_>>().join(", ");
     let verb = if names.len() == 1 { "is" } else { "are" };
@@ -312,30 +315,30 @@ fn of_withheld(names: &[String]) -> Option<String> {
 }
 
 /// Returns whether the name of a variable that a server chose may be told to the operator.
-fn is_tellable(name: &str) -> bool {
+fn is_plausible_name(name: &str) -> bool {
     let is_of_names = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
-    name.len() <= LONGEST_NAME && name.bytes().all(is_of_names)
+    name.len() <= MAX_NAME_LEN && name.bytes().all(is_of_names)
 }
 
-fn of_complaint(reader: Reader, server: &str, complaint: &Complaint) -> String {
+fn for_known_cause(reader: Audience, server: &str, complaint: &KnownCause) -> String {
     match complaint {
-        Complaint::NoPackage => {
+        KnownCause::NoPackage => {
             format!("correct the name and version of the package in `args` of `{server}`")
         }
-        Complaint::NoProgram => {
+        KnownCause::NoProgram => {
             "name the program of the package too: `npx -p PACKAGE PROGRAM`, `uvx --from PACKAGE PROGRAM`"
                 .into()
         }
-        Complaint::NoRegistry => {
+        KnownCause::NoRegistry => {
             "see whether this machine reaches the package registry: network, VPN, `HTTPS_PROXY`".into()
         }
-        Complaint::NoModule => format!(
+        KnownCause::NoModule => format!(
             "install that module for the interpreter that `command` of `{server}` runs, or write the whole path of another"
         ),
-        Complaint::NoScript => format!(
+        KnownCause::NoScript => format!(
             "correct the path in `args` of `{server}`; a relative one begins at its `cwd`, which is the config's folder"
         ),
-        Complaint::NoCommand(command) => {
+        KnownCause::NoCommand(command) => {
             let package = RUNTIMES.iter().find(|(name, _)| name == command);
             let package = package.map_or("that program", |(_, package)| package);
             format!(
@@ -343,14 +346,14 @@ fn of_complaint(reader: Reader, server: &str, complaint: &Complaint) -> String {
             )
         }
         // No ready `${env:…}`: the server may ask for a secret that is not its own.
-        Complaint::NoVariable(name) if reader == Reader::Operator && is_tellable(name) => format!(
+        KnownCause::NoVariable(name) if reader == Audience::Operator && is_plausible_name(name) => format!(
             "if it should have `{name}`, set that in `env` of `{server}`: env = {{ {name} = \"…\" }}, or \"${{file:PATH}}\""
         ),
-        Complaint::NoVariable(_) => {
+        KnownCause::NoVariable(_) => {
             format!("set the variable that it names in `env` of `{server}` in the config")
         }
-        Complaint::NoDocker => "start Docker, and see that you may use it (`docker ps`)".into(),
-        Complaint::ServesHttp => of_http_server(server, None),
+        KnownCause::NoDocker => "start Docker, and see that you may use it (`docker ps`)".into(),
+        KnownCause::ServesHttp => for_http_server(server, None),
     }
 }
 

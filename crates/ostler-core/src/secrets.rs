@@ -10,13 +10,13 @@ use std::sync::Arc;
 use memchr::memmem;
 
 /// A shorter value is not hidden: it would be found in every other word.
-pub const SHORTEST: usize = 4;
+pub const MIN_LEN: usize = 4;
 
 /// A shorter line of a value of several lines is not hidden by itself.
-const SHORTEST_LINE: usize = 8;
+const MIN_LINE_LEN: usize = 8;
 
 /// Values that are known at once. The oldest is forgotten beyond that.
-pub const MOST: usize = 1_024;
+pub const MAX_SECRETS: usize = 1_024;
 
 /// Secret values, each with the label that is shown in its place.
 #[derive(Clone, Default)]
@@ -26,32 +26,36 @@ struct Secret {
     label: Box<str>,
     value: Box<str>,
     /// The value and other ways of writing it.
-    forms: Vec<Box<str>>,
+    encodings: Vec<Box<str>>,
 }
 
 impl Secrets {
     /// Hides a value from now on; the label, such as `env:TOKEN`, stands in its
     /// place. False if it is too short or known already.
-    pub fn learn(&mut self, label: &str, value: &str) -> bool {
+    pub fn insert(&mut self, label: &str, value: &str) -> bool {
         let value = value.trim();
-        if value.len() < SHORTEST || self.0.iter().any(|known| *known.value == *value) {
+        if value.len() < MIN_LEN || self.0.iter().any(|known| *known.value == *value) {
             return false;
         }
-        if self.0.len() == MOST {
+        if self.0.len() == MAX_SECRETS {
             self.0.remove(0);
         }
-        self.0.push(Arc::new(Secret { label: label.into(), value: value.into(), forms: forms(value) }));
+        self.0.push(Arc::new(Secret {
+            label: label.into(),
+            value: value.into(),
+            encodings: encodings(value),
+        }));
         true
     }
 
     /// Whether a value is known already, so that nothing has to be learnt.
-    pub fn knows(&self, value: &str) -> bool {
+    pub fn contains(&self, value: &str) -> bool {
         self.0.iter().any(|known| *known.value == *value.trim())
     }
 
     /// The text without any secret in it.
-    pub fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let mut places = self.places(text);
+    pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let mut places = self.occurrences(text);
         if places.is_empty() {
             return Cow::Borrowed(text);
         }
@@ -75,21 +79,21 @@ impl Secrets {
 
     /// As [`hide`](Self::hide), of a text whose beginning was cut off
     /// somewhere: the end of a secret that stands there is hidden too.
-    pub fn hide_cut<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let rest = self.0.iter().flat_map(|secret| &secret.forms).filter_map(|form| {
+    pub fn redact_truncated<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let rest = self.0.iter().flat_map(|secret| &secret.encodings).filter_map(|form| {
             let ends = form.char_indices().map(|(at, _)| &form[at..]).skip(1);
-            ends.filter(|end| end.len() >= SHORTEST).find(|end| text.starts_with(*end)).map(str::len)
+            ends.filter(|end| end.len() >= MIN_LEN).find(|end| text.starts_with(*end)).map(str::len)
         });
         match rest.max() {
-            None => self.hide(text),
-            Some(cut) => Cow::Owned(format!("[hidden]{}", self.hide(&text[cut..]))),
+            None => self.redact(text),
+            Some(cut) => Cow::Owned(format!("[hidden]{}", self.redact(&text[cut..]))),
         }
     }
 
-    fn places(&self, text: &str) -> Vec<(Range<usize>, &Secret)> {
+    fn occurrences(&self, text: &str) -> Vec<(Range<usize>, &Secret)> {
         let mut places = Vec::new();
         for secret in &self.0 {
-            for form in &secret.forms {
+            for form in &secret.encodings {
                 let found = memmem::find_iter(text.as_bytes(), form.as_bytes());
                 places.extend(found.map(|start| (start..start + form.len(), &**secret)));
             }
@@ -100,13 +104,13 @@ impl Secrets {
 
 /// The ways in which a value is likely to be written: as it is, line by line,
 /// inside a JSON string, and in an address.
-fn forms(value: &str) -> Vec<Box<str>> {
+fn encodings(value: &str) -> Vec<Box<str>> {
     let mut forms = vec![value.to_owned()];
-    let lines = value.lines().map(str::trim).filter(|line| line.len() >= SHORTEST_LINE);
+    let lines = value.lines().map(str::trim).filter(|line| line.len() >= MIN_LINE_LEN);
     forms.extend(lines.map(str::to_owned));
     let escaped = serde_json::Value::from(value).to_string();
     forms.push(escaped[1..escaped.len() - 1].to_owned());
-    forms.push(percent(value));
+    forms.push(percent_encode(value));
     forms.push(value.escape_debug().to_string());
     forms.sort();
     forms.dedup();
@@ -114,7 +118,7 @@ fn forms(value: &str) -> Vec<Box<str>> {
 }
 
 /// As an address has it: everything but letters, digits and `-._~` encoded.
-fn percent(value: &str) -> String {
+fn percent_encode(value: &str) -> String {
     let mut out = String::with_capacity(value.len());
     for byte in value.bytes() {
         match byte {
@@ -140,7 +144,7 @@ mod tests {
     fn knowing(values: &[(&str, &str)]) -> Secrets {
         let mut secrets = Secrets::default();
         for (label, value) in values {
-            secrets.learn(label, value);
+            secrets.insert(label, value);
         }
         secrets
     }
@@ -158,39 +162,39 @@ mod tests {
             ("s3cr3t/+\"xs3cr3t/+\"x", "[hidden env:TOKEN][hidden env:TOKEN]"),
         ];
         for (text, hidden) in table {
-            assert_eq!(secrets.hide(text), hidden);
+            assert_eq!(secrets.redact(text), hidden);
         }
     }
 
     #[test]
     fn values_that_overlap_leave_nothing_of_each_other() {
         let secrets = knowing(&[("env:A", "abcdef"), ("env:B", "defghi"), ("env:C", "abcdefghijkl")]);
-        assert_eq!(secrets.hide("-abcdefghi-"), "-[hidden env:A]-");
-        assert_eq!(secrets.hide("-abcdefghijkl-"), "-[hidden env:C]-");
+        assert_eq!(secrets.redact("-abcdefghi-"), "-[hidden env:A]-");
+        assert_eq!(secrets.redact("-abcdefghijkl-"), "-[hidden env:C]-");
     }
 
     #[test]
     fn a_value_too_short_to_be_told_from_words_is_not_hidden() {
         let secrets = knowing(&[("env:A", "ab"), ("env:B", " \n"), ("env:C", "out"), ("env:D", "pass")]);
-        assert_eq!(secrets.hide("about a pass"), "about a [hidden env:D]");
+        assert_eq!(secrets.redact("about a pass"), "about a [hidden env:D]");
     }
 
     #[test]
     fn the_rest_of_a_value_at_a_cut_is_hidden() {
         let secrets = knowing(&[("env:A", "canary-123456")]);
-        assert_eq!(secrets.hide_cut("ry-123456 said canary-123456"), "[hidden] said [hidden env:A]");
-        assert_eq!(secrets.hide_cut("hello"), "hello");
+        assert_eq!(secrets.redact_truncated("ry-123456 said canary-123456"), "[hidden] said [hidden env:A]");
+        assert_eq!(secrets.redact_truncated("hello"), "hello");
     }
 
     #[test]
     fn the_oldest_value_makes_room_and_a_known_one_is_not_learnt_twice() {
         let mut secrets = Secrets::default();
-        for n in 0..=MOST {
-            assert!(secrets.learn("env:N", &format!("value-{n:05}")));
-            assert!(!secrets.learn("env:N", &format!("value-{n:05}")));
+        for n in 0..=MAX_SECRETS {
+            assert!(secrets.insert("env:N", &format!("value-{n:05}")));
+            assert!(!secrets.insert("env:N", &format!("value-{n:05}")));
         }
-        assert_eq!(secrets.0.len(), MOST);
-        assert!(!secrets.knows("value-00000") && secrets.knows("value-00001"));
+        assert_eq!(secrets.0.len(), MAX_SECRETS);
+        assert!(!secrets.contains("value-00000") && secrets.contains("value-00001"));
     }
 
     #[test]
@@ -204,9 +208,9 @@ mod tests {
             let mut secrets = Secrets::default();
             for value in &values {
                 // The label must not hold what is to be hidden.
-                secrets.learn("X", value);
+                secrets.insert("X", value);
             }
-            let hidden = secrets.hide(&text);
+            let hidden = secrets.redact(&text);
             for value in &values {
                 prop_assert!(!hidden.contains(value.as_str()), "{value} in {hidden}");
             }

@@ -1,6 +1,6 @@
 //! Words of shell commands that people are told to type: one that a shell would read as more than a word is quoted.
 
-use crate::error::is_deceptive;
+use crate::error::needs_escape;
 
 /// Returns whether every shell reads a word as it is written. Zsh replaces a `=` at its beginning: `=ls` is the path of
 /// a program there.
@@ -19,7 +19,7 @@ pub fn quote(word: &str) -> String {
     for c in word.chars() {
         match c {
             '\'' => quoted.push_str(r"'\''"),
-            c if is_deceptive(c) => quoted.extend(c.escape_default()),
+            c if needs_escape(c) => quoted.extend(c.escape_default()),
             c => quoted.push(c),
         }
     }

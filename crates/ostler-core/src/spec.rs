@@ -13,43 +13,46 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 pub use crate::config::{
-    BreakerSettings, CacheRule, CacheScopeRule, Isolation, ListCaps, RestartSettings, RetryRule, ServerSpec,
-    ToolRules,
+    BreakerSettings, CacheRule, CacheScopeRule, Isolation, ListLimits, RestartSettings, RetryRule,
+    ServerSpec, ToolRules,
 };
-use crate::config::{WORKSPACE, hide_in_address, hide_in_args};
+use crate::config::{WORKSPACE, redact_args, redact_url};
 use crate::downloader::Downloader;
-use crate::name::ServerName;
+use crate::server_name::ServerName;
 
 impl ServerSpec {
     /// A server behind a child process, with every default of the
     /// documentation, that is started at once and stays up.
     pub fn stdio(name: ServerName, command: impl Into<String>) -> Self {
-        let process = Process {
+        let process = ProcessSpec {
             command: command.into(),
             args: Vec::new(),
             env: BTreeMap::new(),
             env_pass: Vec::new(),
             cwd: None,
         };
-        Self::with_transport(name, Transport::Stdio(process))
+        Self::with_transport(name, ServerTransport::Stdio(process))
     }
 
     /// A server behind a URL, with every default of the documentation, that is connected to at once.
     pub fn http(name: ServerName, url: impl Into<String>) -> Self {
-        Self::with_transport(name, Transport::Http(Endpoint { url: url.into(), headers: BTreeMap::new() }))
+        Self::with_transport(
+            name,
+            ServerTransport::Http(EndpointSpec { url: url.into(), headers: BTreeMap::new() }),
+        )
     }
 
     /// A server with every default of the documentation, that is started at
     /// once and stays up. (Servers of a config file are lazy unless it says
     /// otherwise: a file lists what may be needed, code what is.)
-    pub fn with_transport(name: ServerName, transport: Transport) -> Self {
+    pub fn with_transport(name: ServerName, transport: ServerTransport) -> Self {
         Self { lazy: false, ..Self::preset(name, transport) }
     }
 
     /// Appends arguments to the command line of a stdio server; no effect on others.
     #[must_use]
     pub fn args<A: Into<String>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
-        if let Transport::Stdio(process) = &mut self.transport {
+        if let ServerTransport::Stdio(process) = &mut self.transport {
             process.args.extend(args.into_iter().map(Into::into));
         }
         self
@@ -59,7 +62,7 @@ impl ServerSpec {
     /// references such as `${env:TOKEN}`.
     #[must_use]
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        if let Transport::Stdio(process) = &mut self.transport {
+        if let ServerTransport::Stdio(process) = &mut self.transport {
             process.env.insert(name.into(), value.into());
         }
         self
@@ -68,7 +71,7 @@ impl ServerSpec {
     /// Passes variables of the host on to a stdio server, by name or by prefix such as `AWS_*`; no effect on others.
     #[must_use]
     pub fn env_pass<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
-        if let Transport::Stdio(process) = &mut self.transport {
+        if let ServerTransport::Stdio(process) = &mut self.transport {
             process.env_pass.extend(names.into_iter().map(Into::into));
         }
         self
@@ -77,7 +80,7 @@ impl ServerSpec {
     /// Sets the working directory of a stdio server; no effect on others.
     #[must_use]
     pub fn cwd(mut self, folder: impl Into<PathBuf>) -> Self {
-        if let Transport::Stdio(process) = &mut self.transport {
+        if let ServerTransport::Stdio(process) = &mut self.transport {
             process.cwd = Some(folder.into());
         }
         self
@@ -87,7 +90,7 @@ impl ServerSpec {
     /// as `${env:TOKEN}`.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        if let Transport::Http(endpoint) = &mut self.transport {
+        if let ServerTransport::Http(endpoint) = &mut self.transport {
             endpoint.headers.insert(name.into(), value.into());
         }
         self
@@ -153,8 +156,8 @@ impl ServerSpec {
     /// Returns the package manager that may have to download the server before it starts.
     pub fn downloader(&self) -> Option<Downloader> {
         match &self.transport {
-            Transport::Stdio(process) => Downloader::of(process),
-            Transport::Http(_) => None,
+            ServerTransport::Stdio(process) => Downloader::from_process(process),
+            ServerTransport::Http(_) => None,
         }
     }
 
@@ -167,29 +170,29 @@ impl ServerSpec {
     }
 
     /// The rules of one tool; those of an unmentioned tool are the defaults.
-    pub fn rules(&self, tool: &str) -> ToolRules {
+    pub fn tool_rules(&self, tool: &str) -> ToolRules {
         self.tool.get(tool).copied().unwrap_or_default()
     }
 
     /// Equal fingerprints mean that a respawn would change nothing.
-    pub fn fingerprint(&self) -> Fingerprint {
+    pub fn fingerprint(&self) -> SpecFingerprint {
         #[expect(clippy::expect_used, reason = "maps have string keys and no field can fail to serialize")]
         let text = serde_json::to_vec(self).expect("a spec is plain JSON");
-        Fingerprint(Sha256::digest(text).into())
+        SpecFingerprint(Sha256::digest(text).into())
     }
 }
 
 /// The SHA-256 of a spec.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Fingerprint([u8; 32]);
+pub struct SpecFingerprint([u8; 32]);
 
-impl fmt::Display for Fingerprint {
+impl fmt::Display for SpecFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-impl fmt::Debug for Fingerprint {
+impl fmt::Debug for SpecFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Fingerprint({self})")
     }
@@ -198,14 +201,14 @@ impl fmt::Debug for Fingerprint {
 /// How a server is reached.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Transport {
+pub enum ServerTransport {
     /// A child process that speaks over its stdin and stdout.
-    Stdio(Process),
+    Stdio(ProcessSpec),
     /// A Streamable HTTP endpoint.
-    Http(Endpoint),
+    Http(EndpointSpec),
 }
 
-impl Transport {
+impl ServerTransport {
     /// The word used in status output.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -218,7 +221,7 @@ impl Transport {
 /// A child process. Values may hold `${env:X}`, `${file:path}` and `${workspace}` references,
 /// which are resolved when the process is started and at no other time.
 #[derive(Clone, PartialEq, Serialize)]
-pub struct Process {
+pub struct ProcessSpec {
     /// A program name looked up in `PATH`, or a path; never a shell line.
     pub command: String,
     /// The argument vector, without the program itself.
@@ -235,14 +238,14 @@ pub struct Process {
 
 /// A remote server. Header values may hold references like [`Process`] values.
 #[derive(Clone, PartialEq, Serialize)]
-pub struct Endpoint {
+pub struct EndpointSpec {
     /// `http://` or `https://`.
     pub url: String,
     /// Sent with every request.
     pub headers: BTreeMap<String, String>,
 }
 
-impl Process {
+impl ProcessSpec {
     /// Returns the working directory of a process that is started for a workspace.
     pub fn cwd_in(&self, workspace: Option<&str>) -> Option<PathBuf> {
         let cwd = self.cwd.as_ref()?;
@@ -256,11 +259,11 @@ impl Process {
 // Specs get logged. Values of variables and headers, and what looks like a
 // secret elsewhere, stay out of that.
 
-impl fmt::Debug for Process {
+impl fmt::Debug for ProcessSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Process")
             .field("command", &self.command)
-            .field("args", &hide_in_args(&self.args))
+            .field("args", &redact_args(&self.args))
             .field("env", &self.env.keys())
             .field("env_pass", &self.env_pass)
             .field("cwd", &self.cwd)
@@ -268,10 +271,10 @@ impl fmt::Debug for Process {
     }
 }
 
-impl fmt::Debug for Endpoint {
+impl fmt::Debug for EndpointSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint")
-            .field("url", &hide_in_address(&self.url))
+            .field("url", &redact_url(&self.url))
             .field("headers", &self.headers.keys())
             .finish()
     }
@@ -279,7 +282,7 @@ impl fmt::Debug for Endpoint {
 
 impl Isolation {
     /// Returns whether callers with different principals share a process.
-    pub fn has_several_callers(self) -> bool {
+    pub fn is_shared_by_callers(self) -> bool {
         matches!(self, Self::Shared | Self::Workspace)
     }
 }
@@ -292,12 +295,12 @@ mod tests {
     fn a_spec_that_is_logged_shows_no_secret() {
         let name = ServerName::new("s").unwrap();
         let mut spec = ServerSpec::stdio(name.clone(), "server").args(["--token", "hunter2-hunter2"]);
-        if let Transport::Stdio(process) = &mut spec.transport {
+        if let ServerTransport::Stdio(process) = &mut spec.transport {
             process.env.insert("API_KEY".into(), "hunter3".into());
         }
         let headers = BTreeMap::from([("Authorization".to_owned(), "Bearer hunter4".to_owned())]);
-        let endpoint = Endpoint { url: "https://me:hunter5@example.com".into(), headers };
-        let remote = ServerSpec::with_transport(name, Transport::Http(endpoint));
+        let endpoint = EndpointSpec { url: "https://me:hunter5@example.com".into(), headers };
+        let remote = ServerSpec::with_transport(name, ServerTransport::Http(endpoint));
         let shown = format!("{spec:?} {remote:?}");
         assert!(shown.contains("API_KEY") && shown.contains("Authorization"), "{shown}");
         assert!(!shown.contains("hunter"), "{shown}");
@@ -305,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_fingerprint_is_shown_in_hexadecimal_digits() {
-        let print = Fingerprint(std::array::from_fn(|i| i as u8));
+        let print = SpecFingerprint(std::array::from_fn(|i| i as u8));
         let digits = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
         assert_eq!(format!("{print} {print:?}"), format!("{digits} Fingerprint({digits})"));
     }

@@ -6,16 +6,16 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::breaker;
-use crate::cache::Stats;
+use crate::cache::CacheStats;
 use crate::card::CardStatus;
-use crate::config::Disabled;
-use crate::fault::{Exit, Span};
-use crate::name::ServerName;
+use crate::config::DisabledServer;
+use crate::fault::{Exit, HumanDuration};
+use crate::server_name::ServerName;
 use crate::spec::{Isolation, ServerSpec};
 
 /// A word of a fixed set. It has a name of its own because a field that is
 /// plainly a reference would be taken for one into the text that is read.
-type Word = &'static str;
+type StaticWord = &'static str;
 
 /// Everything known about one server at one moment. The field names are the
 /// public JSON shape of `ostler status --json`.
@@ -25,10 +25,10 @@ pub struct ServerStatus {
     /// The operator's name for it.
     pub name: ServerName,
     /// Where it stands in its life.
-    pub state: State,
+    pub state: ServerState,
     /// `stdio` or `http`.
     #[serde(deserialize_with = "read_transport")]
-    pub transport: Word,
+    pub transport: StaticWord,
     /// Whether it starts at its first use and ends when idle.
     pub lazy: bool,
     /// Whether a session is live.
@@ -52,7 +52,7 @@ pub struct ServerStatus {
     /// Failures since the last success.
     pub consecutive_failures: u32,
     /// Of the breaker.
-    pub circuit: Circuit,
+    pub circuit: CircuitState,
     /// Callers held back by their own failures alone, counted per tool.
     #[serde(default)]
     pub held_back: usize,
@@ -68,7 +68,7 @@ pub struct ServerStatus {
     /// Of the live session.
     pub uptime_ms: Option<u64>,
     /// Its part of the cache.
-    pub cache: Stats,
+    pub cache: CacheStats,
     /// Tools in its last list, before any role filter; `None` before the first list.
     pub tools: Option<usize>,
     /// Items that were left out of its lists: bad ones, and those beyond `max_tools` and the like.
@@ -109,7 +109,7 @@ pub struct ProcessStatus {
     /// The directory of a workspace; the principal of a caller, or of the caller of a session.
     pub of: String,
     /// Where it stands in its life.
-    pub state: State,
+    pub state: ServerState,
     /// Of the live child process.
     pub pid: Option<u32>,
     /// Calls at it.
@@ -123,7 +123,7 @@ impl ServerStatus {
     pub fn registered(spec: &ServerSpec) -> Self {
         Self {
             name: spec.name.clone(),
-            state: State::Idle,
+            state: ServerState::Idle,
             transport: spec.transport.kind(),
             lazy: spec.lazy,
             active: false,
@@ -136,14 +136,14 @@ impl ServerStatus {
             restarts: Restarts { used: 0, budget: spec.restart.max },
             starts_total: 0,
             consecutive_failures: 0,
-            circuit: Circuit::Closed,
+            circuit: CircuitState::Closed,
             held_back: 0,
             retry_after_ms: None,
             ejected: false,
             start: None,
             last_error: None,
             uptime_ms: None,
-            cache: Stats::default(),
+            cache: CacheStats::default(),
             tools: None,
             left_out: 0,
             invalid_definitions: None,
@@ -161,7 +161,7 @@ impl ServerStatus {
     }
 
     /// A server that is named and not run.
-    pub fn disabled(server: &Disabled) -> Self {
+    pub fn disabled(server: &DisabledServer) -> Self {
         let error = LastError {
             message: server.cause.clone(),
             cause: None,
@@ -170,12 +170,12 @@ impl ServerStatus {
             stderr: Vec::new(),
             seconds_ago: 0,
         };
-        Self { state: State::Disabled, last_error: Some(error), ..Self::registered(&server.spec) }
+        Self { state: ServerState::Disabled, last_error: Some(error), ..Self::registered(&server.spec) }
     }
 }
 
 /// One of the words that there are.
-fn read_transport<'de, D: Deserializer<'de>>(from: D) -> Result<Word, D::Error> {
+fn read_transport<'de, D: Deserializer<'de>>(from: D) -> Result<StaticWord, D::Error> {
     let word = String::deserialize(from)?;
     let known = ["stdio", "http"].into_iter().find(|known| *known == word);
     known.ok_or_else(|| serde::de::Error::custom(format!("unknown transport {word:?}")))
@@ -185,7 +185,7 @@ fn read_transport<'de, D: Deserializer<'de>>(from: D) -> Result<Word, D::Error> 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum ServerState {
     /// Not running; the next call starts it.
     Idle,
     /// Being started or shaking hands.
@@ -208,7 +208,7 @@ pub enum State {
     Disabled,
 }
 
-impl State {
+impl ServerState {
     /// The word in JSON, metrics and tables.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -257,7 +257,7 @@ pub struct InvalidDefinition {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StartStatus {
     /// How far it has come.
-    pub stage: Stage,
+    pub stage: StartStage,
     /// The package manager that may have to download the server.
     pub downloader: Option<String>,
     /// Of the starting process.
@@ -278,7 +278,7 @@ pub struct StartStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
-pub enum Stage {
+pub enum StartStage {
     /// It waits for other starts.
     Queued,
     /// It waits for a place in the process pool.
@@ -296,16 +296,16 @@ impl fmt::Display for StartStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let manager = self.downloader.as_deref().unwrap_or("the package manager");
         match self.stage {
-            Stage::Queued => f.write_str("waits for other servers to start")?,
-            Stage::WaitingForRoom => f.write_str("waits for a place in the process pool")?,
-            Stage::WaitingForDownload => write!(f, "waits for another download by {manager}")?,
-            Stage::Fetching => write!(f, "is being fetched by {manager}")?,
-            Stage::Starting if self.serves_http => {
+            StartStage::Queued => f.write_str("waits for other servers to start")?,
+            StartStage::WaitingForRoom => f.write_str("waits for a place in the process pool")?,
+            StartStage::WaitingForDownload => write!(f, "waits for another download by {manager}")?,
+            StartStage::Fetching => write!(f, "is being fetched by {manager}")?,
+            StartStage::Starting if self.serves_http => {
                 f.write_str("seems to be an HTTP server and has not spoken MCP on stdout")?
             }
-            Stage::Starting => f.write_str("has been starting")?,
+            StartStage::Starting => f.write_str("has been starting")?,
         }
-        write!(f, " for {}", Span(Duration::from_secs(self.age_ms.div_ceil(1_000))))?;
+        write!(f, " for {}", HumanDuration(Duration::from_secs(self.age_ms.div_ceil(1_000))))?;
         if let Some(pid) = self.pid {
             write!(f, ", pid {pid}")?;
         }
@@ -330,7 +330,7 @@ pub struct Restarts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
-pub enum Circuit {
+pub enum CircuitState {
     /// Calls pass.
     Closed,
     /// No call passes.
@@ -339,12 +339,12 @@ pub enum Circuit {
     HalfOpen,
 }
 
-impl From<breaker::Circuit> for Circuit {
-    fn from(circuit: breaker::Circuit) -> Self {
+impl From<breaker::BreakerState> for CircuitState {
+    fn from(circuit: breaker::BreakerState) -> Self {
         match circuit {
-            breaker::Circuit::Closed { .. } => Self::Closed,
-            breaker::Circuit::Open { .. } => Self::Open,
-            breaker::Circuit::HalfOpen { .. } => Self::HalfOpen,
+            breaker::BreakerState::Closed { .. } => Self::Closed,
+            breaker::BreakerState::Open { .. } => Self::Open,
+            breaker::BreakerState::HalfOpen { .. } => Self::HalfOpen,
         }
     }
 }
@@ -410,12 +410,12 @@ mod tests {
     #[test]
     fn an_ejected_server_tells_how_it_ended() {
         let status = ServerStatus {
-            state: State::Ejected,
+            state: ServerState::Ejected,
             generation: 6,
             restarts: Restarts { used: 5, budget: 5 },
             starts_total: 6,
             consecutive_failures: 6,
-            circuit: breaker::Circuit::HalfOpen { is_probing: true }.into(),
+            circuit: breaker::BreakerState::HalfOpen { is_probing: true }.into(),
             retry_after_ms: Some(1_000),
             ejected: true,
             last_error: Some(LastError {
@@ -436,7 +436,7 @@ mod tests {
 
     #[test]
     fn the_word_of_a_state_is_its_json() {
-        use State::*;
+        use ServerState::*;
         for state in [Idle, Starting, Fetching, Ready, Draining, Stopped, Backoff, Ejected, NeedsAuth] {
             assert_eq!(serde_json::to_value(state).unwrap(), state.as_str());
         }

@@ -8,24 +8,24 @@ use http::{HeaderMap, header};
 use ostler_core::caller::Caller;
 use ostler_core::loopback::{is_loopback, is_loopback_authority};
 
-use crate::pass::Pass;
+use crate::credential_lifetime::CredentialLifetime;
 
 /// Headers that a proxy adds. A request that has one comes from whoever the
 /// proxy serves, however near the proxy itself is.
-const OF_PROXIES: [&str; 6] =
+const PROXY_HEADERS: [&str; 6] =
     ["forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "x-original-forwarded-for"];
-const OF_PROXIES_TOO: [&str; 4] = ["x-forwarded-", "cf-", "x-envoy-", "tailscale-"];
+const PROXY_HEADER_PREFIXES: [&str; 4] = ["x-forwarded-", "cf-", "x-envoy-", "tailscale-"];
 
 /// Turns what a connection shows into a caller.
 pub trait Authenticate: Send + Sync + 'static {
     /// The caller, or why there is none. Asked for every HTTP request before
     /// its body is read, so it must be quick; what has to wait says so.
-    fn check(&self, knock: &Knock<'_>) -> Check;
+    fn check(&self, knock: &AuthRequest<'_>) -> AuthOutcome;
 }
 
 /// What is known of a request before its body is read.
 #[derive(Debug, Clone, Copy)]
-pub struct Knock<'a> {
+pub struct AuthRequest<'a> {
     /// Its headers.
     pub headers: &'a HeaderMap,
     /// The address it comes from.
@@ -35,28 +35,28 @@ pub struct Knock<'a> {
 }
 
 /// What a credential comes to.
-pub enum Check {
+pub enum AuthOutcome {
     /// It is somebody's.
-    Admitted(Admitted),
+    Accepted(Authenticated),
     /// It is nobody's, or there is none.
     Refused(Unauthorized),
     /// It can't be told at once. The wait is bounded by the gateway, and
     /// dropped when its client leaves.
-    Wait(Pin<Box<dyn Future<Output = Result<Admitted, Unauthorized>> + Send>>),
+    Pending(Pin<Box<dyn Future<Output = Result<Authenticated, Unauthorized>> + Send>>),
 }
 
 /// A caller, and for how long it is one.
 #[derive(Debug, Clone)]
-pub struct Admitted {
+pub struct Authenticated {
     /// Who asks.
     pub caller: Caller,
     /// Ends with the credential; without one, what is begun is never ended.
-    pub pass: Option<Pass>,
+    pub lifetime: Option<CredentialLifetime>,
 }
 
-impl From<Caller> for Admitted {
+impl From<Caller> for Authenticated {
     fn from(caller: Caller) -> Self {
-        Self { caller, pass: None }
+        Self { caller, lifetime: None }
     }
 }
 
@@ -64,14 +64,14 @@ impl From<Caller> for Admitted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unauthorized {
     /// What is said to the client: what is wrong, never what would be right.
-    pub why: String,
+    pub message: String,
     /// The same for programs.
-    pub reason: Reason,
+    pub reason: UnauthorizedReason,
 }
 
 /// Why a request has no caller, in the words of RFC 6750.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
+pub enum UnauthorizedReason {
     /// It shows no credential.
     Missing,
     /// The header can't be read.
@@ -82,7 +82,7 @@ pub enum Reason {
     InsufficientScope,
 }
 
-impl Reason {
+impl UnauthorizedReason {
     /// The OAuth error code; none when nothing was shown.
     pub fn code(self) -> Option<&'static str> {
         match self {
@@ -97,20 +97,21 @@ impl Reason {
 impl Unauthorized {
     /// The request shows no credential.
     pub fn missing(why: impl Into<String>) -> Self {
-        Self { why: why.into(), reason: Reason::Missing }
+        Self { message: why.into(), reason: UnauthorizedReason::Missing }
     }
 
     /// The credential is not good.
     pub fn invalid(why: impl Into<String>) -> Self {
-        Self { why: why.into(), reason: Reason::InvalidToken }
+        Self { message: why.into(), reason: UnauthorizedReason::InvalidToken }
     }
 }
 
-impl<'a> Knock<'a> {
+impl<'a> AuthRequest<'a> {
     /// The bearer token that is shown, if any is. A header that can't be read
     /// is an error and never the same as none.
     pub fn bearer(&self) -> Result<Option<&'a str>, Unauthorized> {
-        let unreadable = |why: &str| Unauthorized { why: why.into(), reason: Reason::InvalidRequest };
+        let unreadable =
+            |why: &str| Unauthorized { message: why.into(), reason: UnauthorizedReason::InvalidRequest };
         let mut shown = self.headers.get_all(header::AUTHORIZATION).iter();
         let value = match (shown.next(), shown.next()) {
             (None, _) => return Ok(None),
@@ -131,13 +132,14 @@ impl<'a> Knock<'a> {
     /// passed on by nobody. A proxy beside us must not make the world local.
     pub fn is_local(&self) -> bool {
         let is_near = self.peer.is_some_and(|peer| is_loopback(peer.ip()));
-        is_near && is_loopback_authority(self.host) && !self.is_passed_on()
+        is_near && is_loopback_authority(self.host) && !self.is_proxied()
     }
 
     /// Whether a proxy says that it has passed the request on.
-    pub fn is_passed_on(&self) -> bool {
+    pub fn is_proxied(&self) -> bool {
         let is_mark = |name: &str| {
-            OF_PROXIES.contains(&name) || OF_PROXIES_TOO.iter().any(|prefix| name.starts_with(prefix))
+            PROXY_HEADERS.contains(&name)
+                || PROXY_HEADER_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
         };
         self.headers.keys().any(|name| is_mark(name.as_str()))
     }
@@ -148,17 +150,17 @@ impl<'a> Knock<'a> {
 pub struct LocalOnly;
 
 impl Authenticate for LocalOnly {
-    fn check(&self, _: &Knock<'_>) -> Check {
-        Check::Admitted(Caller::local().into())
+    fn check(&self, _: &AuthRequest<'_>) -> AuthOutcome {
+        AuthOutcome::Accepted(Caller::local().into())
     }
 }
 
-impl std::fmt::Debug for Check {
+impl std::fmt::Debug for AuthOutcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Admitted(admitted) => f.debug_tuple("Admitted").field(admitted).finish(),
+            Self::Accepted(admitted) => f.debug_tuple("Admitted").field(admitted).finish(),
             Self::Refused(why) => f.debug_tuple("Refused").field(why).finish(),
-            Self::Wait(_) => f.write_str("Wait"),
+            Self::Pending(_) => f.write_str("Wait"),
         }
     }
 }
@@ -175,9 +177,9 @@ mod tests {
         headers
     }
 
-    fn bearer(pairs: &[(&'static str, &str)]) -> Result<Option<String>, Reason> {
+    fn bearer(pairs: &[(&'static str, &str)]) -> Result<Option<String>, UnauthorizedReason> {
         let headers = headers(pairs);
-        let knock = Knock { headers: &headers, peer: None, host: "localhost" };
+        let knock = AuthRequest { headers: &headers, peer: None, host: "localhost" };
         knock.bearer().map(|token| token.map(str::to_owned)).map_err(|why| why.reason)
     }
 
@@ -187,10 +189,10 @@ mod tests {
         assert_eq!(bearer(&[("authorization", "Bearer x")]), Ok(Some("x".into())));
         assert_eq!(bearer(&[("authorization", "bearer  x ")]), Ok(Some("x".into())));
         for bad in ["", "Bearer", "Bearer ", "Basic x", "x", "Bearer\u{a0}x"] {
-            assert_eq!(bearer(&[("authorization", bad)]), Err(Reason::InvalidRequest), "{bad:?}");
+            assert_eq!(bearer(&[("authorization", bad)]), Err(UnauthorizedReason::InvalidRequest), "{bad:?}");
         }
         let twice = [("authorization", "Bearer x"), ("authorization", "Bearer x")];
-        assert_eq!(bearer(&twice), Err(Reason::InvalidRequest));
+        assert_eq!(bearer(&twice), Err(UnauthorizedReason::InvalidRequest));
     }
 
     #[test]
@@ -198,7 +200,7 @@ mod tests {
         let is_local = |peer: Option<&str>, host, pairs: &[(&'static str, &str)]| {
             let headers = headers(pairs);
             let peer = peer.map(|peer| peer.parse().unwrap());
-            Knock { headers: &headers, peer, host }.is_local()
+            AuthRequest { headers: &headers, peer, host }.is_local()
         };
         for peer in ["127.0.0.1:9", "127.8.0.1:9", "[::1]:9", "[::ffff:127.0.0.1]:9"] {
             assert!(is_local(Some(peer), "localhost:7777", &[]), "{peer}");

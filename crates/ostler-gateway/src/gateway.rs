@@ -5,33 +5,33 @@ use std::sync::Arc;
 
 use ostler_core::caller::Caller;
 use ostler_core::keyed_limit::KeyedLimit;
-use ostler_core::name::ServerName;
+use ostler_core::server_name::ServerName;
 use ostler_host::Host;
 use tokio::sync::watch;
 
-use crate::answer::{Hub, Lot, SubscriptionRoom, Subscriptions};
+use crate::dispatch::{ClientNotifications, SessionSubscriptions, SubscriptionLimits, SuspendedCalls};
 use crate::http::SseClients;
 use crate::options::GatewayOptions;
-use crate::sessions::Sessions;
+use crate::session_table::SessionTable;
 
 /// Serves the servers of a host to MCP clients of both eras. Clones are
 /// handles to the same gateway.
 #[derive(Debug, Clone)]
-pub struct Gateway(pub(crate) Arc<Shared>);
+pub struct Gateway(pub(crate) Arc<GatewayShared>);
 
-pub(crate) struct Shared {
+pub(crate) struct GatewayShared {
     pub(crate) host: Host,
     pub(crate) options: GatewayOptions,
     /// Calls that wait for an answer of a modern client.
-    pub(crate) lot: Lot,
+    pub(crate) suspended: SuspendedCalls,
     /// What servers say without being asked.
-    pub(crate) hub: Hub,
+    pub(crate) notifications: ClientNotifications,
     /// What legacy sessions have subscribed to.
-    pub(crate) subscriptions: Subscriptions,
+    pub(crate) subscriptions: SessionSubscriptions,
     /// Room for these and for those of listens.
-    pub(crate) subscription_room: SubscriptionRoom,
+    pub(crate) subscription_limits: SubscriptionLimits,
     /// Legacy sessions over HTTP.
-    pub(crate) sessions: Sessions,
+    pub(crate) sessions: SessionTable,
     /// Clients of the HTTP+SSE transport.
     pub(crate) sse_clients: SseClients,
     /// Room for long streams, half of them for one caller.
@@ -46,12 +46,12 @@ impl Gateway {
     /// A gateway over a host. To be called inside a tokio runtime: a task
     /// carries the servers' events to clients as long as the gateway lives.
     pub fn new(host: Host, options: GatewayOptions) -> Self {
-        let shared = Arc::new(Shared {
-            lot: Lot::new(options.max_parked),
-            hub: Hub::new(),
-            subscriptions: Subscriptions::default(),
-            subscription_room: SubscriptionRoom::default(),
-            sessions: Sessions::new(options.max_sessions, options.session_idle),
+        let shared = Arc::new(GatewayShared {
+            suspended: SuspendedCalls::new(options.max_suspended),
+            notifications: ClientNotifications::new(),
+            subscriptions: SessionSubscriptions::default(),
+            subscription_limits: SubscriptionLimits::default(),
+            sessions: SessionTable::new(options.max_sessions, options.session_idle),
             sse_clients: SseClients::default(),
             long_streams: KeyedLimit::new(options.max_streams, options.max_streams.div_ceil(2)),
             // A caller that may hold nothing at all could not even be told so.
@@ -60,31 +60,31 @@ impl Gateway {
             host,
             options,
         });
-        crate::answer::follow_events(&shared);
+        crate::dispatch::spawn_event_task(&shared);
         Self(shared)
     }
 
     /// Whether the caller may see a server. One that it may not see looks like none.
     pub(crate) fn may_see(&self, caller: &Caller, server: &ServerName) -> bool {
-        self.0.host.sees(caller, server.as_str())
+        self.0.host.may_see(caller, server.as_str())
     }
 
     /// Legacy sessions that are open over HTTP.
-    pub fn sessions(&self) -> usize {
+    pub fn session_count(&self) -> usize {
         self.0.sessions.len() + self.0.sse_clients.len()
     }
 
     /// Ends the sessions of callers whose credential was taken back, with all
     /// that they have under way; how many sessions that were. Streams that
     /// belong to no session end with the [`Pass`](crate::Pass) of their caller.
-    pub fn end_callers(&self, is_over: impl Fn(&Caller) -> bool) -> usize {
-        self.0.lot.end_callers(&is_over);
-        self.0.sessions.end_callers(self, is_over)
+    pub fn end_sessions_of(&self, is_over: impl Fn(&Caller) -> bool) -> usize {
+        self.0.suspended.cancel_calls_of(&is_over);
+        self.0.sessions.end_sessions_of(self, is_over)
     }
 
     /// Calls that wait for an answer of a modern client.
-    pub fn parked(&self) -> usize {
-        self.0.lot.len()
+    pub fn suspended_calls(&self) -> usize {
+        self.0.suspended.len()
     }
 
     /// Returns the longest message of a client, in bytes.
@@ -104,7 +104,7 @@ impl Gateway {
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for GatewayShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gateway").field("host", &self.host).finish_non_exhaustive()
     }

@@ -14,32 +14,37 @@
 
 #![forbid(unsafe_code)]
 
-mod answer;
 mod auth;
-mod calls;
-mod commands;
-mod exchange;
+mod client_request;
+mod client_session;
+mod command_extensions;
+mod credential_lifetime;
+mod dispatch;
+mod frame_queue;
 mod gateway;
 mod http;
-mod kept;
-mod modern;
-mod opening;
+mod initialize_params;
+mod modern_meta;
+mod notification_sink;
 mod options;
-mod outlet;
-mod pass;
-mod queue;
 mod reply;
+mod retained_bytes;
 mod server;
-mod session;
-mod sessions;
-mod stream;
-mod streams;
+mod session_requests;
+mod session_streams;
+mod session_table;
+mod stdio;
 
-pub use auth::{Admitted, Authenticate, Check, Knock, LocalOnly, Reason, Unauthorized};
-pub use commands::Commands;
+pub use auth::{
+    AuthOutcome, AuthRequest, Authenticate, Authenticated, LocalOnly, Unauthorized, UnauthorizedReason,
+};
+pub use command_extensions::CommandExtensions;
+pub use credential_lifetime::{CredentialLifetime, CredentialState};
 pub use gateway::Gateway;
-pub use http::{Foreign, LongStream, OriginCheck, Refusal};
-pub use options::{GatewayOptions, Readiness, ResourceMetadata};
+pub use http::{LongStream, OriginCheck, OriginError, RefusalReason};
+pub use options::{GatewayOptions, ReadinessCheck, ResourceMetadata};
 pub use ostler_host::Scope;
-pub use pass::{Pass, Standing};
-pub use server::{Active, Activity, HttpService, Limits, OnRefusal, Privilege, Privileged, Refuse, serve};
+pub use server::{
+    Activity, ActivityGuard, ConnectionLimits, HttpService, OnRefusal, Privilege, PrivilegeCheck,
+    RefusalHandler, serve,
+};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::error::CallError;
-use ostler_core::name::ServerName;
+use ostler_core::server_name::ServerName;
 use ostler_host::upstream::BoxFuture;
 
 use crate::auth::{Authenticate, LocalOnly};
@@ -13,7 +13,7 @@ use crate::http::OriginCheck;
 
 /// Waits until it is known what there is to serve, in a time of its own choice,
 /// or says why that is not known. `None` means that it is.
-pub type Readiness = Arc<dyn Fn() -> Option<BoxFuture<'static, Result<(), CallError>>> + Send + Sync>;
+pub type ReadinessCheck = Arc<dyn Fn() -> Option<BoxFuture<'static, Result<(), CallError>>> + Send + Sync>;
 
 /// How a gateway is set up. Every default is the documented one.
 #[derive(Clone)]
@@ -51,20 +51,20 @@ pub struct GatewayOptions {
     /// How long a list over all servers waits for one of them.
     pub list_patience: Duration,
     /// Calls that wait for an answer of a modern client, at once.
-    pub max_parked: usize,
+    pub max_suspended: usize,
     /// What clients are told about the server they talk to.
     pub version: String,
     /// Asked before anything is listed or called, where the servers are not
     /// known from the start: an empty list would be a lie until they are.
-    pub readiness: Option<Readiness>,
+    pub readiness: Option<ReadinessCheck>,
     /// How long a client of one server's endpoint is kept waiting for a hello
     /// while the server can't be started. Who has nothing else to offer than
     /// that server waits rather than sends the client away.
-    pub hello_patience: Duration,
+    pub initialize_patience: Duration,
     /// What clients of all servers are told first in `instructions`, for their users.
     pub notice: Option<String>,
     /// `/mcp` shows this server alone, under its own names.
-    pub only: Option<ServerName>,
+    pub only_server: Option<ServerName>,
 }
 
 /// What RFC 9728 has a protected resource say of itself.
@@ -74,7 +74,7 @@ pub struct ResourceMetadata {
     pub authorization_servers: Vec<String>,
     /// How clients reach it from outside, without a path, such as
     /// `https://tools.example`; without it, `http://` and the `Host` they name.
-    pub base: Option<String>,
+    pub base_url: Option<String>,
 }
 
 impl GatewayOptions {
@@ -101,12 +101,12 @@ impl Default for GatewayOptions {
             page_size: 100_000,
             page_bytes: 4 << 20,
             list_patience: Duration::from_secs(10),
-            max_parked: 1_024,
+            max_suspended: 1_024,
             version: env!("CARGO_PKG_VERSION").into(),
             readiness: None,
-            hello_patience: Duration::ZERO,
+            initialize_patience: Duration::ZERO,
             notice: None,
-            only: None,
+            only_server: None,
         }
     }
 }

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ostler_core::error::CallError;
-use ostler_wire::{Id, RpcError, write_result};
+use ostler_wire::{RequestId, RpcError, write_result};
 
-use crate::calls::MAX_CALLS;
-use crate::exchange::Reply;
+use crate::client_request::GatewayReply;
+use crate::session_requests::MAX_SESSION_REQUESTS;
 
 /// Code of the error `outcome-unknown`.
 const OUTCOME_UNKNOWN: i64 = -31003;
 
-impl Reply {
+impl GatewayReply {
     /// The end of a request whose credential was revoked while it was under way: its server may have run it.
-    pub(crate) fn revoked() -> Self {
+    pub(crate) fn credential_revoked() -> Self {
         let data = br#"{"code":"outcome-unknown","delivery":"unknown","hint":"find out whether it has run before you send it again with another token"}"#;
         let message = "outcome unknown: the token was taken back while the request was under way";
         Self::error(OUTCOME_UNKNOWN, message, Some(data))
@@ -22,30 +22,30 @@ impl Reply {
 
     /// An error of the edge's own.
     pub(crate) fn refusal(code: i64, message: &str) -> Self {
-        let error = RpcError::own(code, message);
+        let error = RpcError::new(code, message);
         Self::Error { code, object: error.raw }
     }
 
     /// What is said to a client that has too many requests under way.
     pub(crate) fn overloaded() -> Self {
-        let what = format!("this client has {MAX_CALLS} requests under way");
+        let what = format!("this client has {MAX_SESSION_REQUESTS} requests under way");
         let error = CallError::Overloaded { what, retry_after: Duration::from_secs(1) };
-        Self::of_table(&error)
+        Self::from_own_error(&error)
     }
 
     /// An empty result.
-    pub(crate) fn nothing() -> Self {
+    pub(crate) fn empty_result() -> Self {
         Self::Result(Bytes::from_static(b"{}"))
     }
 
     /// Appends the answer to the request `id`, one line with its line break.
     /// An answer to nobody is an error whose id could not be read.
-    pub(crate) fn write(&self, out: &mut Vec<u8>, id: Option<&Id>) {
+    pub(crate) fn write(&self, out: &mut Vec<u8>, id: Option<&RequestId>) {
         match (self, id) {
             (Self::Result(result), Some(id)) => write_result(out, id, result),
             (Self::Result(_), None) => {}
-            (Self::Error { object, .. } | Self::NoServer(object), id) => {
-                let id = id.map_or(&b"null"[..], Id::raw);
+            (Self::Error { object, .. } | Self::UnknownServer(object), id) => {
+                let id = id.map_or(&b"null"[..], RequestId::raw);
                 out.reserve(object.len() + id.len() + 40);
                 out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
                 out.extend_from_slice(id);
@@ -60,7 +60,7 @@ impl Reply {
     }
 
     /// The answer to the request `id` without a line break.
-    pub(crate) fn frame(&self, id: Option<&Id>) -> Vec<u8> {
+    pub(crate) fn frame(&self, id: Option<&RequestId>) -> Vec<u8> {
         let mut out = Vec::new();
         self.write(&mut out, id);
         out.pop();

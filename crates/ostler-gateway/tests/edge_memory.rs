@@ -11,37 +11,37 @@ use http_body_util::BodyExt;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use ostler_gateway::{Gateway, GatewayOptions};
-use ostler_host::upstream::Event;
+use ostler_host::upstream::ServerNotification;
 use ostler_host::{Host, HostOptions};
-use ostler_testkit::{Script, World, settle};
+use ostler_testkit::{Script, TestHost, run_until_stalled};
 use tokio::sync::Mutex;
 
 /// Counts the bytes that are allocated now.
-struct Counting;
+struct CountingAllocator;
 
-static HELD: AtomicIsize = AtomicIsize::new(0);
+static ALLOCATED_BYTES: AtomicIsize = AtomicIsize::new(0);
 
 #[allow(unsafe_code, reason = "only an allocator can count allocations")]
 // SAFETY: everything is passed on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        HELD.fetch_add(layout.size() as isize, Ordering::Relaxed);
+        ALLOCATED_BYTES.fetch_add(layout.size() as isize, Ordering::Relaxed);
         // SAFETY: as the caller promised.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+        ALLOCATED_BYTES.fetch_sub(layout.size() as isize, Ordering::Relaxed);
         // SAFETY: as the caller promised.
         unsafe { System.dealloc(at, layout) }
     }
 }
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static COUNTING: CountingAllocator = CountingAllocator;
 
 /// Held by the test that counts: the count is of the whole process.
-static COUNTED: Mutex<()> = Mutex::const_new(());
+static COUNT_LOCK: Mutex<()> = Mutex::const_new(());
 
 const SESSIONS: usize = 10_000;
 
@@ -50,7 +50,7 @@ const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","param
 
 #[tokio::test]
 async fn ten_thousand_abandoned_sessions_cost_less_than_a_kibibyte_each() {
-    let _counted = COUNTED.lock().await;
+    let _counted = COUNT_LOCK.lock().await;
     let gateway = Gateway::new(Host::new(HostOptions::default()), GatewayOptions::default());
     let app = TowerToHyperService::new(gateway.router());
     let open = async || {
@@ -64,36 +64,36 @@ async fn ten_thousand_abandoned_sessions_cost_less_than_a_kibibyte_each() {
     };
     open().await;
     let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
-    let before = HELD.load(Ordering::Relaxed);
+    let before = ALLOCATED_BYTES.load(Ordering::Relaxed);
     for _ in 1..SESSIONS {
         open().await;
     }
-    let each = (HELD.load(Ordering::Relaxed) - before) / SESSIONS as isize;
+    let each = (ALLOCATED_BYTES.load(Ordering::Relaxed) - before) / SESSIONS as isize;
     eprintln!("{each} bytes per session");
-    assert_eq!(gateway.sessions(), SESSIONS);
+    assert_eq!(gateway.session_count(), SESSIONS);
     assert!(each <= 600, "{each} bytes per session");
     assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), tasks, "no task per session");
     open().await;
-    assert_eq!(gateway.sessions(), SESSIONS, "bounded");
+    assert_eq!(gateway.session_count(), SESSIONS, "bounded");
 }
 
 /// The size of a notification: three of them fill what is kept of one stream.
 const LONG: usize = 60_000;
 
 /// A gateway before one server, and clients of that server.
-struct Crowd {
-    world: World,
+struct ServerClients {
+    world: TestHost,
     gateway: Gateway,
     app: TowerToHyperService<axum::Router>,
 }
 
-impl Crowd {
+impl ServerClients {
     async fn new() -> Self {
-        let world = World::new().server_with("a", Script::echo(), |spec| spec.lazy = false).open().await;
+        let world = TestHost::new().server_with("a", Script::echo(), |spec| spec.lazy = false).start().await;
         let gateway = Gateway::new(world.host.clone(), GatewayOptions::default());
         let app = TowerToHyperService::new(gateway.router());
         // The task that carries events has begun to listen.
-        settle().await;
+        run_until_stalled().await;
         Self { world, gateway, app }
     }
 
@@ -117,40 +117,41 @@ impl Crowd {
     }
 
     /// Has the server say so many long things, and gives the bytes that are held for it.
-    async fn told(&self, count: u8) -> isize {
-        let before = HELD.load(Ordering::Relaxed);
+    async fn announce(&self, count: u8) -> isize {
+        let before = ALLOCATED_BYTES.load(Ordering::Relaxed);
         for nth in 0..count {
             let params = format!(r#"{{"nth":{nth},"text":"{}"}}"#, "x".repeat(LONG));
-            let event = Event::Other { method: "notifications/x".into(), params: Some(params.into()) };
-            self.world.stage("a").announce(event);
-            settle().await;
+            let event =
+                ServerNotification::Other { method: "notifications/x".into(), params: Some(params.into()) };
+            self.world.server("a").emit(event);
+            run_until_stalled().await;
         }
-        HELD.load(Ordering::Relaxed) - before
+        ALLOCATED_BYTES.load(Ordering::Relaxed) - before
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_kept_for_sessions_that_never_opened_a_stream() {
-    let _counted = COUNTED.lock().await;
-    let crowd = Crowd::new().await;
+    let _counted = COUNT_LOCK.lock().await;
+    let crowd = ServerClients::new().await;
     for _ in 0..500 {
         crowd.open().await;
     }
-    let held = crowd.told(3).await;
+    let held = crowd.announce(3).await;
     eprintln!("{held} bytes held");
-    assert!(held < 16 * LONG as isize, "{held} bytes held for {} sessions", crowd.gateway.sessions());
+    assert!(held < 16 * LONG as isize, "{held} bytes held for {} sessions", crowd.gateway.session_count());
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_many_streams_are_told_is_held_once() {
-    let _counted = COUNTED.lock().await;
-    let crowd = Crowd::new().await;
+    let _counted = COUNT_LOCK.lock().await;
+    let crowd = ServerClients::new().await;
     let mut streams = Vec::new();
     for _ in 0..200 {
         let session = crowd.open().await;
         streams.push((crowd.listen(&session).await, session));
     }
-    let held = crowd.told(1).await;
+    let held = crowd.announce(1).await;
     eprintln!("{held} bytes held");
     assert!(held < 16 * LONG as isize, "{held} bytes held for {} streams", streams.len());
     for (mut body, session) in streams {

@@ -20,10 +20,10 @@ use hyper_util::service::TowerToHyperService;
 use ostler_core::config::Role;
 use ostler_gateway::{Gateway, GatewayOptions};
 use ostler_host::{Caller, Host, HostOptions, Rules, ServerName, ServerSpec};
-use ostler_testkit::{Parrot, Reconfigure};
+use ostler_testkit::{Reconfigure, StaticServer};
 
 /// Counts what this thread allocates.
-struct Counting;
+struct ThreadCountingAllocator;
 
 thread_local! {
     static ALLOCATED: Cell<Allocated> = const { Cell::new(Allocated { times: 0, bytes: 0 }) };
@@ -37,7 +37,7 @@ struct Allocated {
 
 #[allow(unsafe_code, reason = "only an allocator can count allocations")]
 // SAFETY: everything is passed on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for ThreadCountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.with(|so_far| {
             let Allocated { times, bytes } = so_far.get();
@@ -54,18 +54,18 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static COUNTING: ThreadCountingAllocator = ThreadCountingAllocator;
 
 /// How much there is of everything.
 #[derive(Debug, Clone, Copy)]
-struct Size {
+struct HostSize {
     servers: usize,
     tools: usize,
     roles: usize,
     sessions: usize,
 }
 
-const LEAST: Size = Size { servers: 1, tools: 2, roles: 1, sessions: 1 };
+const LEAST: HostSize = HostSize { servers: 1, tools: 2, roles: 1, sessions: 1 };
 /// Of each, this many where there are many.
 const MANY: usize = 1_000;
 /// Where more of something is quickly made: the more, the better a search among them is seen.
@@ -74,14 +74,14 @@ const VERY_MANY: usize = 10_000;
 /// Calls that are counted, after as many that are not.
 const CALLS: usize = 100;
 
-struct Endpoint {
+struct GrowthEndpoint {
     app: TowerToHyperService<axum::Router>,
     session: String,
     tool: String,
 }
 
-impl Endpoint {
-    async fn open(size: Size) -> Self {
+impl GrowthEndpoint {
+    async fn open(size: HostSize) -> Self {
         let host = Host::new(HostOptions::default());
         let me = Caller::local();
         for n in 0..size.servers {
@@ -91,12 +91,12 @@ impl Endpoint {
                 _ => (2, ServerSpec::stdio(name, "none").lazy()),
             };
             spec.lists.tools = size.tools.max(2);
-            host.spawn_with(&me, spec, Arc::new(Parrot { tools })).await.unwrap();
+            host.spawn_with(&me, spec, Arc::new(StaticServer { tools })).await.unwrap();
         }
         let rule = || Role { allow: vec!["*".into()], deny: Vec::new(), budget: None, max_in_flight: None };
         let others = (1..size.roles).map(|n| (format!("r{n}"), rule()));
         let roles: BTreeMap<String, Role> = others.chain([("local".into(), rule())]).collect();
-        host.set_rules(Rules::of(&roles)).await;
+        host.set_rules(Rules::from_roles(&roles)).await;
         let app = TowerToHyperService::new(Gateway::new(host, GatewayOptions::default()).router());
         // The last tool and the last session: whoever looks one by one has the longest way.
         let mut it = Self { app, session: String::new(), tool: format!("s0__t{}", size.tools - 1) };
@@ -135,7 +135,7 @@ const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","param
 
 /// The calls of two endpoints, in turn: the usual allocations and the least
 /// time of each. A buffer that grows now and then is not the usual.
-async fn compared(few: &Endpoint, many: &Endpoint) -> [(Allocated, Duration); 2] {
+async fn measure_in_turn(few: &GrowthEndpoint, many: &GrowthEndpoint) -> [(Allocated, Duration); 2] {
     let mut found = [Vec::new(), Vec::new()];
     for turn in 0..CALLS * 2 {
         for (endpoint, found) in [few, many].into_iter().zip(&mut found) {
@@ -152,9 +152,9 @@ async fn compared(few: &Endpoint, many: &Endpoint) -> [(Allocated, Duration); 2]
     })
 }
 
-async fn costs_the_same(size: Size) {
-    let (few, many) = (Endpoint::open(LEAST).await, Endpoint::open(size).await);
-    let [few, many] = compared(&few, &many).await;
+async fn costs_the_same(size: HostSize) {
+    let (few, many) = (GrowthEndpoint::open(LEAST).await, GrowthEndpoint::open(size).await);
+    let [few, many] = measure_in_turn(&few, &many).await;
     eprintln!("{few:?} with {LEAST:?}, {many:?} with {size:?}");
     let longer = size.tools.ilog10() as usize;
     assert_eq!(few.0.times, many.0.times, "allocations with {size:?}");
@@ -167,20 +167,20 @@ async fn costs_the_same(size: Size) {
 
 #[tokio::test]
 async fn a_call_costs_the_same_with_a_thousand_servers() {
-    costs_the_same(Size { servers: MANY, ..LEAST }).await;
+    costs_the_same(HostSize { servers: MANY, ..LEAST }).await;
 }
 
 #[tokio::test]
 async fn a_call_costs_the_same_with_ten_thousand_tools() {
-    costs_the_same(Size { tools: VERY_MANY, ..LEAST }).await;
+    costs_the_same(HostSize { tools: VERY_MANY, ..LEAST }).await;
 }
 
 #[tokio::test]
 async fn a_call_costs_the_same_with_ten_thousand_roles() {
-    costs_the_same(Size { roles: VERY_MANY, ..LEAST }).await;
+    costs_the_same(HostSize { roles: VERY_MANY, ..LEAST }).await;
 }
 
 #[tokio::test]
 async fn a_call_costs_the_same_with_three_thousand_sessions() {
-    costs_the_same(Size { sessions: SEVERAL_THOUSAND, ..LEAST }).await;
+    costs_the_same(HostSize { sessions: SEVERAL_THOUSAND, ..LEAST }).await;
 }

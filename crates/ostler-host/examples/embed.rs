@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let applied = host.apply(Snapshot { servers: vec![server], limits, ..host.snapshot() }).await;
     println!("unchanged {}", applied.unchanged.len());
     for listed in host.tools(&me, "server").await? {
-        println!("tool {}", listed.exposed);
+        println!("tool {}", listed.exposed_name);
     }
     for turn in 1.. {
         match host.call(&me, "server", &tool, json!({ "turn": turn })).await {

@@ -10,29 +10,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::caller::Caller;
-use ostler_core::config::{Config, Disabled};
+use ostler_core::config::{Config, DisabledServer};
 use ostler_core::error::CallError;
-use ostler_core::name::ServerName;
-use ostler_core::pins::{Lock, Pins};
+use ostler_core::pins::{LockFile, PinPolicy};
 use ostler_core::policy::Rules;
+use ostler_core::server_name::ServerName;
 use ostler_core::spec::ServerSpec;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::happening::Act;
 use crate::host::{Host, WeakHost};
+use crate::lifecycle::{PreparedServer, start_and_wait, validate_spec};
+use crate::lifecycle_event::OperatorAction;
 use crate::limits::Limits;
-use crate::operate::{Prepared, bring_up, check};
-use crate::pins::effective;
+use crate::name_locks::ServerLockGuard;
+use crate::pins::unless_off;
 use crate::policy::Policy;
-use crate::registry::{Current, Unusable};
+use crate::registry::{RegistrySnapshot, UnusableServer};
 use crate::server::Server;
-use crate::server::state::shutting_down;
-use crate::turns::Turn;
+use crate::server::slot_lists::shutting_down;
 
 /// The longest wait for servers that replace running ones before everything else is put in force: rules that take
 /// something away must not wait for a download.
-const PREPARE: Duration = Duration::from_secs(10);
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a host is to be: its servers, and what callers may do with them.
 #[derive(Debug, Clone)]
@@ -40,24 +40,24 @@ pub struct Snapshot {
     /// The servers. One that a host has already with an equal spec stays as it is, however it is reached.
     pub servers: Vec<ServerSpec>,
     /// Servers that are not run. They have a status, and what is asked of them is told why.
-    pub disabled: Vec<Disabled>,
+    pub disabled: Vec<DisabledServer>,
     /// What roles may use.
     pub rules: Rules,
     /// How much the callers of each role may use. Calls that were charged stay charged, also to a budget of another size.
     pub limits: Limits,
     /// The approved definitions; without any, every definition is taken as it is.
-    pub pins: Option<Pins>,
+    pub pins: Option<PinPolicy>,
 }
 
 impl Snapshot {
     /// Reads the servers and roles of a config, and the pins of its lock.
-    pub fn of(config: &Config, lock: Option<&Lock>) -> Self {
+    pub fn from_config(config: &Config, lock: Option<&LockFile>) -> Self {
         Self {
             servers: config.servers.clone(),
             disabled: config.disabled.clone(),
-            rules: Rules::of(&config.roles),
-            limits: Limits::of_config(config),
-            pins: Pins::of(config, lock),
+            rules: Rules::from_roles(&config.roles),
+            limits: Limits::from_config(config),
+            pins: PinPolicy::from_config(config, lock),
         }
     }
 }
@@ -81,22 +81,22 @@ pub struct Applied {
 
 /// Servers that were not waited for, on their way to take the place of others. Ends what has not come up when it is
 /// dropped.
-struct Replacing {
+struct PendingReplacements {
     host: WeakHost,
     /// The number of their snapshot; they come too late once there is a newer one.
     snapshot: u64,
-    starting: JoinSet<Result<Change, (ServerName, CallError)>>,
+    starting: JoinSet<Result<ServerChange, (ServerName, CallError)>>,
     /// Nobody else changes these servers meanwhile.
-    _turns: Vec<Turn>,
+    _locks: Vec<ServerLockGuard>,
 }
 
-impl Replacing {
+impl PendingReplacements {
     async fn run(mut self) {
         while let Some(joined) = self.starting.join_next().await {
             let Some(host) = self.host.upgrade() else { return };
             let (mut applied, mut ready) = (Applied::default(), Vec::new());
-            applied.settle(joined, &mut ready);
-            host.put_in_force(ready, Part::Late(self.snapshot), &mut applied);
+            applied.record_start(joined, &mut ready);
+            host.commit(ready, SnapshotPart::Late(self.snapshot), &mut applied);
             for (server, error) in applied.failed {
                 tracing::warn!(%server, %error, "a changed server did not start, so the one before stays");
             }
@@ -105,7 +105,7 @@ impl Replacing {
 }
 
 /// What is put in force of a snapshot.
-enum Part<'a> {
+enum SnapshotPart<'a> {
     /// All but the servers that are still starting, and the specs of all.
     Snapshot { removed: BTreeSet<ServerName>, callers: Box<Snapshot>, specs: &'a [ServerSpec] },
     /// Servers of the snapshot of that number which were not waited for.
@@ -113,10 +113,10 @@ enum Part<'a> {
 }
 
 /// A server that takes the place of another, or of none.
-struct Change {
+struct ServerChange {
     server: Arc<Server>,
     before: Option<Arc<Server>>,
-    prepared: Prepared,
+    prepared: PreparedServer,
 }
 
 impl Host {
@@ -127,8 +127,8 @@ impl Host {
         servers.extend(current.servers.values().map(|server| ServerSpec::clone(&server.spec)));
         for unusable in current.unusable.values() {
             match unusable {
-                Unusable::Disabled(it) => disabled.push(it.clone()),
-                Unusable::Refused(spec, _) => servers.push(spec.clone()),
+                UnusableServer::Disabled(it) => disabled.push(it.clone()),
+                UnusableServer::Refused(spec, _) => servers.push(spec.clone()),
             }
         }
         Snapshot {
@@ -153,9 +153,9 @@ impl Host {
     /// The same, with something done as soon as the snapshot is in force and before anything else is waited for: what
     /// goes with the rules, such as the roles of credentials, must not be ahead of them.
     pub async fn apply_with(&self, mut wanted: Snapshot, in_force: impl FnOnce() + Send) -> Applied {
-        let registry = &self.shared().registry;
+        let registry = &self.inner().registry;
         let (mine, mut newer) = registry.next_snapshot();
-        let _applying = registry.applying.lock().await;
+        let _applying = registry.apply_lock.lock().await;
         let mut applied = Applied::default();
         // In the order of the snapshot: of servers that list one resource, the first answers for it.
         let mut names = BTreeSet::new();
@@ -170,40 +170,41 @@ impl Host {
         let mut turns = Vec::new();
         let touched = self.current().difference(&specs, &names);
         for name in &touched {
-            turns.push(registry.turns.take(name).await);
+            turns.push(registry.server_locks.lock(name).await);
         }
-        let mut ready: Vec<Change> = Vec::new();
-        let mut starting: JoinSet<Result<Change, (ServerName, CallError)>> = JoinSet::new();
+        let mut ready: Vec<ServerChange> = Vec::new();
+        let mut starting: JoinSet<Result<ServerChange, (ServerName, CallError)>> = JoinSet::new();
         for spec in specs.iter().filter(|spec| touched.contains(&spec.name)) {
             match self.prepare_change(spec) {
                 Ok(Some(change)) if spec.lazy || change.before.is_none() => ready.push(change),
                 Ok(Some(change)) => {
-                    starting.spawn(proven(change));
+                    starting.spawn(start_replacement(change));
                 }
                 Ok(None) => {}
                 Err(error) => applied.failed.push((spec.name.clone(), error)),
             }
         }
-        let until = Instant::now() + PREPARE;
+        let until = Instant::now() + PREPARE_TIMEOUT;
         while !starting.is_empty() {
             tokio::select! {
                 biased;
-                Some(joined) = starting.join_next() => applied.settle(joined, &mut ready),
+                Some(joined) = starting.join_next() => applied.record_start(joined, &mut ready),
                 _ = newer.wait_for(|number| *number != mine) => break,
                 () = sleep_until(until) => break,
             }
         }
         let removed: BTreeSet<ServerName> =
             touched.iter().filter(|name| !names.contains(*name)).cloned().collect();
-        self.put_in_force(
+        self.commit(
             ready,
-            Part::Snapshot { removed, callers: Box::new(wanted), specs: &specs },
+            SnapshotPart::Snapshot { removed, callers: Box::new(wanted), specs: &specs },
             &mut applied,
         );
         in_force();
-        applied.tell_rest(&specs, &self.current());
+        applied.classify_rest(&specs, &self.current());
         if !starting.is_empty() {
-            let replacing = Replacing { host: self.downgrade(), snapshot: mine, starting, _turns: turns };
+            let replacing =
+                PendingReplacements { host: self.downgrade(), snapshot: mine, starting, _locks: turns };
             tokio::spawn(async move {
                 tokio::select! {
                     _ = newer.wait_for(|number| *number != mine) => {}
@@ -215,25 +216,25 @@ impl Host {
     }
 
     /// Prepares a server that is another one than there is; `None` if there is the same.
-    fn prepare_change(&self, spec: &ServerSpec) -> Result<Option<Change>, CallError> {
+    fn prepare_change(&self, spec: &ServerSpec) -> Result<Option<ServerChange>, CallError> {
         let current = self.current();
-        if current.runs(spec) {
+        if current.has_spec(spec) {
             return Ok(None);
         }
         let before = current.server(spec.name.as_str()).cloned();
-        check(spec)?;
+        validate_spec(spec)?;
         let server = self.prepare(spec.clone(), self.connector_of(spec)?);
-        let prepared = Prepared::new(&server);
-        Ok(Some(Change { server, before, prepared }))
+        let prepared = PreparedServer::new(&server);
+        Ok(Some(ServerChange { server, before, prepared }))
     }
 
     /// Replaces what is in force, then ends what has lost its place.
-    fn put_in_force(&self, ready: Vec<Change>, part: Part<'_>, applied: &mut Applied) {
-        let registry = &self.shared().registry;
+    fn commit(&self, ready: Vec<ServerChange>, part: SnapshotPart<'_>, applied: &mut Applied) {
+        let registry = &self.inner().registry;
         let (removed, callers, snapshot) = match part {
-            Part::Late(_) if ready.is_empty() => return,
-            Part::Late(snapshot) => (BTreeSet::new(), None, Some(snapshot)),
-            Part::Snapshot { removed, callers, specs } => (removed, Some((callers, specs)), None),
+            SnapshotPart::Late(_) if ready.is_empty() => return,
+            SnapshotPart::Late(snapshot) => (BTreeSet::new(), None, Some(snapshot)),
+            SnapshotPart::Snapshot { removed, callers, specs } => (removed, Some((callers, specs)), None),
         };
         let mut is_late = false;
         let (before, _) = self.change(|current| {
@@ -248,12 +249,12 @@ impl Host {
             }
             if let Some((callers, specs)) = callers {
                 let Snapshot { servers: _, disabled, rules, limits, pins } = *callers;
-                current.take(rules, limits, pins);
+                current.set_rules(rules, limits, pins);
                 let failed = applied.failed.iter().filter_map(|(name, error)| {
                     let spec = specs.iter().find(|spec| spec.name == *name)?;
-                    Some(Unusable::Refused(spec.clone(), error.clone()))
+                    Some(UnusableServer::Refused(spec.clone(), error.clone()))
                 });
-                let unusable = failed.chain(disabled.into_iter().map(Unusable::Disabled));
+                let unusable = failed.chain(disabled.into_iter().map(UnusableServer::Disabled));
                 current.unusable = Arc::new(unusable.map(|it| (it.spec().name.clone(), it)).collect());
             }
         });
@@ -261,20 +262,20 @@ impl Host {
             return;
         }
         for server in removed.iter().filter_map(|name| before.server(name.as_str())) {
-            self.forget(server);
-            self.operated(server.spec.name.as_str(), Act::Remove, None);
+            self.retire(server);
+            self.report_operator_action(server.spec.name.as_str(), OperatorAction::Remove, None);
             applied.removed.push(server.spec.name.clone());
         }
         let operator = Caller::operator();
         // Asked after the change: a shutdown that comes later finds the servers.
-        let is_closed = registry.ledger.is_closed();
+        let is_closed = registry.slots.is_closed();
         if is_closed {
             self.change(|current| current.servers = Arc::default());
         }
-        for Change { server, before, prepared } in ready {
+        for ServerChange { server, before, prepared } in ready {
             let name = server.spec.name.clone();
             if let Some(before) = &before {
-                self.forget(before);
+                self.retire(before);
             }
             if is_closed {
                 applied.failed.push((name.clone(), shutting_down(name)));
@@ -282,35 +283,35 @@ impl Host {
             }
             prepared.keep();
             let (act, list) = match before {
-                Some(_) => (Act::Replace, &mut applied.changed),
-                None => (Act::Register, &mut applied.added),
+                Some(_) => (OperatorAction::Replace, &mut applied.changed),
+                None => (OperatorAction::Register, &mut applied.added),
             };
             list.push(name);
-            self.operated(server.spec.name.as_str(), act, Some(&operator));
+            self.report_operator_action(server.spec.name.as_str(), act, Some(&operator));
         }
     }
 }
 
-impl Current {
+impl RegistrySnapshot {
     /// Returns the names of servers that are others in a config, or that only one of both has.
     fn difference(&self, specs: &[ServerSpec], names: &BTreeSet<ServerName>) -> BTreeSet<ServerName> {
-        let others = specs.iter().filter(|spec| !self.runs(spec)).map(|spec| &spec.name);
+        let others = specs.iter().filter(|spec| !self.has_spec(spec)).map(|spec| &spec.name);
         let gone = self.servers.keys().filter(|name| !names.contains(*name));
         others.chain(gone).cloned().collect()
     }
 
     /// Returns whether there is a server with an equal spec.
-    fn runs(&self, spec: &ServerSpec) -> bool {
+    fn has_spec(&self, spec: &ServerSpec) -> bool {
         self.server(spec.name.as_str()).is_some_and(|it| it.spec.fingerprint() == spec.fingerprint())
     }
 
     /// Takes rules, limits and pins; what is equal stays the same value, with the verdicts that were found by it.
-    fn take(&mut self, rules: Rules, limits: Limits, pins: Option<Pins>) {
+    fn set_rules(&mut self, rules: Rules, limits: Limits, pins: Option<PinPolicy>) {
         if *self.policy.rules() != rules {
             self.policy = Arc::new(Policy::new(rules));
         }
         self.limits = Arc::new(limits);
-        let pins = effective(pins);
+        let pins = unless_off(pins);
         if self.pins != pins {
             self.pins = pins;
         }
@@ -319,23 +320,23 @@ impl Current {
 
 impl Applied {
     /// Tells of the servers that nothing was told of yet: those that are as before, and those that are still starting.
-    fn tell_rest(&mut self, specs: &[ServerSpec], current: &Current) {
+    fn classify_rest(&mut self, specs: &[ServerSpec], current: &RegistrySnapshot) {
         let is_told = |name: &ServerName| {
             let has_failed = || self.failed.iter().any(|(failed, _)| failed == name);
             self.added.contains(name) || self.changed.contains(name) || has_failed()
         };
         let rest: Vec<&ServerSpec> = specs.iter().filter(|spec| !is_told(&spec.name)).collect();
         for spec in rest {
-            let list = if current.runs(spec) { &mut self.unchanged } else { &mut self.starting };
+            let list = if current.has_spec(spec) { &mut self.unchanged } else { &mut self.starting };
             list.push(spec.name.clone());
         }
     }
 
     /// Notes the end of a start.
-    fn settle(
+    fn record_start(
         &mut self,
-        joined: Result<Result<Change, (ServerName, CallError)>, tokio::task::JoinError>,
-        ready: &mut Vec<Change>,
+        joined: Result<Result<ServerChange, (ServerName, CallError)>, tokio::task::JoinError>,
+        ready: &mut Vec<ServerChange>,
     ) {
         match joined {
             Ok(Ok(change)) => ready.push(change),
@@ -347,9 +348,9 @@ impl Applied {
 }
 
 /// Starts a server that is to replace a running one.
-async fn proven(change: Change) -> Result<Change, (ServerName, CallError)> {
+async fn start_replacement(change: ServerChange) -> Result<ServerChange, (ServerName, CallError)> {
     let started = match change.server.slot(&Caller::operator()) {
-        Ok(slot) => bring_up(&slot).await,
+        Ok(slot) => start_and_wait(&slot).await,
         Err(error) => Err(error),
     };
     match started {

@@ -3,136 +3,149 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::breaker::Mark;
-use ostler_core::error::{CallError, RpcAnswer, UnavailableState};
+use ostler_core::breaker::HealthSignal;
+use ostler_core::classify::{self, Classification, SessionEffect, classify};
+use ostler_core::error::{CallError, UnavailableState, UpstreamRpcError};
 use ostler_core::fault::{Delivery, Fault, FaultKind};
-use ostler_core::repeat::{Attempt, MethodKind, may_repeat};
+use ostler_core::retry::{FailedAttempt, MethodKind, may_retry};
 use ostler_core::sabotage;
 use ostler_core::spec::ToolRules;
-use ostler_core::weigh::{self, Effect, Weight, weigh};
-use ostler_wire::{Outcome, RpcError};
+use ostler_wire::{RpcError, RpcOutcome};
 use tokio::time::Instant;
 
 use crate::answer::Answer;
 use crate::host::Host;
-use crate::request::{Request, Wanted};
-use crate::server::lease::{Lease, Patience};
+use crate::request::{Request, RequestSubject};
+use crate::server::exclusive::{ExclusiveAccess, SuspendingObserver};
+use crate::server::lease::{Lease, LeaseDeadlines};
 use crate::server::slot::Slot;
-use crate::server::turn::{AskedVoice, Turn};
-use crate::upstream::Ask;
+use crate::upstream::UpstreamRequest;
 
 /// How often one call is meant for a session that the server then forgets.
 const MAX_RENEWALS: u32 = 2;
 
 /// The times of one call.
 #[derive(Debug, Clone, Copy)]
-struct Clock {
+struct CallTimeLimits {
     began: Instant,
     /// When the call is over, waiting included, unless progress moves that.
-    until: Instant,
+    soft_deadline: Instant,
     /// When the caller stops waiting, or the call's hard end.
-    end: Instant,
+    hard_deadline: Instant,
     /// Whether `end` is the caller's own wish.
-    is_callers: bool,
+    is_caller_deadline: bool,
 }
 
-impl Clock {
+impl CallTimeLimits {
     fn start(slot: &Slot, request: &Request<'_>, began: Instant) -> Self {
         let hard = began + slot.spec.max_call_time;
-        let (end, is_callers) = match request.deadline {
+        let (hard_deadline, is_caller_deadline) = match request.deadline {
             Some(deadline) if deadline < hard => (deadline, true),
             _ => (hard, false),
         };
-        Self { began, until: end.min(began + slot.spec.call_timeout), end, is_callers }
+        Self {
+            began,
+            soft_deadline: hard_deadline.min(began + slot.spec.call_timeout),
+            hard_deadline,
+            is_caller_deadline,
+        }
     }
 
     /// Gives a call that has waited for a start its whole time: a start is not the call's.
-    fn allow(&mut self, lease: &Lease, call_timeout: Duration) {
+    fn extend_after_start(&mut self, lease: &Lease, call_timeout: Duration) {
         if lease.has_waited() {
-            self.until = self.end.min(lease.since() + call_timeout);
+            self.soft_deadline = self.hard_deadline.min(lease.since() + call_timeout);
         }
     }
 
     /// Whether an attempt that began at `since` and is out of time now says
     /// nothing about its server: the caller wished so, or waiting has taken
     /// most of the time.
-    fn is_short(&self, since: Instant, now: Instant, call_timeout: Duration) -> bool {
-        (self.is_callers && now >= self.end) || now.saturating_duration_since(since) < call_timeout / 2
+    fn is_cut_short(&self, since: Instant, now: Instant, call_timeout: Duration) -> bool {
+        (self.is_caller_deadline && now >= self.hard_deadline)
+            || now.saturating_duration_since(since) < call_timeout / 2
     }
 }
 
 impl Host {
     /// Sends a request until it is answered or may not be repeated. Every
     /// attempt asks for the session of that moment.
-    pub(crate) async fn perform(&self, slot: &Arc<Slot>, request: &Request<'_>) -> Result<Answer, CallError> {
+    pub(crate) async fn send_with_retries(
+        &self,
+        slot: &Arc<Slot>,
+        request: &Request<'_>,
+    ) -> Result<Answer, CallError> {
         let mut now = Instant::now();
-        let mut clock = Clock::start(slot, request, now);
-        if now >= clock.end {
-            let (server, after) = (slot.key.server.clone(), request.asked.elapsed());
+        let mut clock = CallTimeLimits::start(slot, request, now);
+        if now >= clock.hard_deadline {
+            let (server, after) = (slot.key.server.clone(), request.received_at.elapsed());
             return Err(CallError::TimedOut { server, after, delivery: Delivery::NotSent });
         }
-        let turn = slot.take_turn(request, clock.until).await;
-        if !matches!(turn, Turn::Free) {
+        let turn = slot.acquire_exclusive_access(request, clock.soft_deadline).await;
+        if !matches!(turn, ExclusiveAccess::NotNeeded) {
             now = Instant::now();
         }
         let caller = request.caller();
         slot.note_user(caller.principal());
-        let is_restricted = || self.current_of(request).is_restricted_at(caller, slot.key.server.as_str());
-        let has_others = (request.voice.is_some() && is_restricted()).then_some(&slot.has_several_users);
+        let is_restricted = || self.snapshot_for(request).is_restricted_at(caller, slot.key.server.as_str());
+        let has_others =
+            (request.call_observer.is_some() && is_restricted()).then_some(&slot.has_several_users);
         let key = self.idempotency_key();
         // The fault after which the request may have run, whatever comes later.
         let mut doubt: Option<Fault> = None;
         let mut renewals = 0;
         loop {
-            let patience = Patience { until: clock.until, end: clock.end };
-            let lease = match (self.checked_lease(slot, request, now, patience).await, &doubt) {
+            let patience =
+                LeaseDeadlines { without_start: clock.soft_deadline, during_start: clock.hard_deadline };
+            let lease = match (self.pin_checked_lease(slot, request, now, patience).await, &doubt) {
                 (Ok(lease), _) => lease,
                 (Err(error), None) => return Err(error),
-                (Err(_), Some(fault)) => return Err(explain(slot, request, fault, clock)),
+                (Err(_), Some(fault)) => return Err(to_call_error(slot, request, fault, clock)),
             };
             if request.is_hidden {
-                return Err(not_there(slot, request));
+                return Err(not_found_error(slot, request));
             }
-            clock.allow(&lease, slot.spec.call_timeout);
+            clock.extend_after_start(&lease, slot.spec.call_timeout);
             let generation = lease.generation();
-            let interactive = request.voice.as_ref().filter(|_| request.is_interactive());
-            let asked = interactive.map(|voice| AskedVoice::wrap(voice, &turn, lease.parking()));
-            let is_fit = || self.is_open(slot, request, generation);
-            let ask = Ask {
+            let interactive = request.call_observer.as_ref().filter(|_| request.is_interactive());
+            let asked =
+                interactive.map(|voice| SuspendingObserver::wrap(voice, &turn, lease.suspend_handle()));
+            let is_fit = || self.may_send_on(slot, request, generation);
+            let ask = UpstreamRequest {
                 method: request.method(),
                 params: &request.params,
                 idempotency_key: Some(key.as_str()),
-                until: clock.until,
-                client: request.client(),
-                voice: asked.as_ref().or(request.voice.as_ref()),
-                has_others,
-                at_most: clock.end,
+                deadline: clock.soft_deadline,
+                client: request.client_meta(),
+                observer: asked.as_ref().or(request.call_observer.as_ref()),
+                has_other_callers: has_others,
+                hard_deadline: clock.hard_deadline,
                 headers: &request.headers,
-                is_fit: Some(&is_fit),
+                may_send: Some(&is_fit),
             };
-            let result = lease.session().request(ask).await.and_then(in_shape);
+            let result = lease.session().request(ask).await.and_then(require_object_result);
             now = Instant::now();
             // Whose caller can be asked may have waited for the caller.
-            let is_short = clock.is_short(lease.since(), now, slot.spec.call_timeout)
-                || (now >= clock.end && request.is_interactive());
-            lease.settle(request, weight_of(request, &result, is_short), now);
+            let is_short = clock.is_cut_short(lease.since(), now, slot.spec.call_timeout)
+                || (now >= clock.hard_deadline && request.is_interactive());
+            lease.finish(request, classify_result(request, &result, is_short), now);
             let fault = match result {
-                Ok(outcome) => return finish(slot, generation, outcome),
+                Ok(outcome) => return to_answer(slot, generation, outcome),
                 Err(fault) => fault,
             };
-            let attempt = Attempt {
+            let attempt = FailedAttempt {
                 is_trusted_idempotent: self.is_trusted_idempotent(slot, request),
                 // The next attempt asks for the list first, and finds it otherwise.
-                is_something_changed: fault.kind == FaultKind::Renewed && renewals < MAX_RENEWALS,
-                ..attempt_of(slot, request, &fault, doubt.is_some())
+                has_rejection_cause_changed: fault.kind == FaultKind::StaleSession && renewals < MAX_RENEWALS,
+                ..describe_attempt(slot, request, &fault, doubt.is_some())
             };
-            if now >= clock.until || !may_repeat(&attempt) {
-                let worst = doubt.filter(|_| is_harmless(&fault)).unwrap_or(fault);
-                return Err(explain(slot, request, &worst, clock));
+            if now >= clock.soft_deadline || !may_retry(&attempt) {
+                let worst = doubt.filter(|_| is_unexecuted(&fault)).unwrap_or(fault);
+                return Err(to_call_error(slot, request, &worst, clock));
             }
-            Box::pin(slot.outlive(generation, &fault, clock.until)).await;
-            renewals += u32::from(fault.kind == FaultKind::Renewed);
-            if !is_harmless(&fault) {
+            Box::pin(slot.until_replaced(generation, &fault, clock.soft_deadline)).await;
+            renewals += u32::from(fault.kind == FaultKind::StaleSession);
+            if !is_unexecuted(&fault) {
                 doubt = Some(fault);
             }
         }
@@ -140,9 +153,9 @@ impl Host {
 }
 
 /// Refuses a result that is no object: every result of MCP is one, and clients rely on that.
-fn in_shape(outcome: Outcome) -> Result<Outcome, Fault> {
+fn require_object_result(outcome: RpcOutcome) -> Result<RpcOutcome, Fault> {
     match &outcome {
-        Outcome::Result(body) if !body.trim_ascii_start().starts_with(b"{") => {
+        RpcOutcome::Result(body) if !body.trim_ascii_start().starts_with(b"{") => {
             let kind = FaultKind::Malformed("`result` is not an object".into());
             Err(Fault { delivery: Delivery::Answered, kind })
         }
@@ -151,49 +164,56 @@ fn in_shape(outcome: Outcome) -> Result<Outcome, Fault> {
 }
 
 /// Whether the request can't have run because of this attempt.
-fn is_harmless(fault: &Fault) -> bool {
+fn is_unexecuted(fault: &Fault) -> bool {
     matches!(fault.delivery, Delivery::NotSent | Delivery::Rejected)
 }
 
 /// What an attempt says about its server. A list that is answered proves that
 /// the session works and says nothing to the breaker: a server may list its
 /// tools well and fail at every one of them.
-fn weight_of(request: &Request<'_>, result: &Result<Outcome, Fault>, is_short: bool) -> Weight {
-    let mut weight = weigh(&outcome_of(result, is_short));
-    if request.is_list() && weight.mark == Mark::Success {
-        weight = Weight { mark: Mark::Neutral, effect: Effect::Prove };
+fn classify_result(
+    request: &Request<'_>,
+    result: &Result<RpcOutcome, Fault>,
+    is_short: bool,
+) -> Classification {
+    let mut weight = classify(&to_classifiable_outcome(result, is_short));
+    if request.is_list() && weight.signal == HealthSignal::Success {
+        weight = Classification { signal: HealthSignal::Neutral, effect: SessionEffect::MarkProven };
     }
     weight
 }
 
-fn outcome_of<'a>(result: &'a Result<Outcome, Fault>, is_short: bool) -> weigh::Outcome<'a> {
+fn to_classifiable_outcome<'a>(
+    result: &'a Result<RpcOutcome, Fault>,
+    is_short: bool,
+) -> classify::AttemptOutcome<'a> {
     match result {
-        Ok(Outcome::Result(_)) => weigh::Outcome::Result,
-        Ok(Outcome::Error(_)) => weigh::Outcome::RpcError,
-        Err(Fault { kind: FaultKind::TimedOut(_), .. }) if is_short => weigh::Outcome::CutShort,
-        Err(fault) => weigh::Outcome::Fault(&fault.kind),
+        Ok(RpcOutcome::Result(_)) => classify::AttemptOutcome::Result,
+        Ok(RpcOutcome::Error(_)) => classify::AttemptOutcome::RpcError,
+        Err(Fault { kind: FaultKind::TimedOut(_), .. }) if is_short => classify::AttemptOutcome::TimeRanOut,
+        Err(fault) => classify::AttemptOutcome::Fault(&fault.kind),
     }
 }
 
-fn attempt_of(slot: &Slot, request: &Request<'_>, fault: &Fault, has_doubt: bool) -> Attempt {
-    let rules = request.tool_name().map_or_else(ToolRules::default, |tool| slot.spec.rules(&tool));
+fn describe_attempt(slot: &Slot, request: &Request<'_>, fault: &Fault, has_doubt: bool) -> FailedAttempt {
+    let rules = request.tool_name().map_or_else(ToolRules::default, |tool| slot.spec.tool_rules(&tool));
     // A full session stays full for longer than a repeat takes.
     let is_congested = fault.kind == FaultKind::Congested;
-    Attempt {
+    FailedAttempt {
         delivery: if is_congested { Delivery::Rejected } else { fault.delivery },
-        kind: request.kind(),
+        kind: request.method_kind(),
         retry: rules.retry,
         is_trusted_idempotent: false,
         is_continuation: request.params.is_continuation(),
-        repeats_of_unknown: u32::from(has_doubt),
-        is_something_changed: false,
+        retries_after_unknown: u32::from(has_doubt),
+        has_rejection_cause_changed: false,
     }
 }
 
-fn finish(slot: &Slot, generation: u64, outcome: Outcome) -> Result<Answer, CallError> {
+fn to_answer(slot: &Slot, generation: u64, outcome: RpcOutcome) -> Result<Answer, CallError> {
     match outcome {
-        Outcome::Result(body) => Ok(Answer::received(slot.key.server.clone(), generation, body)),
-        Outcome::Error(error) => Err(CallError::Rpc(RpcAnswer {
+        RpcOutcome::Result(body) => Ok(Answer::received(slot.key.server.clone(), generation, body)),
+        RpcOutcome::Error(error) => Err(CallError::Rpc(UpstreamRpcError {
             server: slot.key.server.clone(),
             code: error.code,
             message: error.message,
@@ -204,22 +224,22 @@ fn finish(slot: &Slot, generation: u64, outcome: Outcome) -> Result<Answer, Call
 
 /// What a server that lacks the item would answer. The caller is told of it in
 /// our own words.
-fn not_there(slot: &Slot, request: &Request<'_>) -> CallError {
-    let code = match request.wanted() {
-        Ok(Wanted::Item(..)) => ostler_wire::RESOURCE_NOT_FOUND,
+fn not_found_error(slot: &Slot, request: &Request<'_>) -> CallError {
+    let code = match request.subject() {
+        Ok(RequestSubject::Item(..)) => ostler_wire::RESOURCE_NOT_FOUND,
         _ => ostler_wire::METHOD_NOT_FOUND,
     };
-    let error = RpcError::own(code, "not found");
+    let error = RpcError::new(code, "not found");
     let server = slot.key.server.clone();
-    CallError::Rpc(RpcAnswer { server, code, message: error.message, raw: error.raw })
+    CallError::Rpc(UpstreamRpcError { server, code, message: error.message, raw: error.raw })
 }
 
 /// Turns the last fault into what the caller is told.
-fn explain(slot: &Slot, request: &Request<'_>, fault: &Fault, clock: Clock) -> CallError {
+fn to_call_error(slot: &Slot, request: &Request<'_>, fault: &Fault, clock: CallTimeLimits) -> CallError {
     sabotage!(
         FalseRefusal,
         if fault.delivery == Delivery::Unknown {
-            return slot.congested();
+            return slot.congested_error();
         }
     );
     let server = slot.key.server.clone();
@@ -230,21 +250,21 @@ fn explain(slot: &Slot, request: &Request<'_>, fault: &Fault, clock: Clock) -> C
         (FaultKind::Malformed(_) | FaultKind::ContentType(_) | FaultKind::Oversize(_), _) => {
             CallError::UpstreamProtocol { server, detail: fault.to_string() }
         }
-        (FaultKind::Congested, _) => slot.congested(),
+        (FaultKind::Congested, _) => slot.congested_error(),
         (FaultKind::NeedsAuth { .. }, Delivery::Rejected) => {
-            slot.held_back(UnavailableState::NeedsAuth, fault, None)
+            slot.paused_error(UnavailableState::NeedsAuth, fault, None)
         }
-        (FaultKind::Paused { wait, .. }, Delivery::Rejected) => {
-            slot.held_back(UnavailableState::BreakerOpen, fault, Some(*wait))
+        (FaultKind::RetryAfter { wait, .. }, Delivery::Rejected) => {
+            slot.paused_error(UnavailableState::BreakerOpen, fault, Some(*wait))
         }
         (FaultKind::Unreachable(why) | FaultKind::Denied(why), Delivery::NotSent | Delivery::Rejected) => {
             let (state, cause) = (UnavailableState::OutOfReach, why.clone());
-            slot.unavailable(state, cause, None)
+            slot.unavailable_error(state, cause, None)
         }
-        (_, Delivery::Unknown) if request.kind() == MethodKind::Call => {
+        (_, Delivery::Unknown) if request.method_kind() == MethodKind::Call => {
             let tool = request.tool_name().map(|name| name.into_owned());
             CallError::OutcomeUnknown { server, tool, cause: fault.to_string() }
         }
-        _ => slot.lost(fault),
+        _ => slot.lost_error(fault),
     }
 }

@@ -7,16 +7,16 @@ use ostler_core::error::CallError;
 use ostler_core::fault::Delivery;
 use ostler_wire::{ResultHead, ResultKind};
 
-use crate::admission::whose_budget;
+use crate::admission::describe_exhausted_budget;
 use crate::answer::Answer;
 use crate::catalog::Target;
 use crate::host::Host;
 use crate::in_flight::InFlight;
 use crate::lists::Kind;
-use crate::recall::as_told;
-use crate::record::Recording;
-use crate::registry::Current;
-use crate::request::{Arguments, Request};
+use crate::recall::restrict_cache_scope;
+use crate::record::PendingRecord;
+use crate::registry::RegistrySnapshot;
+use crate::request::{CallArguments, Request};
 use crate::server::Server;
 use crate::server::slot::Slot;
 
@@ -30,61 +30,65 @@ impl Host {
         caller: &Caller,
         server: &str,
         tool: &str,
-        arguments: impl Into<Arguments>,
+        arguments: impl Into<CallArguments>,
     ) -> Result<Answer, CallError> {
-        self.ask(server, Request::tool(caller, tool, arguments.into())?).await
+        self.send_to(server, Request::tool_call(caller, tool, arguments.into())?).await
     }
 
     /// Sends a request to a server of which the caller knows the own names.
-    pub async fn ask(&self, server: &str, request: Request<'_>) -> Result<Answer, CallError> {
-        self.send(self.judge(server, request)?).await
+    pub async fn send_to(&self, server: &str, request: Request<'_>) -> Result<Answer, CallError> {
+        self.send(self.authorize(server, request)?).await
     }
 
     /// Sends a resolved request. Dropping the future cancels.
     pub async fn send(&self, target: Target<'_>) -> Result<Answer, CallError> {
-        let Target { request, server, slot, rule } = self.rejudge(target)?;
-        let mut recording = Recording::begin(&request, self.recorder());
-        recording.denied(rule);
-        self.shared().telemetry.record_room().await;
-        let mut result = self.walk(&server, &slot, &request, &mut recording).await;
+        let Target { request, server, slot, hidden_by: rule } = self.reauthorize(target)?;
+        let mut recording = PendingRecord::begin(&request, self.recorder());
+        recording.set_denied_by(rule);
+        self.inner().telemetry.wait_for_recorder().await;
+        let mut result = self.execute(&server, &slot, &request, &mut recording).await;
         let mut judged_anew = None;
-        if self.is_for_next(&server, &request, &result) {
-            let (judged, outcome) = Box::pin(self.walk_on(&request, server, &mut recording)).await;
+        if self.is_for_replacement(&server, &request, &result) {
+            let (judged, outcome) =
+                Box::pin(self.send_to_replacement(&request, server, &mut recording)).await;
             (judged_anew, result) = (Some(judged), outcome);
         }
         let request = judged_anew.as_ref().unwrap_or(&request);
         let result = result
             .map(|answer| self.seal_answer(request, answer))
-            .map_err(|error| self.hide_missing(request, error));
-        recording.end(&result);
+            .map_err(|error| self.conceal_missing(request, error));
+        recording.finish(&result);
         result
-            .map(|answer| self.without_advice(request, answer))
-            .map_err(|error| self.current_of(request).without_details(request.caller(), error))
+            .map(|answer| self.without_unapproved_instructions(request, answer))
+            .map_err(|error| self.snapshot_for(request).without_details(request.caller(), error))
     }
 
     /// Sends a request to the server that has taken the place of its own. No byte of it has left. Returns it as it was
     /// judged last.
-    async fn walk_on<'a>(
+    async fn send_to_replacement<'a>(
         &self,
         request: &Request<'a>,
         mut before: Arc<Server>,
-        recording: &mut Recording<'_, '_>,
+        recording: &mut PendingRecord<'_, '_>,
     ) -> (Request<'a>, Result<Answer, CallError>) {
         let mut replacement = 0;
         loop {
             replacement += 1;
-            let mut request = request.clone().judged_by(&self.current());
-            let (server, slot, rule) = match self.judge_opened(&mut request) {
+            let mut request = request.clone().with_snapshot(&self.current());
+            let (server, slot, rule) = match self.authorize_opened(&mut request) {
                 Ok(judged) => judged,
                 Err((error, rule)) => {
-                    recording.denied(rule);
+                    recording.set_denied_by(rule);
                     return (request, Err(error));
                 }
             };
-            recording.denied(rule);
-            let result = self.walk(&server, &slot, &request, recording).await;
+            recording.set_denied_by(rule);
+            let result = self.execute(&server, &slot, &request, recording).await;
             let is_same = Arc::ptr_eq(&before, &server);
-            if is_same || replacement >= MAX_REPLACEMENTS || !self.is_for_next(&server, &request, &result) {
+            if is_same
+                || replacement >= MAX_REPLACEMENTS
+                || !self.is_for_replacement(&server, &request, &result)
+            {
                 return (request, result);
             }
             before = server;
@@ -92,98 +96,98 @@ impl Host {
     }
 
     /// Returns whether a request was not sent because its server lost its place to another one meanwhile.
-    fn is_for_next(
+    fn is_for_replacement(
         &self,
         server: &Arc<Server>,
         request: &Request<'_>,
         result: &Result<Answer, CallError>,
     ) -> bool {
-        let is_unsent = matches!(result, Err(error @ CallError::Unavailable(_)) if has_not_left(error));
+        let is_unsent = matches!(result, Err(error @ CallError::Unavailable(_)) if was_not_sent(error));
         let current = self.current();
         is_unsent
             && !request.params.is_continuation()
-            && !current.holds(server)
+            && !current.is_registered(server)
             && current.server(server.spec.name.as_str()).is_some()
     }
 
-    async fn walk(
+    async fn execute(
         &self,
         server: &Server,
         slot: &Arc<Slot>,
         request: &Request<'_>,
-        recording: &mut Recording<'_, '_>,
+        recording: &mut PendingRecord<'_, '_>,
     ) -> Result<Answer, CallError> {
-        let (current, admission) = (self.current_of(request), &self.shared().admission);
+        let (current, admission) = (self.snapshot_for(request), &self.inner().admission);
         let limits = &current.limits;
-        let charge = admission
-            .charge(limits, request)
-            .inspect_err(|error| recording.detail(|| whose_budget(limits, request.caller(), error)))?;
-        if let Some(answer) = self.recall(slot, request) {
+        let charge = admission.charge(limits, request).inspect_err(|error| {
+            recording.set_detail(|| describe_exhausted_budget(limits, request.caller(), error))
+        })?;
+        if let Some(answer) = self.lookup_cached(slot, request) {
             return Ok(answer);
         }
-        let result = self.reach(server, slot, request, &current).await;
+        let result = self.validate_and_send(server, slot, request, &current).await;
         if let Err(error @ CallError::InvalidArguments { .. }) = &result {
-            recording.detail(|| error.cause().unwrap_or_default());
+            recording.set_detail(|| error.cause().unwrap_or_default());
         }
-        if result.as_ref().is_err_and(has_not_left) {
+        if result.as_ref().is_err_and(was_not_sent) {
             admission.refund(request.caller(), charge);
         }
         result
     }
 
     /// Asks the server, alone or together with others who ask the same.
-    async fn reach(
+    async fn validate_and_send(
         &self,
         server: &Server,
         slot: &Arc<Slot>,
         request: &Request<'_>,
-        current: &Current,
+        current: &RegistrySnapshot,
     ) -> Result<Answer, CallError> {
         let in_flight =
-            self.shared().admission.count_in(&current.limits, request.caller(), request.errand())?;
-        let known = slot.known_to(request.caller(), Kind::Tools);
-        if !self.exists(slot, request).await? {
-            return Err(self.unknown(request, server, known.as_deref()));
+            self.inner().admission.acquire_in_flight(&current.limits, request.caller(), request.class())?;
+        let known = slot.cached_list_for(request.caller(), Kind::Tools);
+        if !self.tool_exists(slot, request).await? {
+            return Err(self.unknown_tool_error(request, server, known.as_deref()));
         }
         if current.is_restricted(request.caller()) {
             Box::pin(self.check_listed(slot, request)).await?;
         }
-        self.check_arguments(slot, request).await?;
+        self.validate_arguments(slot, request).await?;
         self.redeem_state(request)?;
-        if !self.may_share(slot, request) {
-            return self.perform_and_remember(slot, request).await;
+        if !self.may_coalesce(slot, request) {
+            return self.send_and_cache(slot, request).await;
         }
         // Boxed, like all that a call of a tool does not go through: the
         // future of a call is moved and allocated as a whole.
-        Box::pin(self.ask_together(slot, request, in_flight)).await
+        Box::pin(self.send_coalesced(slot, request, in_flight)).await
     }
 
-    async fn ask_together(
+    async fn send_coalesced(
         &self,
         slot: &Arc<Slot>,
         request: &Request<'_>,
         in_flight: InFlight,
     ) -> Result<Answer, CallError> {
-        let shared = self.share(slot, request, in_flight).await;
-        match depends_on_reader(request, &shared) {
+        let shared = self.coalesce(slot, request, in_flight).await;
+        match depends_on_caller(request, &shared) {
             // Asked in the host's name, asked again in the reader's.
             true => {
-                let _in_flight = self.count_in(request.caller(), request.errand())?;
-                self.perform_and_remember(slot, request).await
+                let _in_flight = self.acquire_in_flight(request.caller(), request.class())?;
+                self.send_and_cache(slot, request).await
             }
             false => shared,
         }
     }
 
     /// Asks the server, and keeps the answer where it may be kept.
-    pub(crate) async fn perform_and_remember(
+    pub(crate) async fn send_and_cache(
         &self,
         slot: &Arc<Slot>,
         request: &Request<'_>,
     ) -> Result<Answer, CallError> {
-        let epoch = slot.epoch();
-        let answer = as_told(slot, self.perform(slot, request).await?);
-        Ok(self.remember(slot, request, answer, epoch))
+        let epoch = slot.cache_epoch();
+        let answer = restrict_cache_scope(slot, self.send_with_retries(slot, request).await?);
+        Ok(self.cache_answer(slot, request, answer, epoch))
     }
 }
 
@@ -199,9 +203,11 @@ pub(crate) fn unknown_item(kind: Kind, name: &str) -> CallError {
 /// Returns whether an answer that was asked for in the host's name is no answer to
 /// one of its readers: the server asks a question, and expects one reply to it, or
 /// says that its client can't do enough.
-fn depends_on_reader(request: &Request<'_>, answer: &Result<Answer, CallError>) -> bool {
+fn depends_on_caller(request: &Request<'_>, answer: &Result<Answer, CallError>) -> bool {
     match answer {
-        Ok(answer) => ResultHead::open(&answer.body).is_ok_and(|head| head.kind == ResultKind::InputRequired),
+        Ok(answer) => {
+            ResultHead::parse(&answer.body).is_ok_and(|head| head.kind == ResultKind::InputRequired)
+        }
         Err(CallError::Rpc(error)) => {
             request.is_for_client() && error.code == ostler_wire::MISSING_CAPABILITY
         }
@@ -210,6 +216,6 @@ fn depends_on_reader(request: &Request<'_>, answer: &Result<Answer, CallError>) 
 }
 
 /// Whether a failed call has cost its server nothing.
-fn has_not_left(error: &CallError) -> bool {
+fn was_not_sent(error: &CallError) -> bool {
     matches!(error.delivery(), None | Some(Delivery::NotSent))
 }

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ostler_core::card::{self, CardReport, ServerCard};
-use ostler_core::config::hide_in_address;
+use ostler_core::config::redact_url;
 use ostler_core::error::CallError;
-use ostler_core::fault::Span;
-use ostler_core::spec::{Isolation, ServerSpec, Transport};
+use ostler_core::fault::HumanDuration;
+use ostler_core::spec::{Isolation, ServerSpec, ServerTransport};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
@@ -21,11 +21,11 @@ use crate::upstream::http::{HttpConnector, fetch_card};
 use crate::upstream::stdio::read_file;
 
 /// How long a card may take to be read, redirects included.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CARD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A card that was read.
 #[derive(Debug, Clone)]
-struct Kept {
+struct CachedCard {
     card: Arc<ServerCard>,
     source: Arc<str>,
     read_at: Instant,
@@ -34,22 +34,22 @@ struct Kept {
 }
 
 /// What came of reading a card.
-type Outcome = Result<Kept, CallError>;
+type CardResult = Result<CachedCard, CallError>;
 
 /// The card of one server.
 #[derive(Debug, Default)]
-pub(crate) struct CardSlot(Mutex<State>);
+pub(crate) struct CardCache(Mutex<CardState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct CardState {
     /// The last one that was read and may be kept, also when it is not fresh any more.
-    last: Option<Kept>,
+    last: Option<CachedCard>,
     /// Ends when the reading that is under way does.
-    reading: Option<watch::Receiver<Option<Outcome>>>,
+    reading: Option<watch::Receiver<Option<CardResult>>>,
 }
 
-impl CardSlot {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl CardCache {
+    fn lock(&self) -> MutexGuard<'_, CardState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -60,17 +60,20 @@ impl Host {
     pub async fn card(&self, name: &str) -> Result<CardReport, CallError> {
         let server = self.server(name)?;
         let mut reading = match self.join_or_begin_card(&server) {
-            Ok(kept) => return Ok(report(&server, &kept)),
+            Ok(kept) => return Ok(card_report(&server, &kept)),
             Err(reading) => reading,
         };
         let outcome = reading.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone());
         let ended = || Err(unreadable(&server, "its reading has ended early", "try again"));
-        outcome.unwrap_or_else(ended).map(|kept| report(&server, &kept))
+        outcome.unwrap_or_else(ended).map(|kept| card_report(&server, &kept))
     }
 
     /// Returns a card that is fresh, or else the reading that is under way or begins now. It runs in a task of its
     /// own: whoever began it may leave.
-    fn join_or_begin_card(&self, server: &Arc<Server>) -> Result<Kept, watch::Receiver<Option<Outcome>>> {
+    fn join_or_begin_card(
+        &self,
+        server: &Arc<Server>,
+    ) -> Result<CachedCard, watch::Receiver<Option<CardResult>>> {
         let mut state = server.card.lock();
         if let Some(kept) = state.last.as_ref().filter(|kept| Instant::now() < kept.fresh_until) {
             return Ok(kept.clone());
@@ -96,18 +99,16 @@ impl Host {
     }
 
     /// Reads a card; beside it whether it may be kept.
-    async fn read_card(&self, server: &Server) -> Result<(Kept, bool), CallError> {
+    async fn read_card(&self, server: &Server) -> Result<(CachedCard, bool), CallError> {
         let name = &server.spec.name;
         let (source, reading) = match (&server.spec.card, &server.spec.transport) {
-            (Some(at), _) if is_address(at) => {
-                (hide_in_address(at), self.fetch_card(server, Some(at.clone())))
-            }
+            (Some(at), _) if is_url(at) => (redact_url(at), self.fetch_card(server, Some(at.clone()))),
             (Some(file), _) => return read_card_file(server, file).await,
-            (None, Transport::Http(endpoint)) => {
+            (None, ServerTransport::Http(endpoint)) => {
                 let url = endpoint.url.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
-                (format!("{}/{}", hide_in_address(url), card::PATH), self.fetch_card(server, None))
+                (format!("{}/{}", redact_url(url), card::PATH), self.fetch_card(server, None))
             }
-            (None, Transport::Stdio(_)) => {
+            (None, ServerTransport::Stdio(_)) => {
                 let hint = format!("set `card` of `{name}` to an address or a file");
                 return Err(unreadable(
                     server,
@@ -119,14 +120,14 @@ impl Host {
         let hint =
             format!("set `card` of `{name}` to the address or file of its card; calls do not need one");
         let fail = |why: String| unreadable(server, &format!("{source}: {why}"), &hint);
-        let (text, life) = match timeout(PATIENCE, reading).await {
+        let (text, life) = match timeout(CARD_TIMEOUT, reading).await {
             Ok(read) => read.map_err(fail)?,
-            Err(_) => return Err(fail(format!("it did not come within {}", Span(PATIENCE)))),
+            Err(_) => return Err(fail(format!("it did not come within {}", HumanDuration(CARD_TIMEOUT)))),
         };
         // A server may repeat the credentials that it was sent.
-        let text = self.hide_secrets(&text).into_owned();
-        let card = ServerCard::read(text.as_bytes()).map_err(|error| fail(error.to_string()))?;
-        Ok((Kept::new(card, &source, life.unwrap_or_default()), life.is_some()))
+        let text = self.redact(&text).into_owned();
+        let card = ServerCard::parse(text.as_bytes()).map_err(|error| fail(error.to_string()))?;
+        Ok((CachedCard::new(card, &source, life.unwrap_or_default()), life.is_some()))
     }
 
     /// Fetches a card, with the headers of the server where it is at the server's own origin.
@@ -135,33 +136,33 @@ impl Host {
         server: &Server,
         at: Option<String>,
     ) -> Result<(String, Option<Duration>), String> {
-        let (veil, via) = (&self.shared().telemetry.redactor, self.via());
+        let (veil, via) = (&self.inner().telemetry.redactor, self.loop_detector());
         let own = match &server.spec.transport {
-            Transport::Http(endpoint) => {
+            ServerTransport::Http(endpoint) => {
                 let identity = self.options().identity.clone();
                 let (veil, via) = (Arc::clone(veil), Arc::clone(via));
                 Some(HttpConnector::new(&server.spec, endpoint.clone(), identity, veil, via))
             }
-            Transport::Stdio(_) => None,
+            ServerTransport::Stdio(_) => None,
         };
         let fetched = fetch_card(own.as_ref(), at.as_deref(), via).await;
-        fetched.map_err(|kind| veil.over(kind).to_string())
+        fetched.map_err(|kind| veil.redact_kind(kind).to_string())
     }
 
     /// Returns the last card that was read. One in a file is read if none was yet; nothing is fetched.
     pub(crate) fn known_card(&self, server: &Server) -> Option<CardReport> {
         let last = server.card.lock().last.clone();
         let kept = last.or_else(|| {
-            let CardReport { source, card, .. } = card_in_file(&server.spec)?;
-            let kept = Kept::new(card, &source, Duration::ZERO);
+            let CardReport { source, card, .. } = card_from_file(&server.spec)?;
+            let kept = CachedCard::new(card, &source, Duration::ZERO);
             server.card.lock().last = Some(kept.clone());
             Some(kept)
         })?;
-        Some(report(server, &kept))
+        Some(card_report(server, &kept))
     }
 }
 
-impl Kept {
+impl CachedCard {
     fn new(card: ServerCard, source: &str, life: Duration) -> Self {
         let read_at = Instant::now();
         Self { card: Arc::new(card), source: source.into(), read_at, fresh_until: read_at + life }
@@ -169,43 +170,43 @@ impl Kept {
 }
 
 /// Reads a card from a file, which is read whenever it is asked for.
-async fn read_card_file(server: &Server, file: &str) -> Result<(Kept, bool), CallError> {
+async fn read_card_file(server: &Server, file: &str) -> Result<(CachedCard, bool), CallError> {
     let hint = format!("correct the file, or set `card` of `{}` to another one", server.spec.name);
     let fail = |why: &str| unreadable(server, &format!("{file}: {why}"), &hint);
     let path = Path::new(file).to_owned();
     let reading = tokio::task::spawn_blocking(move || read_file(&path));
-    let text = match timeout(PATIENCE, reading).await {
+    let text = match timeout(CARD_TIMEOUT, reading).await {
         Ok(Ok(text)) => text.map_err(|error| fail(&error.to_string()))?,
         Ok(Err(error)) => return Err(fail(&error.to_string())),
-        Err(_) => return Err(fail(&format!("it could not be read within {}", Span(PATIENCE)))),
+        Err(_) => return Err(fail(&format!("it could not be read within {}", HumanDuration(CARD_TIMEOUT)))),
     };
-    let card = ServerCard::read(text.as_bytes()).map_err(|error| fail(&error.to_string()))?;
-    Ok((Kept::new(card, file, Duration::ZERO), true))
+    let card = ServerCard::parse(text.as_bytes()).map_err(|error| fail(&error.to_string()))?;
+    Ok((CachedCard::new(card, file, Duration::ZERO), true))
 }
 
 /// Reads the card of a server whose `card` is a file. Nothing is fetched, and the server is not started.
-pub fn card_in_file(spec: &ServerSpec) -> Option<CardReport> {
-    let source = spec.card.as_deref().filter(|at| !is_address(at))?.to_owned();
-    let card = ServerCard::read(read_file(Path::new(&source)).ok()?.as_bytes()).ok()?;
+pub fn card_from_file(spec: &ServerSpec) -> Option<CardReport> {
+    let source = spec.card.as_deref().filter(|at| !is_url(at))?.to_owned();
+    let card = ServerCard::parse(read_file(Path::new(&source)).ok()?.as_bytes()).ok()?;
     let (server, differences) = (spec.name.clone(), Vec::new());
     Some(CardReport { server, source, seconds_ago: 0, compared: false, differences, card })
 }
 
-fn is_address(text: &str) -> bool {
+fn is_url(text: &str) -> bool {
     text.starts_with("https://") || text.starts_with("http://")
 }
 
 /// Describes a card, compared with the server if that runs for all callers.
-fn report(server: &Server, kept: &Kept) -> CardReport {
+fn card_report(server: &Server, kept: &CachedCard) -> CardReport {
     let is_shared = server.spec.isolation == Isolation::Shared;
-    let live = server.slots().iter().filter(|_| is_shared).find_map(|slot| slot.desk().live.clone());
+    let live = server.slots().iter().filter(|_| is_shared).find_map(|slot| slot.state().live.clone());
     let url = match &server.spec.transport {
-        Transport::Http(endpoint) => Some(endpoint.url.as_str()).filter(|url| !url.contains("${")),
-        Transport::Stdio(_) => None,
+        ServerTransport::Http(endpoint) => Some(endpoint.url.as_str()).filter(|url| !url.contains("${")),
+        ServerTransport::Stdio(_) => None,
     };
     let differences = live.as_ref().map(|live| {
-        let hello = live.session.hello();
-        kept.card.differences(hello.server.as_deref(), &hello.version, url)
+        let hello = live.session.server_info();
+        kept.card.differences(hello.implementation.as_deref(), &hello.version, url)
     });
     CardReport {
         server: server.spec.name.clone(),

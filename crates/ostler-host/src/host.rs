@@ -3,29 +3,29 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arc_swap::Guard;
-use ostler_core::cache::{Bounds, Cache, Stats};
+use ostler_core::cache::{Cache, CacheLimits, CacheStats};
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
-use ostler_core::name::ServerName;
+use ostler_core::server_name::ServerName;
 
-use crate::admission::Admission;
-use crate::bus::Bus;
+use crate::admission::AdmissionControl;
 use crate::catalog::Catalog;
-use crate::guard::client::Warden;
-use crate::key::{IdempotencyKey, IdempotencyKeys};
+use crate::idempotency_key::{IdempotencyKey, IdempotencyKeys};
+use crate::loop_detection::LoopDetector;
+use crate::notifications::NotificationBus;
 use crate::options::{HostOptions, RandomSourceError, random_key};
-use crate::pins::effective;
+use crate::pins::unless_off;
 use crate::policy::Policy;
-use crate::registry::{Current, Registry};
+use crate::process::client::SpawnerClient;
+use crate::process_pool::ProcessPool;
+use crate::registry::{Registry, RegistrySnapshot};
 use crate::request::Request;
 use crate::response_cache::ResponseCache;
-use crate::room::Room;
-use crate::sealed::Seals;
+use crate::sealed_tokens::SealedTokens;
 use crate::server::Server;
 use crate::telemetry::Telemetry;
 use crate::upstream::stdio::LoginPath;
-use crate::validate::Schemas;
-use crate::via::Via;
+use crate::validate::SchemaCache;
 
 /// Runs MCP servers and takes calls for them.
 ///
@@ -33,11 +33,11 @@ use crate::via::Via;
 /// Clones are handles to the same host. When the last one is dropped every
 /// server is ended; [`shutdown`](Self::shutdown) does the same and waits.
 #[derive(Clone)]
-pub struct Host(Arc<Shared>);
+pub struct Host(Arc<HostInner>);
 
 /// The host, seen from what it owns.
 #[derive(Clone)]
-pub(crate) struct WeakHost(Weak<Shared>);
+pub(crate) struct WeakHost(Weak<HostInner>);
 
 impl WeakHost {
     pub(crate) fn upgrade(&self) -> Option<Host> {
@@ -45,12 +45,12 @@ impl WeakHost {
     }
 }
 
-pub(crate) struct Shared {
+pub(crate) struct HostInner {
     options: HostOptions,
     /// Which servers there are, and what callers may do with them.
     pub(crate) registry: Registry,
     /// How much callers may use.
-    pub(crate) admission: Admission,
+    pub(crate) admission: AdmissionControl,
     /// Remembered answers, and reads that callers share.
     pub(crate) responses: ResponseCache,
     /// Everybody who is told what happens.
@@ -59,9 +59,9 @@ pub(crate) struct Shared {
     pub(crate) launcher: Launcher,
     /// Exposed names and URIs.
     catalog: Catalog,
-    schemas: Schemas,
-    seals: Seals,
-    keys: IdempotencyKeys,
+    schemas: SchemaCache,
+    sealed_tokens: SealedTokens,
+    idempotency_keys: IdempotencyKeys,
     /// Source of randomness of its servers.
     rng: Mutex<fastrand::Rng>,
 }
@@ -69,7 +69,7 @@ pub(crate) struct Shared {
 /// How processes of servers are started.
 pub(crate) struct Launcher {
     pub(crate) login_path: Arc<LoginPath>,
-    pub(crate) warden: Option<Arc<Warden>>,
+    pub(crate) spawner: Option<Arc<SpawnerClient>>,
 }
 
 impl Host {
@@ -87,60 +87,60 @@ impl Host {
     /// system's random source fails.
     pub fn try_new(options: HostOptions) -> Result<Self, RandomSourceError> {
         let seal_key = options.seal_key.map_or_else(|| random_key(getrandom::fill), Ok)?;
-        let bounds = Bounds {
+        let bounds = CacheLimits {
             per_subject: options.cache_entries_per_tool,
             max_bytes: options.cache_bytes,
             max_ttl: options.cache_max_ttl,
         };
         let mut rng = options.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
         let instance = rng.u64(..);
-        let current = Current {
+        let current = RegistrySnapshot {
             policy: Arc::new(Policy::new(options.rules.clone())),
             limits: Arc::new(options.limits.clone()),
-            pins: effective(options.pins.clone()),
-            ..Current::default()
+            pins: unless_off(options.pins.clone()),
+            ..RegistrySnapshot::default()
         };
-        Ok(Self(Arc::new(Shared {
-            registry: Registry::new(current, Room::new(options.max_processes)),
-            admission: Admission::new(&options),
+        Ok(Self(Arc::new(HostInner {
+            registry: Registry::new(current, ProcessPool::new(options.max_processes)),
+            admission: AdmissionControl::new(&options),
             responses: ResponseCache::new(bounds),
             telemetry: Telemetry::default(),
             launcher: Launcher {
-                login_path: Arc::new(LoginPath::new(options.login_path)),
-                warden: options.guard.clone().map(|command| Arc::new(Warden::new(command))),
+                login_path: Arc::new(LoginPath::new(options.use_login_path)),
+                spawner: options.guard.clone().map(|command| Arc::new(SpawnerClient::new(command))),
             },
             catalog: Catalog::default(),
-            schemas: Schemas::default(),
-            seals: Seals::new(&seal_key, instance),
-            keys: IdempotencyKeys::new(instance),
+            schemas: SchemaCache::default(),
+            sealed_tokens: SealedTokens::new(&seal_key, instance),
+            idempotency_keys: IdempotencyKeys::new(instance),
             rng: Mutex::new(rng),
             options,
         })))
     }
 
     /// Returns the size of what is remembered, over all servers.
-    pub fn cache_stats(&self) -> Stats {
+    pub fn cache_stats(&self) -> CacheStats {
         let current = self.current();
-        current.servers.values().flat_map(|server| server.slots()).for_each(|slot| slot.settle_misses());
+        current.servers.values().flat_map(|server| server.slots()).for_each(|slot| slot.flush_misses());
         self.cache().stats()
     }
 
     /// Returns the number of live processes.
-    pub fn processes(&self) -> usize {
-        self.0.registry.room.processes()
+    pub fn process_count(&self) -> usize {
+        self.0.registry.process_pool.process_count()
     }
 
     pub(crate) fn downgrade(&self) -> WeakHost {
         WeakHost(Arc::downgrade(&self.0))
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) fn inner(&self) -> &HostInner {
         &self.0
     }
 
     /// Tells chains of hosts that come back.
-    pub fn via(&self) -> &Arc<Via> {
-        &self.0.options.via
+    pub fn loop_detector(&self) -> &Arc<LoopDetector> {
+        &self.0.options.loop_detector
     }
 
     pub(crate) fn options(&self) -> &HostOptions {
@@ -148,16 +148,16 @@ impl Host {
     }
 
     /// Returns what is in force.
-    pub(crate) fn current(&self) -> Guard<Arc<Current>> {
+    pub(crate) fn current(&self) -> Guard<Arc<RegistrySnapshot>> {
         self.0.registry.current()
     }
 
     /// Returns what is in force for a request: what it was judged by, or what is now.
-    pub(crate) fn current_of(&self, request: &Request<'_>) -> Arc<Current> {
-        request.judged_by.clone().unwrap_or_else(|| Arc::clone(&self.current()))
+    pub(crate) fn snapshot_for(&self, request: &Request<'_>) -> Arc<RegistrySnapshot> {
+        request.snapshot.clone().unwrap_or_else(|| Arc::clone(&self.current()))
     }
 
-    pub(crate) fn bus(&self) -> &Arc<Bus> {
+    pub(crate) fn bus(&self) -> &Arc<NotificationBus> {
         &self.0.telemetry.bus
     }
 
@@ -165,11 +165,11 @@ impl Host {
         &self.0.catalog
     }
 
-    pub(crate) fn seals(&self) -> &Seals {
-        &self.0.seals
+    pub(crate) fn sealed_tokens(&self) -> &SealedTokens {
+        &self.0.sealed_tokens
     }
 
-    pub(crate) fn schemas(&self) -> &Schemas {
+    pub(crate) fn schemas(&self) -> &SchemaCache {
         &self.0.schemas
     }
 
@@ -184,7 +184,7 @@ impl Host {
 
     /// Returns a key that is the same for every attempt of one call, and never the same for two.
     pub(crate) fn idempotency_key(&self) -> IdempotencyKey {
-        self.0.keys.next()
+        self.0.idempotency_keys.next()
     }
 
     /// Returns the server, unless it does not exist, the caller may not see it or it can't be used.
@@ -204,7 +204,7 @@ impl Host {
     }
 }
 
-impl Current {
+impl RegistrySnapshot {
     /// Returns the error for a server that a caller can't see, with the nearest name among those that it can.
     pub(crate) fn unknown_server(&self, caller: Option<&Caller>, name: &str) -> CallError {
         let names = self.servers.keys().chain(self.unusable.keys());
@@ -213,7 +213,7 @@ impl Current {
     }
 }
 
-impl Drop for Shared {
+impl Drop for HostInner {
     fn drop(&mut self) {
         for server in self.registry.current().servers.values() {
             server.remove();

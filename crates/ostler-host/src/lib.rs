@@ -26,98 +26,98 @@ mod admission;
 mod answer;
 mod apply;
 mod attempt;
+mod blocking;
 mod budgets;
-mod bus;
 mod call;
 mod card;
 mod catalog;
-pub mod guard;
-mod happening;
-mod hidden;
+mod coalesce;
+mod concealment;
 mod host;
+mod idempotency_key;
 mod in_flight;
-mod key;
-mod ledger;
-mod level;
+mod lifecycle;
+mod lifecycle_event;
 mod limits;
 mod lists;
+mod log_level;
 mod logs;
-mod missing;
+mod loop_detection;
+mod name_locks;
+mod notifications;
 mod notify;
-mod off_thread;
-mod operate;
 mod options;
 mod pins;
 mod policy;
+pub mod process;
+mod process_pool;
 mod recall;
 mod record;
+mod redact;
 mod registry;
 mod request;
 mod response_cache;
-mod room;
-mod sealed;
-mod secrets;
+mod sealed_tokens;
 mod server;
-mod share;
-mod speak;
-mod start_gate;
+mod server_info;
+mod slot_registry;
+mod start_limiter;
 mod status;
 mod subscribe;
 mod telemetry;
 mod tools;
-mod turns;
+mod unavailable;
 pub mod upstream;
 mod validate;
-mod via;
 mod workspace;
 
 pub use answer::Answer;
 pub use apply::{Applied, Snapshot};
+pub use blocking::run_blocking_if_large;
 pub use budgets::BudgetStatus;
-pub use bus::ServerEvent;
-pub use card::card_in_file;
+pub use card::card_from_file;
 pub use catalog::{Scope, Target};
-pub use happening::{Act, Happening, Observer, What};
 pub use host::Host;
-pub use level::LogLevel;
+pub use lifecycle::SpawnOutcome;
+pub use lifecycle_event::{LifecycleEvent, LifecycleEventKind, LifecycleObserver, OperatorAction};
 pub use limits::{Limits, RoleLimits};
-pub use lists::{Kind, ListedItem, Patience, ServerListing, ShadowedItem, kept_items, kept_names};
+pub use lists::{Kind, ListWait, ListedItem, ServerListing, ShadowedItem, persisted_items, persisted_names};
+pub use log_level::LogLevel;
 pub use logs::LogReader;
-pub use missing::MissingServer;
-pub use off_thread::off_thread;
-pub use operate::Spawned;
-pub use options::{Connectors, HostOptions, RandomSourceError, StartPatience};
-pub use pins::Definitions;
-pub use record::{Record, RecordRoom, Recorder, Refused, Unknown};
-pub use request::{Arguments, Request, check_naming};
-pub use sealed::{Cursor, STATE_LIFE, request_digest};
+pub use notifications::HostNotification;
+pub use options::{ConnectorFactory, HostOptions, RandomSourceError, StartRetry};
+pub use pins::UnfilteredDefinitions;
+pub use record::{DeniedRequest, RecordBackpressure, Recorder, RequestRecord, UnresolvedRequest};
+pub use request::{CallArguments, Request, check_item_param};
+pub use sealed_tokens::{Cursor, REQUEST_STATE_TTL, request_digest};
 pub use server::Binding;
-pub use server::known::Item;
-pub use subscribe::Subscription;
-pub use tools::{Discovered, ListedTool, Tool};
-pub use upstream::LogLine;
+pub use server::server_list::ServerItem;
+pub use subscribe::ResourceSubscription;
+pub use tools::{ItemDefinition, ListedTool, ServerTools};
+pub use unavailable::UnavailableServer;
+pub use upstream::StderrLine;
 
 // All that a program names which embeds the host, so that it depends on this crate alone.
-pub use ostler_core::caller::{Caller, Window};
+pub use loop_detection::{AttachedHosts, LoopDetected, LoopDetector, VIA_HEADER, VIA_VARIABLE};
+pub use ostler_core::argument_schema::Mistake;
+pub use ostler_core::caller::{CallWindow, Caller};
 pub use ostler_core::card::{CardReport, CardStatus, ServerCard};
-pub use ostler_core::config::{Config, PinMode, Problem, Report, Severity};
-pub use ostler_core::error::{BudgetOf, CallError, RpcAnswer, Unavailable, UnavailableState};
+pub use ostler_core::config::{Config, ConfigError, PinMode, Problem, Severity};
+pub use ostler_core::error::{BudgetOwner, CallError, Unavailable, UnavailableState, UpstreamRpcError};
 pub use ostler_core::fault::Delivery;
-pub use ostler_core::name::{NameError, ServerName};
-pub use ostler_core::pins::{Lock, Pins};
-pub use ostler_core::policy::{Explanation, Filter, Hook, RoleRules, Rules, Verdict};
-pub use ostler_core::schema::Mistake;
+pub use ostler_core::pins::{LockFile, PinPolicy};
+pub use ostler_core::policy::{Explanation, Hook, RoleRules, Rules, ToolFilter, Verdict};
+pub use ostler_core::server_name::{NameError, ServerName};
 pub use ostler_core::spec::{
-    BreakerSettings, CacheRule, CacheScopeRule, Endpoint, Fingerprint, Isolation, ListCaps, Process,
-    RestartSettings, RetryRule, ServerSpec, ToolRules, Transport,
+    BreakerSettings, CacheRule, CacheScopeRule, EndpointSpec, Isolation, ListLimits, ProcessSpec,
+    RestartSettings, RetryRule, ServerSpec, ServerTransport, SpecFingerprint, ToolRules,
 };
 pub use ostler_core::status::{
-    Circuit, Containment, LastError, Restarts, ServerStatus, Stage, StartStatus, State,
+    CircuitState, Containment, LastError, Restarts, ServerState, ServerStatus, StartStage, StartStatus,
 };
-pub use ostler_core::supervisor::Ejection;
+pub use ostler_core::supervisor::EjectionReason;
 pub use ostler_wire::Params;
-pub use via::{Attached, Circle, VIA_HEADER, VIA_VARIABLE, Via};
-pub use workspace::{find_workspace, folder_of_root, workspace_at};
+pub use workspace::{resolve_workspace, resolve_workspace_blocking, root_uri_to_path};
 
 /// The guide, whose code is compiled with the tests of the documentation.
 #[cfg(doctest)]

@@ -7,7 +7,7 @@ use ostler_core::error::CallError;
 
 use crate::host::Host;
 use crate::server::slot::SlotKey;
-use crate::upstream::{LogLine, Startup};
+use crate::upstream::{Startup, StderrLine};
 
 /// Reads what one server writes to stderr, over its restarts. Each read gives
 /// what has come since the one before; the first begins with what is kept of
@@ -16,10 +16,10 @@ pub struct LogReader {
     host: Host,
     name: String,
     /// How far the latest process of each place of the server has been read.
-    open: HashMap<SlotKey, Page>,
+    positions: HashMap<SlotKey, ReadPosition>,
 }
 
-struct Page {
+struct ReadPosition {
     start: Arc<Startup>,
     position: u64,
 }
@@ -28,36 +28,37 @@ impl Host {
     /// Reads along what a server writes to stderr.
     pub fn logs(&self, name: &str) -> Result<LogReader, CallError> {
         self.server(name)?;
-        Ok(LogReader { host: self.clone(), name: name.to_owned(), open: HashMap::new() })
+        Ok(LogReader { host: self.clone(), name: name.to_owned(), positions: HashMap::new() })
     }
 }
 
 impl LogReader {
     /// Returns the lines since the last read, control characters escaped. An error
     /// says that the server is not there any more.
-    pub fn read(&mut self) -> Result<Vec<LogLine>, CallError> {
+    pub fn read(&mut self) -> Result<Vec<StderrLine>, CallError> {
         let server = self.host.server(&self.name)?;
         // The last words of a process that has ended come before those of the next.
-        let mut lines: Vec<LogLine> = self.open.values_mut().flat_map(Page::turn).collect();
+        let mut lines: Vec<StderrLine> =
+            self.positions.values_mut().flat_map(ReadPosition::read_new).collect();
         let mut open = HashMap::new();
         for slot in server.slots() {
             let Some(start) = slot.latest_start.load_full() else { continue };
-            let position = match self.open.remove(&slot.key) {
+            let position = match self.positions.remove(&slot.key) {
                 Some(page) if Arc::ptr_eq(&page.start, &start) => page.position,
                 _ => 0,
             };
-            let mut page = Page { start, position };
-            lines.extend(page.turn());
+            let mut page = ReadPosition { start, position };
+            lines.extend(page.read_new());
             open.insert(slot.key.clone(), page);
         }
-        self.open = open;
+        self.positions = open;
         Ok(lines)
     }
 }
 
-impl Page {
-    fn turn(&mut self) -> Vec<LogLine> {
-        let (lines, position) = self.start.words_since(self.position);
+impl ReadPosition {
+    fn read_new(&mut self) -> Vec<StderrLine> {
+        let (lines, position) = self.start.stderr_since(self.position);
         self.position = position;
         lines
     }

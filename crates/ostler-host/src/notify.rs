@@ -7,37 +7,37 @@ use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::policy::{Subject, Verdict};
-use ostler_wire::{Params, is_name};
+use ostler_wire::{Params, is_valid_name};
 
 use crate::host::Host;
-use crate::record::Aside;
+use crate::record::BriefRecord;
 use crate::request::Request;
 use crate::server::Server;
 
 /// How notifications begin.
-pub(crate) const PREFIX: &str = "notifications/";
+pub(crate) const METHOD_PREFIX: &str = "notifications/";
 
 /// A notification that a caller may send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Notice {
+enum ClientNotification {
     /// About the caller's own session or requests. The host opens sessions and
     /// numbers requests itself, so no server would understand it.
-    Own,
+    HostManaged,
     /// About a request of the server. Which caller that was sent to is known
     /// only where the caller has the server to itself.
-    OfQuestion,
+    AboutServerRequest,
     /// The caller's roots have changed.
-    Roots,
+    RootsChanged,
     /// None of MCP.
     Vendor,
 }
 
-impl Notice {
-    fn of(method: &str) -> Option<Self> {
-        match method.strip_prefix(PREFIX)? {
-            "initialized" | "cancelled" => Some(Self::Own),
-            "progress" | "tasks/status" => Some(Self::OfQuestion),
-            "roots/list_changed" => Some(Self::Roots),
+impl ClientNotification {
+    fn from_method(method: &str) -> Option<Self> {
+        match method.strip_prefix(METHOD_PREFIX)? {
+            "initialized" | "cancelled" => Some(Self::HostManaged),
+            "progress" | "tasks/status" => Some(Self::AboutServerRequest),
+            "roots/list_changed" => Some(Self::RootsChanged),
             // What servers tell clients.
             "message"
             | "tools/list_changed"
@@ -46,7 +46,7 @@ impl Notice {
             | "resources/updated"
             | "elicitation/complete"
             | "subscriptions/acknowledged" => None,
-            _ if is_name(method) => Some(Self::Vendor),
+            _ if is_valid_name(method) => Some(Self::Vendor),
             _ => None,
         }
     }
@@ -64,17 +64,17 @@ impl Host {
         method: &str,
         params: Option<Bytes>,
     ) -> Result<(), CallError> {
-        self.take_notice(caller, Some(server), method, params)
+        self.handle_notification(caller, Some(server), method, params)
     }
 
     /// The same, to every server that the caller may see. A vendor's can't say
     /// which server it means: it is passed on to none, and refused where none
     /// would be allowed to have it.
     pub fn notify_all(&self, caller: &Caller, method: &str, params: Option<Bytes>) -> Result<(), CallError> {
-        self.take_notice(caller, None, method, params)
+        self.handle_notification(caller, None, method, params)
     }
 
-    fn take_notice(
+    fn handle_notification(
         &self,
         caller: &Caller,
         server: Option<&str>,
@@ -84,7 +84,7 @@ impl Host {
         let parsed = raw.clone().map_or(Ok(Params::empty()), Params::parse);
         let (params, readable) = match parsed {
             Ok(params) => (params, Ok(())),
-            Err(error) => (Params::empty(), Err(refused(error.to_string(), "send an object of parameters"))),
+            Err(error) => (Params::empty(), Err(invalid(error.to_string(), "send an object of parameters"))),
         };
         let request = Request::new(caller, method, params);
         let mut rule = None;
@@ -93,12 +93,15 @@ impl Host {
             None => self.notify_each(&request, raw.as_deref()),
         });
         // What MCP has is no call; all else that goes somewhere is on record.
-        if result.is_err() || (server.is_some() && Notice::of(method) == Some(Notice::Vendor)) {
-            let wanted = request.wanted();
-            let subject = wanted.as_ref().map_or("", |wanted| wanted.subject());
+        if result.is_err()
+            || (server.is_some()
+                && ClientNotification::from_method(method) == Some(ClientNotification::Vendor))
+        {
+            let wanted = request.subject();
+            let subject = wanted.as_ref().map_or("", |wanted| wanted.item_name());
             let outcome = result.as_ref().map_or_else(CallError::code, |()| "ok");
             let (server, rule) = (server.unwrap_or_default(), rule.as_deref());
-            self.record_aside(caller, Aside { server, method, subject, outcome, rule });
+            self.record_brief(caller, BriefRecord { server, method, subject, outcome, rule });
         }
         result
     }
@@ -111,28 +114,30 @@ impl Host {
         rule: &mut Option<String>,
     ) -> Result<(), CallError> {
         let caller = request.caller();
-        let notice = Notice::of(request.method()).ok_or_else(|| unheard_of(request.method()))?;
+        let notice = ClientNotification::from_method(request.method())
+            .ok_or_else(|| unknown_notification(request.method()))?;
         let server = self
             .visible_server(caller, server)
-            .inspect_err(|_| *rule = self.current().why_hidden(caller, server, None))?;
+            .inspect_err(|_| *rule = self.current().denial_reason(caller, server, None))?;
         match notice {
-            Notice::Own => {}
+            ClientNotification::HostManaged => {}
             // The session of a shared server is the host's: no caller's roots are its roots, and a flood of
             // notifications would take the server from the others.
-            Notice::OfQuestion | Notice::Roots if server.spec.isolation.has_several_callers() => {}
-            Notice::OfQuestion | Notice::Roots => {
-                say(&server, request, params);
+            ClientNotification::AboutServerRequest | ClientNotification::RootsChanged
+                if server.spec.isolation.is_shared_by_callers() => {}
+            ClientNotification::AboutServerRequest | ClientNotification::RootsChanged => {
+                forward(&server, request, params);
             }
-            Notice::Vendor => {
+            ClientNotification::Vendor => {
                 let current = self.current();
                 let item = Some(Subject::Method(request.method()));
                 if let Verdict::Deny { reason } = current.decide(caller, &server, item) {
                     *rule = Some(reason);
                     return Err(CallError::UnknownMethod { method: request.method().to_owned() });
                 }
-                let admission = &self.shared().admission;
+                let admission = &self.inner().admission;
                 let charge = admission.charge(&current.limits, request)?;
-                if !say(&server, request, params) {
+                if !forward(&server, request, params) {
                     admission.refund(caller, charge);
                 }
             }
@@ -141,34 +146,34 @@ impl Host {
     }
 
     fn notify_each(&self, request: &Request<'_>, params: Option<&[u8]>) -> Result<(), CallError> {
-        match Notice::of(request.method()) {
-            Some(Notice::Own | Notice::OfQuestion) => Ok(()),
-            Some(Notice::Roots) => {
-                let is_own = |server: &&Arc<Server>| !server.spec.isolation.has_several_callers();
+        match ClientNotification::from_method(request.method()) {
+            Some(ClientNotification::HostManaged | ClientNotification::AboutServerRequest) => Ok(()),
+            Some(ClientNotification::RootsChanged) => {
+                let is_own = |server: &&Arc<Server>| !server.spec.isolation.is_shared_by_callers();
                 for server in self.visible_servers(request.caller()).iter().filter(is_own) {
-                    say(server, request, params);
+                    forward(server, request, params);
                 }
                 Ok(())
             }
-            Some(Notice::Vendor) => {
+            Some(ClientNotification::Vendor) => {
                 let subject = Some(Subject::Method(request.method()));
                 let (current, caller) = (self.current(), request.caller());
                 let may = |server: &Arc<Server>| {
                     current.may_see(caller, &server.spec.name)
-                        && current.may(caller, &server.spec.name, subject)
+                        && current.may_use(caller, &server.spec.name, subject)
                 };
                 match !current.is_restricted(caller) || current.servers.values().any(may) {
                     true => Ok(()),
                     false => Err(CallError::UnknownMethod { method: request.method().to_owned() }),
                 }
             }
-            None => Err(unheard_of(request.method())),
+            None => Err(unknown_notification(request.method())),
         }
     }
 }
 
 /// Tells the live session that the caller uses; false if there is none.
-fn say(server: &Server, request: &Request<'_>, params: Option<&[u8]>) -> bool {
+fn forward(server: &Server, request: &Request<'_>, params: Option<&[u8]>) -> bool {
     let live = server.existing_slot(request.caller()).and_then(|slot| slot.live());
     live.is_some_and(|live| {
         live.session.notify(request.method(), params);
@@ -176,13 +181,13 @@ fn say(server: &Server, request: &Request<'_>, params: Option<&[u8]>) -> bool {
     })
 }
 
-fn unheard_of(method: &str) -> CallError {
-    refused(
+fn unknown_notification(method: &str) -> CallError {
+    invalid(
         format!("`{method}` came without an id, and is no notification of a client"),
         "give a request an `id`; a vendor's notification begins with `notifications/`",
     )
 }
 
-fn refused(what: String, hint: &str) -> CallError {
+fn invalid(what: String, hint: &str) -> CallError {
     CallError::Invalid { what, hint: hint.to_owned() }
 }

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::config::Config;
-use ostler_core::pins::Pins;
+use ostler_core::pins::PinPolicy;
 use ostler_core::policy::Rules;
 use ostler_core::spec::ServerSpec;
-use ostler_wire::ClientIdentity;
+use ostler_wire::ClientInfo;
 
-use crate::guard::GuardCommand;
 use crate::limits::Limits;
+use crate::loop_detection::LoopDetector;
+use crate::process::GuardCommand;
 use crate::upstream::Connector;
-use crate::via::Via;
 
 /// How a host is set up. Every default is the documented one.
 #[derive(Clone)]
@@ -27,7 +27,7 @@ pub struct HostOptions {
     pub state_dir: Option<PathBuf>,
     /// Whether servers are given the `PATH` of the login shell too, if the host has no terminal and only the directories of
     /// the system: as a daemon that a desktop program has started.
-    pub login_path: bool,
+    pub use_login_path: bool,
     /// Live processes at once; 0 allows none.
     pub max_processes: usize,
     /// Calls in flight over all servers.
@@ -52,30 +52,30 @@ pub struct HostOptions {
     /// tells its calls from another host's. Only a simulation sets it.
     pub seed: Option<u64>,
     /// How long servers that do not start are tried.
-    pub start_patience: StartPatience,
+    pub start_retry: StartRetry,
     /// Whether an MCP client has started this process, whose environment is therefore that client's. Advice about
     /// variables says so.
     pub is_started_by_client: bool,
     /// What servers are told about their client.
-    pub identity: ClientIdentity,
+    pub identity: ClientInfo,
     /// Seals task ids and request states, and the cursors of a gateway. `None` makes
     /// a random one; the same key over restarts keeps task ids and cursors valid.
     pub seal_key: Option<[u8; 32]>,
     /// The approved definitions of tools; without any, every tool is taken as it is.
-    pub pins: Option<Pins>,
+    pub pins: Option<PinPolicy>,
     /// Makes the connectors of servers that are reached in your own way. Without one, and for servers of which it
     /// returns `None`, the spec says how they are reached.
-    pub connectors: Option<Connectors>,
+    pub connector_factory: Option<ConnectorFactory>,
     /// Tells chains of hosts that come back. By default one with a random name.
-    pub via: Arc<Via>,
+    pub loop_detector: Arc<LoopDetector>,
 }
 
 /// Makes the connector of a server from its spec.
-pub type Connectors = Arc<dyn Fn(&ServerSpec) -> Option<Arc<dyn Connector>> + Send + Sync>;
+pub type ConnectorFactory = Arc<dyn Fn(&ServerSpec) -> Option<Arc<dyn Connector>> + Send + Sync>;
 
 /// How long a host tries servers that do not start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum StartPatience {
+pub enum StartRetry {
     /// Once more: the host lives as long as one command, and a person waits for it.
     Once,
     /// Within the restart budget. A remote server that can't be reached is waited for if it ever was reached.
@@ -87,16 +87,16 @@ pub enum StartPatience {
 
 impl HostOptions {
     /// The bounds and the rules that a config sets; everything else is the default.
-    pub fn of(config: &Config) -> Self {
+    pub fn from_config(config: &Config) -> Self {
         Self {
             max_processes: config.pool.max_processes,
             max_in_flight: config.pool.max_in_flight,
             max_per_caller: config.pool.max_per_caller,
-            limits: Limits::of_config(config),
+            limits: Limits::from_config(config),
             cache_bytes: config.cache.max_bytes,
             cache_entries_per_tool: config.cache.per_tool,
             cache_max_ttl: config.cache.max_ttl,
-            rules: Rules::of(&config.roles),
+            rules: Rules::from_roles(&config.roles),
             ..Self::default()
         }
     }
@@ -107,7 +107,7 @@ impl Default for HostOptions {
         Self {
             guard: None,
             state_dir: None,
-            login_path: false,
+            use_login_path: false,
             max_processes: 64,
             max_in_flight: 4_096,
             max_per_caller: 2_048,
@@ -116,15 +116,15 @@ impl Default for HostOptions {
             cache_bytes: 64 << 20,
             cache_entries_per_tool: 64,
             cache_max_ttl: Duration::from_secs(24 * 60 * 60),
-            rules: Rules::open(),
+            rules: Rules::unrestricted(),
             seed: None,
-            start_patience: StartPatience::default(),
+            start_retry: StartRetry::default(),
             is_started_by_client: false,
-            identity: ClientIdentity { name: "ostler".into(), version: env!("CARGO_PKG_VERSION").into() },
+            identity: ClientInfo { name: "ostler".into(), version: env!("CARGO_PKG_VERSION").into() },
             seal_key: None,
             pins: None,
-            connectors: None,
-            via: Arc::new(Via::random()),
+            connector_factory: None,
+            loop_detector: Arc::new(LoopDetector::random()),
         }
     }
 }

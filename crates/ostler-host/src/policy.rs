@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
-use ostler_core::name::ServerName;
-use ostler_core::policy::{Decider, Explanation, Hook, Rules, Standing, Subject, Verdict, uri_forms};
+use ostler_core::policy::{Decider, EffectiveRules, Explanation, Hook, Rules, Subject, Verdict, uri_forms};
+use ostler_core::server_name::ServerName;
 
-use self::memo::{Asked, Memo};
+use self::memo::{VerdictMemo, VerdictQuery};
 use crate::host::Host;
 use crate::lists::Kind;
-use crate::registry::Current;
+use crate::registry::RegistrySnapshot;
 use crate::server::Server;
 
 /// Target of the events that tell of each time the rules are asked.
@@ -27,12 +27,12 @@ const VERDICTS: &str = "ostler::policy";
 #[derive(Debug, Default)]
 pub(crate) struct Policy {
     rules: Rules,
-    memo: Memo,
+    memo: VerdictMemo,
 }
 
 impl Policy {
     pub(crate) fn new(rules: Rules) -> Self {
-        Self { rules, memo: Memo::default() }
+        Self { rules, memo: VerdictMemo::default() }
     }
 
     pub(crate) fn rules(&self) -> &Rules {
@@ -42,13 +42,13 @@ impl Policy {
     /// What the rules say, by a lookup and not by their number.
     fn allows(&self, caller: &Caller, server: &str, subject: Option<Subject<'_>>) -> bool {
         tracing::trace!(target: VERDICTS, server, role = caller.role(), "verdict");
-        let standing = self.rules.standing(caller);
-        if let Some(answer) = standing.always() {
+        let standing = self.rules.rules_for(caller);
+        if let Some(answer) = standing.unconditional_answer() {
             return answer;
         }
-        self.memo.recall(Asked { role: caller.role(), server, subject }, || match subject {
-            Some(subject) => standing.of_use(server, subject).is_allowed(),
-            None => standing.of_server(server).is_allowed(),
+        self.memo.get_or_decide(VerdictQuery { role: caller.role(), server, subject }, || match subject {
+            Some(subject) => standing.decide(server, subject).is_allowed(),
+            None => standing.decide_server(server).is_allowed(),
         })
     }
 
@@ -58,8 +58,8 @@ impl Policy {
             return Verdict::Allow;
         }
         let ruling = match subject {
-            Some(subject) => self.rules.of_use(caller, server, subject),
-            None => self.rules.of_server(caller, server),
+            Some(subject) => self.rules.decide(caller, server, subject),
+            None => self.rules.decide_server(caller, server),
         };
         Verdict::Deny { reason: format!("role `{}`: {ruling}", caller.role()) }
     }
@@ -75,16 +75,16 @@ pub(crate) enum Access {
     ServerHidden(String),
 }
 
-impl Current {
+impl RegistrySnapshot {
     /// Returns whether anything might be hidden from a caller.
     pub(crate) fn is_restricted(&self, caller: &Caller) -> bool {
-        self.hook.is_some() || self.policy.rules.standing(caller).always() != Some(true)
+        self.hook.is_some() || self.policy.rules.rules_for(caller).unconditional_answer() != Some(true)
     }
 
     /// Returns whether anything of a server might be hidden from a caller. What the
     /// server says of itself may then name it.
     pub(crate) fn is_restricted_at(&self, caller: &Caller, server: &str) -> bool {
-        self.hook.is_some() || !self.policy.rules.standing(caller).allows_all_of(server)
+        self.hook.is_some() || !self.policy.rules.rules_for(caller).allows_all_of(server)
     }
 
     /// Removes what only operators should read from an error: a cause quotes stderr and tells of paths and variables.
@@ -101,28 +101,28 @@ impl Current {
 
     /// Returns whether a caller may see a server of that name at all.
     pub(crate) fn may_see(&self, caller: &Caller, server: &ServerName) -> bool {
-        self.may(caller, server, None)
+        self.may_use(caller, server, None)
     }
 
     /// Returns whether a caller may use an item of a server that it may see.
     pub(crate) fn may_use_item(&self, caller: &Caller, server: &Server, kind: Kind, name: &str) -> bool {
-        let exists = kind.can_have(name) && (kind != Kind::Tools || server.spec.tools.allows(name));
-        exists && self.may(caller, &server.spec.name, Some(kind.subject(name)))
+        let exists = kind.is_valid_name(name) && (kind != Kind::Tools || server.spec.tools.allows(name));
+        exists && self.may_use(caller, &server.spec.name, Some(kind.subject(name)))
     }
 
     /// Returns whether the rules and the hook let a caller use something, or see the
     /// server. Only a denial that is recorded needs its reason.
-    pub(crate) fn may(&self, caller: &Caller, server: &ServerName, subject: Option<Subject<'_>>) -> bool {
+    pub(crate) fn may_use(&self, caller: &Caller, server: &ServerName, subject: Option<Subject<'_>>) -> bool {
         self.policy.allows(caller, server.as_str(), subject)
-            && self.ask_hook(caller, server, subject).is_allowed()
+            && self.hook_verdict(caller, server, subject).is_allowed()
     }
 
     /// Returns whether a caller could be allowed a URI that comes from a template of a server, listed to it or not.
     pub(crate) fn may_reach(&self, caller: &Caller, server: &ServerName, template: &str) -> bool {
         let beginning = template.split('{').next().unwrap_or_default();
         self.may_see(caller, server)
-            && self.policy.rules.standing(caller).reaches_resource(server.as_str(), beginning)
-            && self.ask_hook(caller, server, Some(Subject::Resource(template))).is_allowed()
+            && self.policy.rules.rules_for(caller).may_allow_resource_prefix(server.as_str(), beginning)
+            && self.hook_verdict(caller, server, Some(Subject::Resource(template))).is_allowed()
     }
 
     /// Decides whether a caller may use something of a server, or see the server. Every request is judged here, once.
@@ -137,7 +137,7 @@ impl Current {
                 (Verdict::Allow, None) => Access::Allowed,
             };
         }
-        if let Verdict::Deny { reason } = self.ask_hook(caller, name, None) {
+        if let Verdict::Deny { reason } = self.hook_verdict(caller, name, None) {
             return Access::ServerHidden(reason);
         }
         let filtered = match subject {
@@ -147,7 +147,7 @@ impl Current {
         match (filtered, subject) {
             (Verdict::Deny { reason }, _) => Access::ItemHidden(reason),
             (Verdict::Allow, None) => Access::Allowed,
-            (Verdict::Allow, subject) => match self.ask_hook(caller, name, subject) {
+            (Verdict::Allow, subject) => match self.hook_verdict(caller, name, subject) {
                 Verdict::Allow => Access::Allowed,
                 Verdict::Deny { reason } => Access::ItemHidden(reason),
             },
@@ -155,7 +155,7 @@ impl Current {
     }
 
     /// Returns the server if policy allows a caller something of it.
-    pub(crate) fn allows(
+    pub(crate) fn allowed_server(
         &self,
         caller: &Caller,
         server: &ServerName,
@@ -167,7 +167,7 @@ impl Current {
 
     /// Decides about an item that the rules hide and whose server they show, with the reason.
     fn item_access(&self, caller: &Caller, server: &Server, subject: Subject<'_>) -> Access {
-        if let Verdict::Deny { reason } = self.ask_hook(caller, &server.spec.name, None) {
+        if let Verdict::Deny { reason } = self.hook_verdict(caller, &server.spec.name, None) {
             return Access::ServerHidden(reason);
         }
         match self.decide(caller, server, Some(subject)) {
@@ -185,13 +185,13 @@ impl Current {
         }
         let name = &server.spec.name;
         match self.policy.decide(caller, name.as_str(), subject) {
-            Verdict::Allow => self.ask_hook(caller, name, subject),
+            Verdict::Allow => self.hook_verdict(caller, name, subject),
             deny => deny,
         }
     }
 
     /// Returns why a caller sees nothing under that name; `None` if there is nothing.
-    pub(crate) fn why_hidden(
+    pub(crate) fn denial_reason(
         &self,
         caller: &Caller,
         server: &str,
@@ -210,9 +210,9 @@ impl Current {
 
     fn explain(&self, caller: &Caller, server: &str, subject: Subject<'_>) -> Explanation {
         let spec = self.server(server).map(|server| &*server.spec);
-        let explanation = Explanation::of(&self.policy.rules, caller, spec, Some(subject));
+        let explanation = Explanation::new(&self.policy.rules, caller, spec, Some(subject));
         let Some(spec) = spec.filter(|_| explanation.is_allowed) else { return explanation };
-        let asked = [None, Some(subject)].map(|subject| self.ask_hook(caller, &spec.name, subject));
+        let asked = [None, Some(subject)].map(|subject| self.hook_verdict(caller, &spec.name, subject));
         match asked.into_iter().find(|verdict| !verdict.is_allowed()) {
             Some(Verdict::Deny { reason }) => {
                 Explanation { is_allowed: false, decider: Decider::Hook { reason } }
@@ -221,7 +221,7 @@ impl Current {
         }
     }
 
-    fn ask_hook(&self, caller: &Caller, server: &ServerName, subject: Option<Subject<'_>>) -> Verdict {
+    fn hook_verdict(&self, caller: &Caller, server: &ServerName, subject: Option<Subject<'_>>) -> Verdict {
         let Some(hook) = self.hook.as_deref() else { return Verdict::Allow };
         if let Some(Subject::Resource(uri)) = subject {
             let Some(forms) = uri_forms(uri) else {
@@ -252,7 +252,10 @@ impl Host {
     /// Returns whether there are rules for a role, or none for anybody.
     pub fn has_role(&self, role: &str) -> bool {
         let caller = Caller::new("", role);
-        matches!(self.current().policy.rules.standing(&caller), Standing::Role(_) | Standing::Open)
+        matches!(
+            self.current().policy.rules.rules_for(&caller),
+            EffectiveRules::Role(_) | EffectiveRules::NoRules
+        )
     }
 
     /// Returns whether anything of a server might be hidden from the caller. What the

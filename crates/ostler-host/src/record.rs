@@ -18,7 +18,7 @@ use crate::upstream::BoxFuture;
 
 /// What became of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record<'a> {
+pub struct RequestRecord<'a> {
     /// Who asked.
     pub principal: &'a str,
     /// In which role.
@@ -41,7 +41,7 @@ pub struct Record<'a> {
     pub generation: Option<u64>,
     /// The rule that refused it, where one did; the caller was told that there
     /// is nothing of that name.
-    pub denied: Option<&'a str>,
+    pub denied_by: Option<&'a str>,
     /// What else there is to say: whose budget was used up, and its size.
     pub detail: Option<&'a str>,
     /// The arguments as they came.
@@ -49,16 +49,16 @@ pub struct Record<'a> {
     /// From the request to its end.
     pub took: Duration,
     /// What `arguments` is a part of.
-    pub(crate) text: Option<&'a Bytes>,
+    pub(crate) raw_params: Option<&'a Bytes>,
 }
 
-impl Record<'_> {
+impl RequestRecord<'_> {
     /// The arguments, for whoever wants them after the call. What is shorter
     /// than `copied` is copied; a longer one keeps the buffer that it came in,
     /// which holds little else.
-    pub fn keep_arguments(&self, copied: usize) -> Option<Bytes> {
+    pub fn owned_arguments(&self, copied: usize) -> Option<Bytes> {
         let arguments = self.arguments?;
-        Some(match self.text {
+        Some(match self.raw_params {
             Some(text) if arguments.len() >= copied => text.slice_ref(arguments),
             _ => Bytes::copy_from_slice(arguments),
         })
@@ -66,40 +66,40 @@ impl Record<'_> {
 }
 
 /// Takes records. Called on the path of a call, so it must not block.
-pub type Recorder = Arc<dyn Fn(&Record<'_>) + Send + Sync>;
+pub type Recorder = Arc<dyn Fn(&RequestRecord<'_>) + Send + Sync>;
 
 /// Tells whether records have room: a future that waits for it, or `None`. Awaited before a call is sent, so it ends
 /// in a time of its own.
-pub type RecordRoom = Arc<dyn Fn() -> Option<BoxFuture<'static, ()>> + Send + Sync>;
+pub type RecordBackpressure = Arc<dyn Fn() -> Option<BoxFuture<'static, ()>> + Send + Sync>;
 
 /// A record in the making; dropping it unfinished records that the caller left.
-pub(crate) struct Recording<'r, 'a> {
+pub(crate) struct PendingRecord<'r, 'a> {
     request: &'r Request<'a>,
     recorder: Option<Recorder>,
     outcome: &'static str,
     delivery: Option<Delivery>,
     generation: Option<u64>,
-    denied: Option<String>,
+    denied_by: Option<String>,
     detail: Option<String>,
 }
 
-impl<'r, 'a> Recording<'r, 'a> {
+impl<'r, 'a> PendingRecord<'r, 'a> {
     pub(crate) fn begin(request: &'r Request<'a>, recorder: Option<Recorder>) -> Self {
         let (outcome, delivery, generation) = ("cancelled", None, None);
-        Self { request, recorder, outcome, delivery, generation, denied: None, detail: None }
+        Self { request, recorder, outcome, delivery, generation, denied_by: None, detail: None }
     }
 
     /// Notes the rule that hides what was asked for.
-    pub(crate) fn denied(&mut self, rule: Option<String>) {
-        self.denied = rule;
+    pub(crate) fn set_denied_by(&mut self, rule: Option<String>) {
+        self.denied_by = rule;
     }
 
     /// Notes what else there is to say, where somebody wants to know.
-    pub(crate) fn detail(&mut self, detail: impl FnOnce() -> String) {
+    pub(crate) fn set_detail(&mut self, detail: impl FnOnce() -> String) {
         self.detail = self.recorder.is_some().then(detail);
     }
 
-    pub(crate) fn end(mut self, result: &Result<Answer, CallError>) {
+    pub(crate) fn finish(mut self, result: &Result<Answer, CallError>) {
         (self.outcome, self.delivery) = match result {
             Ok(answer) if answer.is_cached() => ("cached", None),
             // An answer is looked at only if somebody wants to know.
@@ -117,30 +117,30 @@ impl<'r, 'a> Recording<'r, 'a> {
     }
 }
 
-impl Drop for Recording<'_, '_> {
+impl Drop for PendingRecord<'_, '_> {
     fn drop(&mut self) {
-        let took = self.request.asked.elapsed();
+        let took = self.request.received_at.elapsed();
         let (server, method, caller) = (self.request.server(), self.request.method(), self.request.caller());
         tracing::debug!(server, method, outcome = self.outcome, ?took, "call");
         // Lists are no calls; that a rule refuses one is told all the same.
         let is_list = Kind::ALL.iter().any(|kind| kind.method() == method);
-        if let Some(recorder) = self.recorder.as_ref().filter(|_| !is_list || self.denied.is_some()) {
-            let wanted = self.request.wanted();
-            recorder(&Record {
+        if let Some(recorder) = self.recorder.as_ref().filter(|_| !is_list || self.denied_by.is_some()) {
+            let wanted = self.request.subject();
+            recorder(&RequestRecord {
                 principal: caller.principal(),
                 role: caller.role(),
                 session: caller.session(),
                 server,
                 method,
-                subject: wanted.as_ref().map_or("", |wanted| wanted.subject()),
+                subject: wanted.as_ref().map_or("", |wanted| wanted.item_name()),
                 outcome: self.outcome,
                 delivery: self.delivery,
                 generation: self.generation,
-                denied: self.denied.as_deref(),
+                denied_by: self.denied_by.as_deref(),
                 detail: self.detail.as_deref(),
                 arguments: self.request.params.arguments(),
                 took,
-                text: Some(self.request.params.raw()),
+                raw_params: Some(self.request.params.raw()),
             });
         }
     }
@@ -148,7 +148,7 @@ impl Drop for Recording<'_, '_> {
 
 /// A request that was refused before it came to be one.
 #[derive(Debug, Clone, Copy)]
-pub struct Refused<'a> {
+pub struct DeniedRequest<'a> {
     /// Which server.
     pub server: &'a str,
     /// Which method.
@@ -159,7 +159,7 @@ pub struct Refused<'a> {
 
 /// A request for something that does not exist, whoever asks for it.
 #[derive(Debug, Clone, Copy)]
-pub struct Unknown<'a> {
+pub struct UnresolvedRequest<'a> {
     /// Which server it would be of; empty if that is not known.
     pub server: &'a str,
     /// Which method, or the HTTP method and path.
@@ -173,30 +173,30 @@ pub struct Unknown<'a> {
 impl Host {
     /// Records that a caller was told that there is no such thing, where no
     /// rule hides any. For whoever resolves names in front of the host.
-    pub fn record_unknown(&self, caller: &Caller, unknown: Unknown<'_>) {
-        let Unknown { server, method, subject, outcome } = unknown;
-        self.record_aside(caller, Aside { server, method, subject, outcome, rule: None });
+    pub fn record_unresolved(&self, caller: &Caller, unknown: UnresolvedRequest<'_>) {
+        let UnresolvedRequest { server, method, subject, outcome } = unknown;
+        self.record_brief(caller, BriefRecord { server, method, subject, outcome, rule: None });
     }
 
     /// Records that a caller was told that there is no such thing, if it is a
     /// rule that hides it. For whoever resolves names in front of the host:
     /// what reaches [`send`](Self::send) is recorded there. Whether one does.
-    pub fn record_refusal(&self, caller: &Caller, refused: Refused<'_>) -> bool {
-        let Some(rule) = self.current().why_hidden(caller, refused.server, refused.item) else {
+    pub fn record_if_denied(&self, caller: &Caller, refused: DeniedRequest<'_>) -> bool {
+        let Some(rule) = self.current().denial_reason(caller, refused.server, refused.item) else {
             return false;
         };
         let (subject, outcome) = match refused.item {
             Some((kind, subject)) => (subject, unknown_item(kind, subject).code()),
             None => ("", CallError::unknown_server(refused.server, std::iter::empty()).code()),
         };
-        let Refused { server, method, .. } = refused;
-        self.record_aside(caller, Aside { server, method, subject, outcome, rule: Some(&rule) });
+        let DeniedRequest { server, method, .. } = refused;
+        self.record_brief(caller, BriefRecord { server, method, subject, outcome, rule: Some(&rule) });
         true
     }
 
-    pub(crate) fn record_aside(&self, caller: &Caller, aside: Aside<'_>) {
+    pub(crate) fn record_brief(&self, caller: &Caller, aside: BriefRecord<'_>) {
         let Some(recorder) = self.recorder() else { return };
-        recorder(&Record {
+        recorder(&RequestRecord {
             principal: caller.principal(),
             role: caller.role(),
             session: caller.session(),
@@ -206,17 +206,17 @@ impl Host {
             outcome: aside.outcome,
             delivery: None,
             generation: None,
-            denied: aside.rule,
+            denied_by: aside.rule,
             detail: None,
             arguments: None,
             took: Duration::ZERO,
-            text: None,
+            raw_params: None,
         });
     }
 }
 
 /// What never became a request.
-pub(crate) struct Aside<'a> {
+pub(crate) struct BriefRecord<'a> {
     pub(crate) server: &'a str,
     pub(crate) method: &'a str,
     pub(crate) subject: &'a str,
@@ -224,7 +224,7 @@ pub(crate) struct Aside<'a> {
     pub(crate) rule: Option<&'a str>,
 }
 
-impl fmt::Debug for Recording<'_, '_> {
+impl fmt::Debug for PendingRecord<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Recording").field("outcome", &self.outcome).finish_non_exhaustive()
     }

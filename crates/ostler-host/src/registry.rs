@@ -7,35 +7,35 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 use ostler_core::caller::Caller;
-use ostler_core::config::Disabled;
+use ostler_core::config::DisabledServer;
 use ostler_core::error::{CallError, Unavailable, UnavailableState};
-use ostler_core::name::ServerName;
-use ostler_core::pins::Pins;
+use ostler_core::pins::PinPolicy;
 use ostler_core::policy::Hook;
+use ostler_core::server_name::ServerName;
 use ostler_core::spec::ServerSpec;
 use ostler_core::status::ServerStatus;
 use tokio::sync::watch;
 
-use crate::ledger::Ledger;
 use crate::limits::Limits;
+use crate::name_locks::ServerLocks;
 use crate::policy::Policy;
-use crate::room::Room;
+use crate::process_pool::ProcessPool;
 use crate::server::Server;
-use crate::turns::Turns;
+use crate::slot_registry::SlotRegistry;
 
 /// The registered servers by name.
-pub(crate) type Servers = BTreeMap<ServerName, Arc<Server>>;
+pub(crate) type ServerMap = BTreeMap<ServerName, Arc<Server>>;
 
 /// A server that has a name and can't be used.
 #[derive(Debug, Clone)]
-pub(crate) enum Unusable {
+pub(crate) enum UnusableServer {
     /// The config says that it is not to be run.
-    Disabled(Disabled),
+    Disabled(DisabledServer),
     /// Its spec could not be taken.
     Refused(ServerSpec, CallError),
 }
 
-impl Unusable {
+impl UnusableServer {
     pub(crate) fn spec(&self) -> &ServerSpec {
         match self {
             Self::Disabled(disabled) => &disabled.spec,
@@ -66,20 +66,20 @@ impl Unusable {
 
 /// What is in force at one moment.
 #[derive(Clone, Default)]
-pub(crate) struct Current {
-    pub(crate) servers: Arc<Servers>,
+pub(crate) struct RegistrySnapshot {
+    pub(crate) servers: Arc<ServerMap>,
     /// Servers that can't be used. None of them has the name of a registered one.
-    pub(crate) unusable: Arc<BTreeMap<ServerName, Unusable>>,
+    pub(crate) unusable: Arc<BTreeMap<ServerName, UnusableServer>>,
     /// Rules of roles, with the verdicts that were found by them.
     pub(crate) policy: Arc<Policy>,
     /// The embedding program's own rule.
     pub(crate) hook: Option<Arc<Hook>>,
     pub(crate) limits: Arc<Limits>,
     /// The approved definitions; absent where nothing is compared with them.
-    pub(crate) pins: Option<Arc<Pins>>,
+    pub(crate) pins: Option<Arc<PinPolicy>>,
 }
 
-impl Current {
+impl RegistrySnapshot {
     pub(crate) fn server(&self, name: &str) -> Option<&Arc<Server>> {
         self.servers.get(name)
     }
@@ -92,17 +92,17 @@ impl Current {
             return Ok(server);
         }
         match self.unusable.get(name).filter(|it| may_see(&it.spec().name)) {
-            Some(unusable) => Err(self.refusal(caller, unusable)),
+            Some(unusable) => Err(self.unusable_error(caller, unusable)),
             None => Err(self.unknown_server(caller, name)),
         }
     }
 
     /// Returns why a server can't be used, as far as a caller may read it.
-    pub(crate) fn refusal(&self, caller: Option<&Caller>, unusable: &Unusable) -> CallError {
+    pub(crate) fn unusable_error(&self, caller: Option<&Caller>, unusable: &UnusableServer) -> CallError {
         let name = &unusable.spec().name;
         let is_restricted = caller.is_some_and(|caller| self.is_restricted_at(caller, name.as_str()));
         match (caller, unusable) {
-            (Some(_), Unusable::Refused(..)) if is_restricted => {
+            (Some(_), UnusableServer::Refused(..)) if is_restricted => {
                 let state = UnavailableState::CannotStart;
                 CallError::Unavailable(Unavailable::new(name.clone(), state, String::new(), None))
             }
@@ -112,22 +112,25 @@ impl Current {
     }
 
     /// Returns the servers that can't be used and that a caller may see, by name.
-    pub(crate) fn unusable_to<'a>(&'a self, caller: &'a Caller) -> impl Iterator<Item = &'a Unusable> {
+    pub(crate) fn unusable_visible_to<'a>(
+        &'a self,
+        caller: &'a Caller,
+    ) -> impl Iterator<Item = &'a UnusableServer> {
         self.unusable.values().filter(|it| self.may_see(caller, &it.spec().name))
     }
 
     /// Returns whether a server is registered, and not only one of its name.
-    pub(crate) fn holds(&self, server: &Arc<Server>) -> bool {
+    pub(crate) fn is_registered(&self, server: &Arc<Server>) -> bool {
         self.server(server.spec.name.as_str()).is_some_and(|held| Arc::ptr_eq(held, server))
     }
 
     /// Returns whether all callers get the same lists as in another moment.
-    pub(crate) fn lists_as(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.servers, &other.servers) && self.has_policy_of(other) && self.pins == other.pins
+    pub(crate) fn has_same_lists(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.servers, &other.servers) && self.has_same_policy(other) && self.pins == other.pins
     }
 
     /// Returns whether policy decides the same as in another moment.
-    pub(crate) fn has_policy_of(&self, other: &Self) -> bool {
+    pub(crate) fn has_same_policy(&self, other: &Self) -> bool {
         let is_same_hook = match (&self.hook, &other.hook) {
             (None, None) => true,
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
@@ -139,47 +142,50 @@ impl Current {
 
 /// Holds what is in force, and all that changing it takes.
 pub(crate) struct Registry {
-    current: ArcSwap<Current>,
+    current: ArcSwap<RegistrySnapshot>,
     /// Held while the next value is made from the current one: writers don't undo each other.
-    writing: Mutex<()>,
+    write_lock: Mutex<()>,
     /// Held by whoever changes a server of that name; never on the path of a call.
-    pub(crate) turns: Turns,
+    pub(crate) server_locks: ServerLocks,
     /// Counts applied snapshots, so that one which waits for servers gives way to a newer one. Raised while `writing` is
     /// held.
     snapshots: watch::Sender<u64>,
     /// Held while a snapshot is applied.
-    pub(crate) applying: tokio::sync::Mutex<()>,
+    pub(crate) apply_lock: tokio::sync::Mutex<()>,
     /// Every slot with anything left of it, registered or not.
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) slots: Arc<SlotRegistry>,
     /// The pool of processes.
-    pub(crate) room: Arc<Room>,
+    pub(crate) process_pool: Arc<ProcessPool>,
     registrations: AtomicU64,
 }
 
 impl Registry {
-    pub(crate) fn new(current: Current, room: Arc<Room>) -> Self {
+    pub(crate) fn new(current: RegistrySnapshot, process_pool: Arc<ProcessPool>) -> Self {
         Self {
             current: ArcSwap::from_pointee(current),
-            writing: Mutex::default(),
-            turns: Turns::default(),
+            write_lock: Mutex::default(),
+            server_locks: ServerLocks::default(),
             snapshots: watch::Sender::new(0),
-            applying: tokio::sync::Mutex::default(),
-            ledger: Arc::default(),
-            room,
+            apply_lock: tokio::sync::Mutex::default(),
+            slots: Arc::default(),
+            process_pool,
             registrations: AtomicU64::new(0),
         }
     }
 
     /// Returns what is in force, without a lock.
-    pub(crate) fn current(&self) -> Guard<Arc<Current>> {
+    pub(crate) fn current(&self) -> Guard<Arc<RegistrySnapshot>> {
         self.current.load()
     }
 
     /// Replaces what is in force by what `change` makes of it. Returns the values before and after.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut Current)) -> (Arc<Current>, Arc<Current>) {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn change(
+        &self,
+        change: impl FnOnce(&mut RegistrySnapshot),
+    ) -> (Arc<RegistrySnapshot>, Arc<RegistrySnapshot>) {
+        let _writing = self.write_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.current.load_full();
-        let mut after = Current::clone(&before);
+        let mut after = RegistrySnapshot::clone(&before);
         change(&mut after);
         let after = Arc::new(after);
         self.current.store(Arc::clone(&after));
@@ -189,7 +195,7 @@ impl Registry {
     /// Returns the number of the next snapshot, and tells of newer ones. A change by an older one is either in force by
     /// now, or finds that it is not [the newest](Self::is_newest).
     pub(crate) fn next_snapshot(&self) -> (u64, watch::Receiver<u64>) {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.write_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = 0;
         self.snapshots.send_modify(|number| {
             *number += 1;
@@ -216,7 +222,7 @@ mod tests {
     use super::*;
 
     fn registry() -> Registry {
-        Registry::new(Current::default(), Room::new(1))
+        Registry::new(RegistrySnapshot::default(), ProcessPool::new(1))
     }
 
     #[test]
@@ -255,6 +261,6 @@ mod tests {
         let (before, after) =
             registry.change(|current| current.hook = Some(Arc::new(|_, _, _| Verdict::Allow)));
         assert!(Arc::ptr_eq(&held, &before) && Arc::ptr_eq(&registry.current(), &after));
-        assert!(held.hook.is_none() && !after.has_policy_of(&held));
+        assert!(held.hook.is_none() && !after.has_same_policy(&held));
     }
 }

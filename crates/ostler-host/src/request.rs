@@ -6,32 +6,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ostler_core::breaker::Origin;
+use ostler_core::breaker::CallOrigin;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
-use ostler_core::name::ServerName;
 use ostler_core::policy::Subject;
-use ostler_core::repeat::MethodKind;
+use ostler_core::retry::MethodKind;
+use ostler_core::server_name::ServerName;
 use ostler_wire::headers::PARAM_PREFIX;
-use ostler_wire::{Naming, NamingError, Params, SessionMeta, is_name};
+use ostler_wire::{ItemParam, ItemParamError, Params, SessionMeta, is_valid_name};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use crate::in_flight::Errand;
+use crate::in_flight::RequestClass;
 use crate::lists::Kind;
 use crate::notify;
-use crate::registry::Current;
-use crate::upstream::{ClientMeta, ProgressOnly, ProgressSink, SharedVoice, is_interactive};
+use crate::registry::RegistrySnapshot;
+use crate::upstream::{ClientMeta, ProgressObserver, ProgressSink, SharedCallObserver, is_interactive};
 
 /// The longest wait for lists unless the request says otherwise: one server must not hold up all others for longer.
-const PATIENCE: Duration = Duration::from_secs(8);
+const DEFAULT_LIST_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Headers that are passed on with one request: more than any tool has marked arguments.
 const MAX_HEADERS: usize = 64;
 /// The longest value; servers commonly take no more in all of their headers.
-const MAX_VALUE: usize = 8 << 10;
+const MAX_HEADER_VALUE: usize = 8 << 10;
 
 /// One request of a caller, with names and URIs as its scope shows them.
 #[derive(Clone)]
@@ -42,19 +42,19 @@ pub struct Request<'a> {
     method: Cow<'a, str>,
     pub(crate) params: Params,
     /// The member of `params` that names what it is about.
-    naming: Result<Naming, NamingError>,
-    pub(crate) asked: Instant,
+    item_param: Result<ItemParam, ItemParamError>,
+    pub(crate) received_at: Instant,
     pub(crate) deadline: Option<Instant>,
-    pub(crate) voice: Option<SharedVoice>,
+    pub(crate) call_observer: Option<SharedCallObserver>,
     /// Headers that repeat arguments, for a remote server to look at. Bounded.
     pub(crate) headers: Box<[(String, String)]>,
     /// Who the request speaks for: a client's session, or the parameters themselves.
-    speaker: Speaker,
+    meta_source: MetaSource,
     /// Whether it is about a task whose id was sealed for its caller: beside the
     /// server itself, no rule is asked about the method.
-    pub(crate) is_about_own: bool,
+    pub(crate) is_for_own_task: bool,
     /// The number of the request state that it uses up.
-    pub(crate) state: Option<u64>,
+    pub(crate) state_nonce: Option<u64>,
     /// Whether a rule hides what it is about. It then meets everything that a
     /// request for a missing item meets, and is never sent.
     pub(crate) is_hidden: bool,
@@ -63,11 +63,11 @@ pub struct Request<'a> {
     /// Whether its caller knows tools by their servers' own names, so that errors name them so.
     pub(crate) has_own_names: bool,
     /// The longest wait for lists where a name or URI is not known.
-    pub(crate) patience: Duration,
+    pub(crate) list_timeout: Duration,
     /// Whether it named no server.
-    pub(crate) is_through_all: bool,
+    pub(crate) is_unscoped: bool,
     /// What was in force when it was judged; absent for what the host asks on its own.
-    pub(crate) judged_by: Option<Arc<Current>>,
+    pub(crate) snapshot: Option<Arc<RegistrySnapshot>>,
 }
 
 impl<'a> Request<'a> {
@@ -77,32 +77,34 @@ impl<'a> Request<'a> {
             caller: Cow::Borrowed(caller),
             server: None,
             method: Cow::Borrowed(method),
-            naming: Naming::check(method, &params),
+            item_param: ItemParam::check(method, &params),
             params,
-            asked: Instant::now(),
+            received_at: Instant::now(),
             deadline: None,
-            voice: None,
+            call_observer: None,
             headers: Box::default(),
-            speaker: Speaker::Host,
-            is_about_own: false,
-            state: None,
+            meta_source: MetaSource::Host,
+            is_for_own_task: false,
+            state_nonce: None,
             is_hidden: false,
             is_passive: false,
             has_own_names: false,
-            patience: PATIENCE,
-            is_through_all: false,
-            judged_by: None,
+            list_timeout: DEFAULT_LIST_TIMEOUT,
+            is_unscoped: false,
+            snapshot: None,
         }
     }
 
     /// A call of a tool.
-    pub fn tool(caller: &'a Caller, tool: &str, arguments: Arguments) -> Result<Self, CallError> {
+    pub fn tool_call(caller: &'a Caller, tool: &str, arguments: CallArguments) -> Result<Self, CallError> {
         let raw: Option<&RawValue> = match &arguments.0 {
-            Form::None => None,
-            Form::Checked(raw) => Some(raw),
-            Form::Text(text) => Some(serde_json::from_slice(text).map_err(|error| bad_arguments(&error))?),
+            ArgumentsForm::None => None,
+            ArgumentsForm::Checked(raw) => Some(raw),
+            ArgumentsForm::Text(text) => {
+                Some(serde_json::from_slice(text).map_err(|error| arguments_error(&error))?)
+            }
         };
-        let params = Params::tool_call(tool, raw).map_err(|error| bad_arguments(&error))?;
+        let params = Params::tool_call(tool, raw).map_err(|error| arguments_error(&error))?;
         Ok(Self::new(caller, "tools/call", params))
     }
 
@@ -122,7 +124,7 @@ impl<'a> Request<'a> {
     }
 
     /// Names its server.
-    pub(crate) fn at(mut self, server: ServerName) -> Self {
+    pub(crate) fn with_server(mut self, server: ServerName) -> Self {
         self.server = Some(server);
         self
     }
@@ -134,14 +136,14 @@ impl<'a> Request<'a> {
     }
 
     /// Marks it as one that named no server: a restricted caller is not told which one was asked.
-    pub(crate) fn through_all(mut self) -> Self {
-        self.is_through_all = true;
+    pub(crate) fn unscoped(mut self) -> Self {
+        self.is_unscoped = true;
         self
     }
 
     /// Notes the version of policy that it is judged by.
-    pub(crate) fn judged_by(mut self, current: &Arc<Current>) -> Self {
-        self.judged_by = Some(Arc::clone(current));
+    pub(crate) fn with_snapshot(mut self, current: &Arc<RegistrySnapshot>) -> Self {
+        self.snapshot = Some(Arc::clone(current));
         self
     }
 
@@ -152,33 +154,33 @@ impl<'a> Request<'a> {
             method: Cow::Owned(self.method.into_owned()),
             server: self.server,
             params: self.params,
-            naming: self.naming,
-            asked: self.asked,
+            item_param: self.item_param,
+            received_at: self.received_at,
             deadline: self.deadline,
-            voice: self.voice,
+            call_observer: self.call_observer,
             headers: self.headers,
-            speaker: self.speaker,
-            is_about_own: self.is_about_own,
-            state: self.state,
+            meta_source: self.meta_source,
+            is_for_own_task: self.is_for_own_task,
+            state_nonce: self.state_nonce,
             is_hidden: self.is_hidden,
             is_passive: self.is_passive,
             has_own_names: self.has_own_names,
-            patience: self.patience,
-            is_through_all: self.is_through_all,
-            judged_by: self.judged_by,
+            list_timeout: self.list_timeout,
+            is_unscoped: self.is_unscoped,
+            snapshot: self.snapshot,
         }
     }
 
     /// Waits at most this long for lists where a name or URI is not known.
     #[must_use]
-    pub fn with_patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn with_list_timeout(mut self, patience: Duration) -> Self {
+        self.list_timeout = patience;
         self
     }
 
     /// Gives up after this long, if the server's own limits don't end it before.
     #[must_use]
-    pub fn within(mut self, time: Duration) -> Self {
+    pub fn with_timeout(mut self, time: Duration) -> Self {
         // A time beyond what a clock can count is no limit.
         self.deadline = Instant::now().checked_add(time);
         self
@@ -186,7 +188,7 @@ impl<'a> Request<'a> {
 
     /// Says that the caller knows tools by their servers' own names: errors name them so, and not `server__tool`.
     #[must_use]
-    pub fn by_own_names(mut self) -> Self {
+    pub fn with_own_names(mut self) -> Self {
         self.has_own_names = true;
         self
     }
@@ -194,14 +196,14 @@ impl<'a> Request<'a> {
     /// Takes the raw parameters of progress notifications.
     #[must_use]
     pub fn on_progress(mut self, sink: ProgressSink) -> Self {
-        self.voice = Some(Arc::new(ProgressOnly(sink)));
+        self.call_observer = Some(Arc::new(ProgressObserver(sink)));
         self
     }
 
     /// Lets the caller hear of the request and answer for it while it is under way.
     #[must_use]
-    pub fn with_voice(mut self, voice: SharedVoice) -> Self {
-        self.voice = Some(voice);
+    pub fn with_call_observer(mut self, voice: SharedCallObserver) -> Self {
+        self.call_observer = Some(voice);
         self
     }
 
@@ -209,14 +211,14 @@ impl<'a> Request<'a> {
     /// capabilities and identity is passed on.
     #[must_use]
     pub fn from_modern_client(mut self) -> Self {
-        self.speaker = Speaker::Client;
+        self.meta_source = MetaSource::Client;
         self
     }
 
     /// The request comes from a client that has said in its session what it is.
     #[must_use]
     pub fn from_session(mut self, meta: Arc<SessionMeta>) -> Self {
-        self.speaker = Speaker::Session(meta);
+        self.meta_source = MetaSource::Session(meta);
         self
     }
 
@@ -228,58 +230,61 @@ impl<'a> Request<'a> {
     pub fn with_headers(mut self, headers: Vec<(String, String)>) -> Self {
         let is_fit = |(name, value): &(String, String)| {
             let prefix = name.get(..PARAM_PREFIX.len());
-            prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case(PARAM_PREFIX)) && value.len() <= MAX_VALUE
+            prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case(PARAM_PREFIX))
+                && value.len() <= MAX_HEADER_VALUE
         };
         self.headers = headers.into_iter().filter(is_fit).take(MAX_HEADERS).collect();
         self
     }
 
     /// Whose words a modern server reads in `_meta`.
-    pub(crate) fn client(&self) -> ClientMeta<'_> {
-        match &self.speaker {
-            Speaker::Host => ClientMeta::Host,
-            Speaker::Client => ClientMeta::Own,
-            Speaker::Session(meta) => ClientMeta::Session(meta),
+    pub(crate) fn client_meta(&self) -> ClientMeta<'_> {
+        match &self.meta_source {
+            MetaSource::Host => ClientMeta::Host,
+            MetaSource::Client => ClientMeta::Own,
+            MetaSource::Session(meta) => ClientMeta::Session(meta),
         }
     }
 
     /// Whether its caller can answer questions of the server.
     pub(crate) fn is_interactive(&self) -> bool {
-        self.voice.as_deref().is_some_and(is_interactive)
+        self.call_observer.as_deref().is_some_and(is_interactive)
     }
 
     /// Whether it speaks for a client, which may be able to do more than the host.
     pub(crate) fn is_for_client(&self) -> bool {
-        !matches!(self.speaker, Speaker::Host)
+        !matches!(self.meta_source, MetaSource::Host)
     }
 
     /// Whether sending it twice can do harm.
-    pub(crate) fn kind(&self) -> MethodKind {
-        MethodKind::of(&self.method)
+    pub(crate) fn method_kind(&self) -> MethodKind {
+        MethodKind::from_method(&self.method)
     }
 
     /// What it wants: the one value that rules are asked about, that answers
     /// are kept under, that is recorded, and that the server reads.
-    pub(crate) fn wanted(&self) -> Result<Wanted<'_>, CallError> {
-        let naming = self.naming.map_err(|error| misnamed(&self.method, error))?;
+    pub(crate) fn subject(&self) -> Result<RequestSubject<'_>, CallError> {
+        let naming = self.item_param.map_err(|error| item_param_error(&self.method, error))?;
         let text = || naming.text(&self.params).unwrap_or_default();
         Ok(match naming {
-            Naming::Name if self.method == "tools/call" => Wanted::Item(Kind::Tools, text()),
-            Naming::Name => Wanted::Item(Kind::Prompts, text()),
-            Naming::Uri => Wanted::Item(Kind::Resources, text()),
-            Naming::Ref => self.completed()?,
+            ItemParam::Name if self.method == "tools/call" => RequestSubject::Item(Kind::Tools, text()),
+            ItemParam::Name => RequestSubject::Item(Kind::Prompts, text()),
+            ItemParam::Uri => RequestSubject::Item(Kind::Resources, text()),
+            ItemParam::Ref => self.completion_subject()?,
             // What a list shows is filtered, and the others touch nobody else.
-            Naming::Cursor if self.method != "tasks/list" => Wanted::Server,
-            _ if matches!(&*self.method, "server/discover" | "ping" | "logging/setLevel") => Wanted::Server,
-            _ if self.is_about_own => Wanted::Server,
-            _ => Wanted::Method(&self.method),
+            ItemParam::Cursor if self.method != "tasks/list" => RequestSubject::Server,
+            _ if matches!(&*self.method, "server/discover" | "ping" | "logging/setLevel") => {
+                RequestSubject::Server
+            }
+            _ if self.is_for_own_task => RequestSubject::Server,
+            _ => RequestSubject::Method(&self.method),
         })
     }
 
     /// What a completion is for: one prompt or one resource template.
-    fn completed(&self) -> Result<Wanted<'_>, CallError> {
+    fn completion_subject(&self) -> Result<RequestSubject<'_>, CallError> {
         #[derive(Deserialize)]
-        struct Reference {
+        struct CompletionRef {
             r#type: Option<String>,
             name: Option<String>,
             uri: Option<String>,
@@ -290,11 +295,11 @@ impl<'a> Request<'a> {
             what,
             hint: "`ref` names one prompt by `name`, or one resource template by `uri`".into(),
         };
-        let reference: Reference = serde_json::from_slice(self.params.reference().unwrap_or_default())
+        let reference: CompletionRef = serde_json::from_slice(self.params.reference().unwrap_or_default())
             .map_err(|error| invalid(format!("`ref` can't be read: {error}")))?;
         let is_unclear = |key: &String| {
             key.contains(char::is_control)
-                || ["type", "name", "uri"].iter().any(|known| ostler_wire::is_alike(known, key))
+                || ["type", "name", "uri"].iter().any(|known| ostler_wire::is_case_variant(known, key))
         };
         if let Some(key) = reference.others.keys().find(|key| is_unclear(key)) {
             return Err(invalid(format!(
@@ -302,14 +307,14 @@ impl<'a> Request<'a> {
             )));
         }
         let wanted = match (reference.name, reference.uri) {
-            (Some(name), None) => Wanted::Item(Kind::Prompts, name.into()),
-            (None, Some(uri)) => Wanted::Item(Kind::Templates, uri.into()),
-            (None, None) => Wanted::Method(&self.method),
+            (Some(name), None) => RequestSubject::Item(Kind::Prompts, name.into()),
+            (None, Some(uri)) => RequestSubject::Item(Kind::Templates, uri.into()),
+            (None, None) => RequestSubject::Method(&self.method),
             (Some(_), Some(_)) => return Err(invalid("`ref` has both `name` and `uri`".into())),
         };
         match (reference.r#type.as_deref(), &wanted) {
-            (Some("ref/prompt"), Wanted::Item(Kind::Templates, _))
-            | (Some("ref/resource"), Wanted::Item(Kind::Prompts, _)) => {
+            (Some("ref/prompt"), RequestSubject::Item(Kind::Templates, _))
+            | (Some("ref/resource"), RequestSubject::Item(Kind::Prompts, _)) => {
                 Err(invalid("`ref` has a `type` that its other members don't fit".into()))
             }
             _ => Ok(wanted),
@@ -318,15 +323,15 @@ impl<'a> Request<'a> {
 
     /// The tool that is called, if it is a call of one.
     pub(crate) fn tool_name(&self) -> Option<Cow<'_, str>> {
-        (self.method == "tools/call").then(|| Naming::Name.text(&self.params).unwrap_or_default())
+        (self.method == "tools/call").then(|| ItemParam::Name.text(&self.params).unwrap_or_default())
     }
 
     /// Whether answers depend on nothing but the item, the arguments and the
     /// page. What a member, an entry of `_meta` or a header means that only the
     /// server knows, only it can say.
     pub(crate) fn is_plain(&self) -> bool {
-        let takes_arguments = matches!(self.naming, Ok(Naming::Name));
-        !self.params.has_others()
+        let takes_arguments = matches!(self.item_param, Ok(ItemParam::Name));
+        !self.params.has_unknown_members()
             && self.headers.is_empty()
             && (takes_arguments || self.params.arguments().is_none())
     }
@@ -337,8 +342,8 @@ impl<'a> Request<'a> {
     }
 
     /// Caller and tool for the breaker; `None` for a list, which passes it.
-    pub(crate) fn origin<'b>(&'b self, tool: &'b str) -> Option<Origin<'b>> {
-        (!self.is_list()).then(|| Origin { caller: self.caller.principal(), tool })
+    pub(crate) fn origin<'b>(&'b self, tool: &'b str) -> Option<CallOrigin<'b>> {
+        (!self.is_list()).then(|| CallOrigin { caller: self.caller.principal(), tool })
     }
 
     /// Whether it only asks what there is.
@@ -349,7 +354,7 @@ impl<'a> Request<'a> {
     /// Whether budgets count it. What asks what there is, or to be told of
     /// changes, is free; everything that may make the server work is not,
     /// methods that nobody knows included.
-    pub(crate) fn is_counted(&self) -> bool {
+    pub(crate) fn is_charged(&self) -> bool {
         let is_free = matches!(
             &*self.method,
             "ping"
@@ -362,14 +367,14 @@ impl<'a> Request<'a> {
     }
 
     /// What it counts as while it is under way.
-    pub(crate) fn errand(&self) -> Errand {
-        if self.is_counted() { Errand::Call } else { Errand::Look }
+    pub(crate) fn class(&self) -> RequestClass {
+        if self.is_charged() { RequestClass::Call } else { RequestClass::Listing }
     }
 }
 
 /// What a request wants of its server, as far as rules are concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Wanted<'a> {
+pub(crate) enum RequestSubject<'a> {
     /// Nothing that a caller who may see the server could be refused.
     Server,
     /// One item.
@@ -378,9 +383,9 @@ pub(crate) enum Wanted<'a> {
     Method(&'a str),
 }
 
-impl Wanted<'_> {
+impl RequestSubject<'_> {
     /// The name or URI of the item; empty where none is wanted.
-    pub(crate) fn subject(&self) -> &str {
+    pub(crate) fn item_name(&self) -> &str {
         match self {
             Self::Item(_, name) => name,
             Self::Server | Self::Method(_) => "",
@@ -388,7 +393,7 @@ impl Wanted<'_> {
     }
 
     /// Returns how rules are asked about it; `None` where they are asked about the server alone.
-    pub(crate) fn as_subject(&self) -> Option<Subject<'_>> {
+    pub(crate) fn as_policy_subject(&self) -> Option<Subject<'_>> {
         match self {
             Self::Server => None,
             Self::Item(kind, name) => Some(kind.subject(name)),
@@ -397,13 +402,13 @@ impl Wanted<'_> {
     }
 
     /// Whether anything can have such a name. Rules are not asked about others.
-    pub(crate) fn is_possible(&self) -> bool {
+    pub(crate) fn is_valid(&self) -> bool {
         match self {
             Self::Server => true,
-            Self::Item(kind, name) => kind.can_have(name),
+            Self::Item(kind, name) => kind.is_valid_name(name),
             // Sessions are opened by the host alone, and a notification has no answer.
             Self::Method(method) => {
-                is_name(method) && *method != "initialize" && !method.starts_with(notify::PREFIX)
+                is_valid_name(method) && *method != "initialize" && !method.starts_with(notify::METHOD_PREFIX)
             }
         }
     }
@@ -411,7 +416,7 @@ impl Wanted<'_> {
 
 /// Who a request speaks for, kept for as long as it is under way.
 #[derive(Debug, Clone)]
-enum Speaker {
+enum MetaSource {
     Host,
     Client,
     Session(Arc<SessionMeta>),
@@ -422,17 +427,17 @@ impl std::fmt::Debug for Request<'_> {
         f.debug_struct("Request")
             .field("server", &self.server())
             .field("method", &self.method)
-            .field("wanted", &self.wanted())
+            .field("wanted", &self.subject())
             .finish_non_exhaustive()
     }
 }
 
 /// The arguments of a tool: a JSON object, which is sent byte for byte.
 #[derive(Debug, Clone, Default)]
-pub struct Arguments(Form);
+pub struct CallArguments(ArgumentsForm);
 
 #[derive(Debug, Clone, Default)]
-enum Form {
+enum ArgumentsForm {
     #[default]
     None,
     /// Known to be JSON.
@@ -441,7 +446,7 @@ enum Form {
     Text(Bytes),
 }
 
-impl Arguments {
+impl CallArguments {
     /// No arguments.
     pub fn none() -> Self {
         Self::default()
@@ -449,23 +454,23 @@ impl Arguments {
 
     /// The text of a JSON object. That it is one is checked when it is used.
     pub fn raw(text: impl Into<Bytes>) -> Self {
-        Self(Form::Text(text.into()))
+        Self(ArgumentsForm::Text(text.into()))
     }
 }
 
-impl From<Box<RawValue>> for Arguments {
+impl From<Box<RawValue>> for CallArguments {
     fn from(value: Box<RawValue>) -> Self {
-        Self(Form::Checked(value.into()))
+        Self(ArgumentsForm::Checked(value.into()))
     }
 }
 
-impl From<Arc<RawValue>> for Arguments {
+impl From<Arc<RawValue>> for CallArguments {
     fn from(value: Arc<RawValue>) -> Self {
-        Self(Form::Checked(value))
+        Self(ArgumentsForm::Checked(value))
     }
 }
 
-impl From<serde_json::Value> for Arguments {
+impl From<serde_json::Value> for CallArguments {
     fn from(value: serde_json::Value) -> Self {
         match serde_json::value::to_raw_value(&value) {
             Ok(raw) => raw.into(),
@@ -477,19 +482,19 @@ impl From<serde_json::Value> for Arguments {
 
 /// Checks that parameters name one item of a method, as [`Host::send`](crate::Host::send)
 /// does. For front ends that answer some methods themselves.
-pub fn check_naming(method: &str, params: &Params) -> Result<(), CallError> {
-    Naming::check(method, params).map_err(|error| misnamed(method, error)).map(drop)
+pub fn check_item_param(method: &str, params: &Params) -> Result<(), CallError> {
+    ItemParam::check(method, params).map_err(|error| item_param_error(method, error)).map(drop)
 }
 
-fn misnamed(method: &str, error: NamingError) -> CallError {
+fn item_param_error(method: &str, error: ItemParamError) -> CallError {
     let what = match error {
-        NamingError::Stray(member) => format!("`{member}` does not belong to {method}"),
-        NamingError::Unreadable(_) => error.to_string(),
+        ItemParamError::Unexpected(member) => format!("`{member}` does not belong to {method}"),
+        ItemParamError::MissingOrMistyped(_) => error.to_string(),
     };
     CallError::Invalid { what, hint: "name one item, by the member that the method has for it".into() }
 }
 
-fn bad_arguments(why: &dyn std::fmt::Display) -> CallError {
+fn arguments_error(why: &dyn std::fmt::Display) -> CallError {
     CallError::Invalid {
         what: format!("the arguments are not a JSON object: {why}"),
         hint: "pass an object such as {\"key\": \"value\"}".into(),

@@ -3,19 +3,19 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ostler_core::cache::{Bounds, Cache};
+use ostler_core::cache::{Cache, CacheLimits};
 
-use crate::share::Readings;
+use crate::coalesce::PendingReads;
 
 /// Remembers answers.
 pub(crate) struct ResponseCache {
     cache: Arc<Mutex<Cache>>,
-    pub(crate) readings: Readings,
+    pub(crate) pending_reads: PendingReads,
 }
 
 impl ResponseCache {
-    pub(crate) fn new(bounds: Bounds) -> Self {
-        Self { cache: Arc::new(Mutex::new(Cache::new(bounds))), readings: Readings::default() }
+    pub(crate) fn new(bounds: CacheLimits) -> Self {
+        Self { cache: Arc::new(Mutex::new(Cache::new(bounds))), pending_reads: PendingReads::default() }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Cache> {

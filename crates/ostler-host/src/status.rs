@@ -3,17 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::breaker::Circuit;
+use ostler_core::breaker::BreakerState;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::spec::Isolation;
-use ostler_core::status::{LastError, ProcessStatus, Restarts, ServerStatus, Stage, StartStatus, State};
-use ostler_core::supervisor::{Failure, Phase, Supervisor};
+use ostler_core::status::{
+    LastError, ProcessStatus, Restarts, ServerState, ServerStatus, StartStage, StartStatus,
+};
+use ostler_core::supervisor::{Phase, ServerFailure, Supervisor};
 use tokio::time::Instant;
 
 use crate::host::Host;
 use crate::lists::Kind;
-use crate::registry::Unusable;
+use crate::registry::UnusableServer;
 use crate::server::Server;
 use crate::server::slot::Slot;
 
@@ -22,7 +24,7 @@ impl Host {
     pub fn status(&self) -> Vec<ServerStatus> {
         let current = self.current();
         let servers = current.servers.values().map(|server| self.describe(server));
-        by_name(servers.chain(current.unusable.values().map(Unusable::status)).collect())
+        by_name(servers.chain(current.unusable.values().map(UnusableServer::status)).collect())
     }
 
     /// Describes the servers that a caller may see: failures and definitions only where the caller may use all of the
@@ -38,13 +40,15 @@ impl Host {
             }
             status
         };
-        let unusable = |it: &Unusable| match self.is_restricted_at(caller, it.spec().name.as_str()) {
+        let unusable = |it: &UnusableServer| match self.is_restricted_at(caller, it.spec().name.as_str()) {
             true => ServerStatus { last_error: None, ..it.status() },
             false => it.status(),
         };
         let current = self.current();
         let servers = self.visible_servers(caller);
-        by_name(servers.iter().map(describe).chain(current.unusable_to(caller).map(unusable)).collect())
+        by_name(
+            servers.iter().map(describe).chain(current.unusable_visible_to(caller).map(unusable)).collect(),
+        )
     }
 
     /// One server.
@@ -56,12 +60,12 @@ impl Host {
     }
 
     /// Returns why a server that has a status can't be used at all: it is disabled, or its spec could not be taken.
-    pub fn refusal(&self, name: &str) -> Option<CallError> {
-        self.current().unusable.get(name).map(Unusable::error)
+    pub fn unusable_reason(&self, name: &str) -> Option<CallError> {
+        self.current().unusable.get(name).map(UnusableServer::error)
     }
 
     /// How long a call of a server may take without a sign of progress, and at most.
-    pub fn call_times(&self, name: &str) -> Option<(Duration, Duration)> {
+    pub fn call_timeouts(&self, name: &str) -> Option<(Duration, Duration)> {
         let current = self.current();
         current.servers.get(name).map(|server| (server.spec.call_timeout, server.spec.max_call_time))
     }
@@ -73,16 +77,16 @@ impl Host {
         let each: Vec<ServerStatus> = slots.iter().map(|slot| describe(slot)).collect();
         let mut processes: Vec<ProcessStatus> = Vec::new();
         if server.spec.isolation != Isolation::Shared {
-            let up = slots.iter().zip(&each).filter(|(_, status)| status.state != State::Idle);
-            processes.extend(up.map(|(slot, status)| process(slot, status)));
+            let up = slots.iter().zip(&each).filter(|(_, status)| status.state != ServerState::Idle);
+            processes.extend(up.map(|(slot, status)| process_status(slot, status)));
             processes.sort_by(|a, b| (&a.of, a.pid).cmp(&(&b.of, b.pid)));
         }
         let whole = each.into_iter().reduce(merge);
         let mut whole = whole.unwrap_or_else(|| ServerStatus::registered(&server.spec));
         whole.processes = processes;
         whole.containment = server.connector.containment();
-        self.count_pins(server, &mut whole);
-        slots.iter().for_each(|slot| slot.settle_misses());
+        self.add_pin_counts(server, &mut whole);
+        slots.iter().for_each(|slot| slot.flush_misses());
         whole.card = self.known_card(server).map(Into::into);
         whole.cache = self.cache().stats_of(&server.spec.name);
         whole
@@ -95,7 +99,7 @@ fn by_name(mut statuses: Vec<ServerStatus>) -> Vec<ServerStatus> {
 }
 
 /// Describes a process by who uses it. The name of a session lets whoever knows it speak in it, and stays out.
-fn process(slot: &Slot, status: &ServerStatus) -> ProcessStatus {
+fn process_status(slot: &Slot, status: &ServerStatus) -> ProcessStatus {
     let of = slot.session_owner().unwrap_or(&slot.key.partition).to_owned();
     let ServerStatus { state, pid, in_flight, uptime_ms, .. } = *status;
     ProcessStatus { of, state, pid, in_flight, uptime_ms }
@@ -103,11 +107,11 @@ fn process(slot: &Slot, status: &ServerStatus) -> ProcessStatus {
 
 fn describe(slot: &Slot) -> ServerStatus {
     let now = Instant::now().into_std();
-    let live = slot.desk().live.clone();
+    let live = slot.state().live.clone();
     // Asked before the desk is locked again: it takes the session's own lock.
-    let vitals = live.as_ref().map(|live| live.session.vitals()).unwrap_or_default();
+    let vitals = live.as_ref().map(|live| live.session.stats()).unwrap_or_default();
     let start = slot.startup.load().as_ref().map(|startup| startup.status());
-    let desk = slot.desk();
+    let desk = slot.state();
     let supervisor = &desk.supervisor;
     let (used, budget) = supervisor.restarts(now);
     let circuit = supervisor.circuit(now);
@@ -115,11 +119,11 @@ fn describe(slot: &Slot) -> ServerStatus {
         state: state_of(supervisor.phase(), start.as_ref()),
         active: live.is_some(),
         pid: vitals.pid.or_else(|| start.as_ref()?.pid),
-        protocol: live.as_ref().map(|live| live.session.hello().version.clone()),
+        protocol: live.as_ref().map(|live| live.session.server_info().version.clone()),
         generation: supervisor.generation(),
         leases: supervisor.leases(),
-        in_flight: slot.places.taken(),
-        queued: slot.places.waiting(),
+        in_flight: slot.call_queue.permits_in_use(),
+        queued: slot.call_queue.waiting(),
         restarts: Restarts { used, budget },
         starts_total: supervisor.generation(),
         consecutive_failures: supervisor.consecutive_failures(),
@@ -130,8 +134,12 @@ fn describe(slot: &Slot) -> ServerStatus {
         start,
         last_error: supervisor.failure().map(|failure| last_error(slot, failure, now)),
         uptime_ms: live.map(|live| millis(live.since.elapsed())),
-        tools: slot.known(Kind::Tools).map(|known| known.items.len()),
-        left_out: Kind::ALL.into_iter().filter_map(|kind| slot.known(kind)).map(|known| known.left_out).sum(),
+        tools: slot.cached_list(Kind::Tools).map(|known| known.items.len()),
+        left_out: Kind::ALL
+            .into_iter()
+            .filter_map(|kind| slot.cached_list(kind))
+            .map(|known| known.left_out)
+            .sum(),
         invalid_definitions: slot.invalid_definitions(),
         skipped_lines: vitals.skipped_lines,
         dropped_notifications: vitals.dropped_notifications,
@@ -139,33 +147,33 @@ fn describe(slot: &Slot) -> ServerStatus {
     }
 }
 
-fn state_of(phase: &Phase, start: Option<&StartStatus>) -> State {
+fn state_of(phase: &Phase, start: Option<&StartStatus>) -> ServerState {
     match phase {
-        Phase::Idle => State::Idle,
+        Phase::Idle => ServerState::Idle,
         Phase::Starting { .. } => match start.map(|start| start.stage) {
-            Some(Stage::WaitingForDownload | Stage::Fetching) => State::Fetching,
-            _ => State::Starting,
+            Some(StartStage::WaitingForDownload | StartStage::Fetching) => ServerState::Fetching,
+            _ => ServerState::Starting,
         },
-        Phase::Ready { .. } => State::Ready,
-        Phase::Backoff { .. } => State::Backoff,
-        Phase::Ejected { .. } => State::Ejected,
-        Phase::NeedsAuth { .. } => State::NeedsAuth,
-        Phase::Draining { .. } => State::Draining,
-        Phase::Stopped => State::Stopped,
+        Phase::Ready { .. } => ServerState::Ready,
+        Phase::Backoff { .. } => ServerState::Backoff,
+        Phase::Ejected { .. } => ServerState::Ejected,
+        Phase::NeedsAuth { .. } => ServerState::NeedsAuth,
+        Phase::Draining { .. } => ServerState::Draining,
+        Phase::Stopped => ServerState::Stopped,
     }
 }
 
-fn retry_after(supervisor: &Supervisor, circuit: Circuit, now: std::time::Instant) -> Option<u64> {
+fn retry_after(supervisor: &Supervisor, circuit: BreakerState, now: std::time::Instant) -> Option<u64> {
     match (supervisor.phase(), circuit) {
         (Phase::Backoff { .. } | Phase::NeedsAuth { .. } | Phase::Ejected { .. }, _) => {
             supervisor.next_wake().map(|until| millis(until.saturating_duration_since(now)))
         }
-        (_, Circuit::Open { retry_after }) => Some(millis(retry_after)),
+        (_, BreakerState::Open { retry_after }) => Some(millis(retry_after)),
         _ => None,
     }
 }
 
-fn last_error(slot: &Slot, failure: &Failure, now: std::time::Instant) -> LastError {
+fn last_error(slot: &Slot, failure: &ServerFailure, now: std::time::Instant) -> LastError {
     LastError {
         message: failure.kind.to_string(),
         cause: failure.cause.clone(),
@@ -190,16 +198,16 @@ fn merge(a: ServerStatus, b: ServerStatus) -> ServerStatus {
     top
 }
 
-fn rank(state: State) -> u8 {
+fn rank(state: ServerState) -> u8 {
     match state {
-        State::Ready => 7,
-        State::Starting | State::Fetching => 6,
-        State::Draining => 5,
-        State::Backoff => 4,
-        State::Ejected => 3,
-        State::NeedsAuth => 2,
-        State::Idle => 1,
-        State::Stopped | State::Disabled => 0,
+        ServerState::Ready => 7,
+        ServerState::Starting | ServerState::Fetching => 6,
+        ServerState::Draining => 5,
+        ServerState::Backoff => 4,
+        ServerState::Ejected => 3,
+        ServerState::NeedsAuth => 2,
+        ServerState::Idle => 1,
+        ServerState::Stopped | ServerState::Disabled => 0,
     }
 }
 

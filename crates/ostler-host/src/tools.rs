@@ -7,20 +7,20 @@ use ostler_core::caller::Caller;
 use ostler_core::catalog::exposed_name;
 use ostler_core::error::CallError;
 use ostler_core::fault::Delivery;
-use ostler_core::name::ServerName;
-use ostler_core::pins::Section;
+use ostler_core::pins::LockSection;
+use ostler_core::server_name::ServerName;
 
 use crate::catalog::Scope;
 use crate::host::Host;
-use crate::lists::{Kind, ListedItem, Patience, ServerListing};
+use crate::lists::{Kind, ListWait, ListedItem, ServerListing};
 use crate::request::Request;
 use crate::server::Server;
-use crate::server::known::Known;
+use crate::server::server_list::ServerList;
 use crate::server::slot::Slot;
 
 /// One tool as its server defines it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tool {
+pub struct ItemDefinition {
     /// The server's own name for it.
     pub name: String,
     /// The whole definition, byte for byte.
@@ -34,14 +34,14 @@ pub struct ListedTool {
     /// Whose tool it is.
     pub server: ServerName,
     /// The name under which it can be called among the tools of all servers.
-    pub exposed: String,
+    pub exposed_name: String,
     /// The server's own name and definition.
-    pub tool: Tool,
+    pub tool: ItemDefinition,
 }
 
 /// The tools of one server, or why they are not known.
 #[derive(Debug, Clone)]
-pub struct Discovered {
+pub struct ServerTools {
     /// The server.
     pub server: ServerName,
     /// Its tools, as far as the caller may use them.
@@ -51,23 +51,23 @@ pub struct Discovered {
 impl Host {
     /// Gives listed items the names under which they are known among those of all servers. One that is in no list is
     /// named as it would be if it had its name alone.
-    pub async fn expose(&self, kind: Kind, listings: &mut [ServerListing]) {
+    pub async fn assign_exposed_names(&self, kind: Kind, listings: &mut [ServerListing]) {
         let tables = self.catalog().tables(self).await;
         for ServerListing { server, items, .. } in listings {
             for listed in items {
-                listed.exposed = tables.exposed_name(server, kind, &listed.item.name);
+                listed.exposed_name = tables.exposed_name(server, kind, &listed.item.name);
             }
         }
     }
 }
 
-impl From<ServerListing> for Discovered {
+impl From<ServerListing> for ServerTools {
     fn from(listing: ServerListing) -> Self {
         let ServerListing { server, items, error, .. } = listing;
-        let tool = |ListedItem { exposed, item }| ListedTool {
-            exposed: String::from(&*exposed),
+        let tool = |ListedItem { exposed_name: exposed, item }| ListedTool {
+            exposed_name: String::from(&*exposed),
             server: server.clone(),
-            tool: Tool { name: item.name.to_string(), definition: item.definition },
+            tool: ItemDefinition { name: item.name.to_string(), definition: item.definition },
         };
         let tools = error.map_or_else(|| Ok(items.into_iter().map(tool).collect()), Err);
         Self { server, tools }
@@ -78,11 +78,11 @@ impl Host {
     /// The tools of one server that the caller may use, in the server's order.
     pub async fn tools(&self, caller: &Caller, server: &str) -> Result<Vec<ListedTool>, CallError> {
         let Ok(name) = ServerName::new(server) else { return Err(self.unknown_server(Some(caller), server)) };
-        let mut listings = self.list(caller, &Scope::Server(name), Kind::Tools, Patience::UntilListed).await;
+        let mut listings = self.list(caller, &Scope::Server(name), Kind::Tools, ListWait::UntilListed).await;
         match listings.pop() {
             Some(mut listing) => {
-                self.expose(Kind::Tools, std::slice::from_mut(&mut listing)).await;
-                Discovered::from(listing).tools
+                self.assign_exposed_names(Kind::Tools, std::slice::from_mut(&mut listing)).await;
+                ServerTools::from(listing).tools
             }
             None => Err(self.unknown_server(Some(caller), server)),
         }
@@ -90,9 +90,9 @@ impl Host {
 
     /// The tools of all servers that the caller may see, sorted by server. A sleeping server is not woken if its tools
     /// are known. One that has to be started is waited for. A sick one is told of in its place and spoils nothing.
-    pub async fn discover(&self, caller: &Caller) -> Vec<Discovered> {
-        let listings = self.list(caller, &Scope::All, Kind::Tools, Patience::UntilListed).await;
-        listings.into_iter().map(Discovered::from).collect()
+    pub async fn discover(&self, caller: &Caller) -> Vec<ServerTools> {
+        let listings = self.list(caller, &Scope::All, Kind::Tools, ListWait::UntilListed).await;
+        listings.into_iter().map(ServerTools::from).collect()
     }
 
     /// Whether a caller may be told the name of a tool that it did not ask for
@@ -101,31 +101,35 @@ impl Host {
     pub(crate) fn may_suggest(&self, caller: &Caller, server: &str, tool: &str) -> bool {
         let current = self.current();
         let slot = current.servers.get(server).and_then(|server| server.existing_slot(caller));
-        let known = slot.and_then(|slot| slot.known_to(caller, Kind::Tools));
+        let known = slot.and_then(|slot| slot.cached_list_for(caller, Kind::Tools));
         known.is_some_and(|known| known.has(tool))
-            || current.pins.as_ref().is_some_and(|pins| pins.pin(server, Section::Tools, tool).is_some())
+            || current.pins.as_ref().is_some_and(|pins| pins.pin(server, LockSection::Tools, tool).is_some())
     }
 
     /// Filters a list by the rules of calls.
-    fn show(&self, request: &Request<'_>, server: &Server, known: &Known) -> Vec<ListedTool> {
-        let (name, current) = (&server.spec.name, self.current_of(request));
+    fn visible_tools(&self, request: &Request<'_>, server: &Server, known: &ServerList) -> Vec<ListedTool> {
+        let (name, current) = (&server.spec.name, self.snapshot_for(request));
         // Names for a hint: tables that are being built are not waited for.
         let tables = self.catalog().latest();
         let visible = current
-            .approved(server, Kind::Tools, known)
+            .approved_items(server, Kind::Tools, known)
             .filter(|tool| current.may_use_item(request.caller(), server, Kind::Tools, &tool.name));
         visible
             .map(|tool| ListedTool {
                 server: name.clone(),
-                exposed: tables.exposed_name(name, Kind::Tools, &tool.name).to_string(),
-                tool: Tool { name: tool.name.to_string(), definition: tool.definition.clone() },
+                exposed_name: tables.exposed_name(name, Kind::Tools, &tool.name).to_string(),
+                tool: ItemDefinition { name: tool.name.to_string(), definition: tool.definition.clone() },
             })
             .collect()
     }
 
     /// Whether the server has the tool that is called. Only a name that is not
     /// known makes it look again, and only if there may be a newer list.
-    pub(crate) async fn exists(&self, slot: &Arc<Slot>, request: &Request<'_>) -> Result<bool, CallError> {
+    pub(crate) async fn tool_exists(
+        &self,
+        slot: &Arc<Slot>,
+        request: &Request<'_>,
+    ) -> Result<bool, CallError> {
         match request.tool_name() {
             Some(tool) => self.has_item(slot, request, (Kind::Tools, &tool)).await,
             None => Ok(true),
@@ -140,38 +144,45 @@ impl Host {
         request: &Request<'_>,
         (kind, name): (Kind, &str),
     ) -> Result<bool, CallError> {
-        match slot.known_to(request.caller(), kind) {
+        match slot.cached_list_for(request.caller(), kind) {
             Some(known) if known.has(name) && !request.is_hidden => return Ok(true),
-            Some(known) if known.is_definite(slot.desk().supervisor.generation()) => return Ok(false),
+            Some(known) if known.is_definite(slot.state().supervisor.generation()) => return Ok(false),
             // What somebody else was shown exists; whether it does for this caller, its server says.
             _ if request.is_hidden => {}
-            _ if kind == Kind::Tools && slot.shelf(kind).any(|known| known.has(name)) => return Ok(true),
+            _ if kind == Kind::Tools && slot.list_cache(kind).any(|known| known.has(name)) => {
+                return Ok(true);
+            }
             _ => {}
         }
         // A list passes the breaker; a call that would be refused need not wait for one.
-        slot.check_calls()?;
+        slot.check_accepts_calls()?;
         let fetch = self.fetch_list(slot, request.caller(), kind);
-        let known = Box::pin(within(request, slot, fetch)).await?;
+        let known = Box::pin(with_deadline(request, slot, fetch)).await?;
         Ok(known.has(name) && !request.is_hidden)
     }
 
     /// The error for a tool that does not exist and for one that is hidden.
     /// `known` is what was known before the call: looking for an unknown tool
     /// must not make its error better than that of a hidden one.
-    pub(crate) fn unknown(&self, request: &Request<'_>, server: &Server, known: Option<&Known>) -> CallError {
+    pub(crate) fn unknown_tool_error(
+        &self,
+        request: &Request<'_>,
+        server: &Server,
+        known: Option<&ServerList>,
+    ) -> CallError {
         let known = known.filter(|known| known.is_for(request.caller()));
-        let visible = known.map(|known| self.show(request, server, known)).unwrap_or_default();
+        let visible = known.map(|known| self.visible_tools(request, server, known)).unwrap_or_default();
         let name = request.tool_name().unwrap_or_default();
         if request.has_own_names {
             return CallError::unknown_tool(&name, visible.iter().map(|listed| listed.tool.name.as_str()));
         }
         let exposed = exposed_name(&server.spec.name, &name);
-        CallError::unknown_tool(&exposed, visible.iter().map(|listed| listed.exposed.as_str()))
+        CallError::unknown_tool(&exposed, visible.iter().map(|listed| listed.exposed_name.as_str()))
     }
 }
 
 /// Bounds what comes before a request is sent.
-pub(crate) async fn within<T>(
+pub(crate) async fn with_deadline<T>(
     request: &Request<'_>,
     slot: &Slot,
     work: impl Future<Output = Result<T, CallError>>,
@@ -179,7 +190,7 @@ pub(crate) async fn within<T>(
     match request.deadline {
         Some(deadline) => match tokio::time::timeout_at(deadline, work).await {
             Ok(result) => result,
-            Err(_) => Err(slot.out_of_time(request, Delivery::NotSent)),
+            Err(_) => Err(slot.timed_out_error(request, Delivery::NotSent)),
         },
         None => work.await,
     }

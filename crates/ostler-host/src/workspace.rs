@@ -9,7 +9,7 @@ use reqwest::Url;
 use crate::host::Host;
 
 /// How long a directory is looked for: it may be on a file system that does not answer.
-const LOOK: Duration = Duration::from_secs(2);
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Host {
     /// Returns whether the directory of a caller makes a difference to any server.
@@ -22,7 +22,7 @@ impl Host {
 /// Returns the real path of a directory, for [`Caller::in_workspace`](crate::Caller::in_workspace); `None` if there is no
 /// such directory. The root is none: clients that are started by the desktop have it as their working directory, and no
 /// project of theirs lies there. It asks the file system.
-pub fn workspace_at(folder: &Path) -> Option<String> {
+pub fn resolve_workspace_blocking(folder: &Path) -> Option<String> {
     let real = folder.is_absolute().then(|| folder.canonicalize().ok()).flatten()?;
     if !real.is_dir() || real.parent().is_none() {
         return None;
@@ -31,13 +31,13 @@ pub fn workspace_at(folder: &Path) -> Option<String> {
 }
 
 /// Does the same off the runtime, within two seconds.
-pub async fn find_workspace(folder: PathBuf) -> Option<String> {
-    let looking = tokio::task::spawn_blocking(move || workspace_at(&folder));
-    tokio::time::timeout(LOOK, looking).await.ok()?.ok()?
+pub async fn resolve_workspace(folder: PathBuf) -> Option<String> {
+    let looking = tokio::task::spawn_blocking(move || resolve_workspace_blocking(&folder));
+    tokio::time::timeout(RESOLVE_TIMEOUT, looking).await.ok()?.ok()?
 }
 
 /// Returns the directory that a `file:` URI of a client's roots names.
-pub fn folder_of_root(uri: &str) -> Option<PathBuf> {
+pub fn root_uri_to_path(uri: &str) -> Option<PathBuf> {
     Url::parse(uri).ok().filter(|url| url.scheme() == "file")?.to_file_path().ok()
 }
 
@@ -56,23 +56,23 @@ mod tests {
         symlink(root.join("project"), root.join("link")).unwrap();
         let project = root.join("project").to_str().unwrap().to_owned();
         for named in ["project", "link", "project/../project/.", "./link/"] {
-            assert_eq!(workspace_at(&root.join(named)), Some(project.clone()), "{named}");
+            assert_eq!(resolve_workspace_blocking(&root.join(named)), Some(project.clone()), "{named}");
         }
         for named in ["file", "missing", "project/missing"] {
-            assert_eq!(workspace_at(&root.join(named)), None, "{named}");
+            assert_eq!(resolve_workspace_blocking(&root.join(named)), None, "{named}");
         }
         std::fs::create_dir(root.join("a\nb")).unwrap();
         for named in [root.join("a\nb").as_path(), Path::new("/"), Path::new(""), Path::new("project")] {
-            assert_eq!(workspace_at(named), None, "{named:?}");
+            assert_eq!(resolve_workspace_blocking(named), None, "{named:?}");
         }
     }
 
     #[test]
     fn a_root_is_a_directory_only_as_a_file_uri_of_this_machine() {
-        assert_eq!(folder_of_root("file:///home/ann/my%20shop"), Some("/home/ann/my shop".into()));
-        assert_eq!(folder_of_root("file://localhost/home/ann"), Some("/home/ann".into()));
+        assert_eq!(root_uri_to_path("file:///home/ann/my%20shop"), Some("/home/ann/my shop".into()));
+        assert_eq!(root_uri_to_path("file://localhost/home/ann"), Some("/home/ann".into()));
         for other in ["https://example.com/x", "file://server/x", "/home/ann", "", "file:"] {
-            assert!(folder_of_root(other).is_none_or(|path| path == Path::new("/")), "{other}");
+            assert!(root_uri_to_path(other).is_none_or(|path| path == Path::new("/")), "{other}");
         }
     }
 }

@@ -11,8 +11,8 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_host::{Arguments, Caller, Host, HostOptions, Request};
-use ostler_relay::Name;
+use ostler_host::{CallArguments, Caller, Host, HostOptions, Request};
+use ostler_relay::RelayName;
 use ostler_relay::broker::nats::{NatsBroker, NatsOptions};
 use ostler_relay::worker::{Worker, WorkerOptions};
 
@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: agent ADDRESS TENANT ROLE NAME SERVER TOOL ARGUMENTS".into());
     };
     let broker = Arc::new(NatsBroker::new(NatsOptions::new(vec![address.clone()])));
-    let options = WorkerOptions::new(Name::new(tenant)?, Name::new(role)?, Name::new(name)?);
+    let options = WorkerOptions::new(RelayName::new(tenant)?, RelayName::new(role)?, RelayName::new(name)?);
     let worker = Worker::start(broker, options);
 
     // Answers are remembered where the server is, and so not here.
@@ -38,8 +38,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for server in host.servers(&me) {
         println!("{server}: {} tools", host.tools(&me, server.as_str()).await?.len());
     }
-    let request = Request::tool(&me, tool, Arguments::raw(arguments.clone()))?;
-    match host.ask(server, request.within(Duration::from_secs(30))).await {
+    let request = Request::tool_call(&me, tool, CallArguments::raw(arguments.clone()))?;
+    match host.send_to(server, request.with_timeout(Duration::from_secs(30))).await {
         Ok(answer) => println!("{}", answer.text()),
         // Also what could not be found out is said exactly: see `delivery`.
         Err(error) => println!("{}", error.render()),

@@ -5,7 +5,7 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::name::Name;
+use crate::name::RelayName;
 
 /// The id of one call: a UUID of version 7.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,7 +19,7 @@ impl CallId {
 
     /// The id of whatever has this key in this life of a worker: every attempt
     /// of one call has the same. The time is that of the life's beginning.
-    pub fn of_key(instance: Instance, began: u64, key: &str) -> Self {
+    pub fn from_key(instance: Instance, began: u64, key: &str) -> Self {
         let digest = Sha256::new_with_prefix(instance.0.to_be_bytes()).chain_update(key).finalize();
         let mut chance = [0; 10];
         chance.copy_from_slice(&digest[..10]);
@@ -28,7 +28,7 @@ impl CallId {
 
     /// The id that a call of a worker is claimed under. Workers choose ids
     /// themselves: what another one says under the same is another call.
-    pub fn claimed_by(self, worker: &Name) -> Self {
+    pub fn scoped_to_worker(self, worker: &RelayName) -> Self {
         let digest = Sha256::new_with_prefix(self.as_bytes()).chain_update(worker.as_str()).finalize();
         let mut chance = [0; 10];
         chance.copy_from_slice(&digest[..10]);
@@ -94,18 +94,19 @@ mod tests {
     #[test]
     fn attempts_of_one_call_share_their_id_and_nobody_else_does() {
         let (life, next) = (Instance(1), Instance(2));
-        assert_eq!(CallId::of_key(life, 5, "a-1"), CallId::of_key(life, 5, "a-1"));
-        assert_ne!(CallId::of_key(life, 5, "a-1"), CallId::of_key(life, 5, "a-2"));
-        assert_ne!(CallId::of_key(life, 5, "a-1"), CallId::of_key(next, 5, "a-1"));
+        assert_eq!(CallId::from_key(life, 5, "a-1"), CallId::from_key(life, 5, "a-1"));
+        assert_ne!(CallId::from_key(life, 5, "a-1"), CallId::from_key(life, 5, "a-2"));
+        assert_ne!(CallId::from_key(life, 5, "a-1"), CallId::from_key(next, 5, "a-1"));
     }
 
     #[test]
     fn two_workers_claim_the_same_id_apart_and_each_always_the_same() {
-        let [one, two] = ["w1", "w2"].map(|name| Name::new(name).unwrap_or_else(|error| panic!("{error}")));
+        let [one, two] =
+            ["w1", "w2"].map(|name| RelayName::new(name).unwrap_or_else(|error| panic!("{error}")));
         let id = CallId::new(1_700_000_000_000, &[7; 10]);
-        assert_eq!(id.claimed_by(&one), id.claimed_by(&one));
-        assert_ne!(id.claimed_by(&one), id.claimed_by(&two));
-        let claimed = id.claimed_by(&one);
+        assert_eq!(id.scoped_to_worker(&one), id.scoped_to_worker(&one));
+        assert_ne!(id.scoped_to_worker(&one), id.scoped_to_worker(&two));
+        let claimed = id.scoped_to_worker(&one);
         assert_eq!(CallId::parse(&claimed.to_string()), Some(claimed));
         assert_eq!(claimed.as_bytes()[..6], id.as_bytes()[..6], "the time is that of the call");
     }

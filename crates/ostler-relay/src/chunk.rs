@@ -6,13 +6,13 @@
 //! reader is bounded, and beyond a bound it drops.
 
 /// The longest answer that goes into one message, unless the broker takes less.
-pub const INLINE: usize = 512 << 10;
+pub const MAX_INLINE_ANSWER: usize = 512 << 10;
 
 /// The length of every chunk but the last.
-pub const CHUNK: usize = 256 << 10;
+pub const CHUNK_SIZE: usize = 256 << 10;
 
 /// Chunks that may be on the way before the first of them is acknowledged.
-pub const WINDOW: u32 = 8;
+pub const CHUNK_WINDOW: u32 = 8;
 
 /// A worker acknowledges at least every so many chunks.
 pub const ACK_EVERY: u32 = 4;

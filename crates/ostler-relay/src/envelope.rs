@@ -19,37 +19,37 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use ostler_core::name::ServerName;
+use ostler_core::server_name::ServerName;
 
 use crate::call_id::{CallId, Instance};
-use crate::name::Name;
+use crate::name::RelayName;
 
 /// The version of all this. Another one is refused.
 pub const VERSION: &str = "1";
 
 /// The names of all headers; others are not read.
-pub const NAMES: [&str; 17] = [
-    name::VERSION,
-    name::KIND,
-    name::CALL,
-    name::INSTANCE,
-    name::SERVER,
-    name::BEGIN_BY,
-    name::DEADLINE,
-    name::MANIFEST,
-    name::NUMBER,
-    name::HOST,
-    name::GENERATION,
-    name::TIME,
-    name::IN_FLIGHT,
-    name::DRAINING,
-    name::LENGTH,
-    name::SHA256,
-    name::TRACE,
+pub const HEADER_NAMES: [&str; 17] = [
+    header::VERSION,
+    header::KIND,
+    header::CALL,
+    header::INSTANCE,
+    header::SERVER,
+    header::BEGIN_BY,
+    header::DEADLINE,
+    header::MANIFEST,
+    header::NUMBER,
+    header::HOST,
+    header::GENERATION,
+    header::TIME,
+    header::IN_FLIGHT,
+    header::DRAINING,
+    header::LENGTH,
+    header::SHA256,
+    header::TRACE,
 ];
 
 /// The names of headers.
-pub mod name {
+pub mod header {
     /// The version of the envelope.
     pub const VERSION: &str = "Ostler-Relay";
     /// What kind of message it is.
@@ -88,27 +88,27 @@ pub mod name {
 
 /// The headers of one message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Headers(Vec<(&'static str, Cow<'static, str>)>);
+pub struct RelayHeaders(Vec<(&'static str, Cow<'static, str>)>);
 
 /// As many as most messages have at most.
 const USUAL: usize = 8;
 
-impl Headers {
+impl RelayHeaders {
     /// No headers.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// The headers of a kind of message, with our version.
-    pub fn of(kind: &'static str) -> Self {
-        let mut headers = Self::of_version();
-        headers.0.push((name::KIND, Cow::Borrowed(kind)));
+    pub fn for_kind(kind: &'static str) -> Self {
+        let mut headers = Self::versioned();
+        headers.0.push((header::KIND, Cow::Borrowed(kind)));
         headers
     }
 
-    fn of_version() -> Self {
+    fn versioned() -> Self {
         let mut headers = Vec::with_capacity(USUAL);
-        headers.push((name::VERSION, Cow::Borrowed(VERSION)));
+        headers.push((header::VERSION, Cow::Borrowed(VERSION)));
         Self(headers)
     }
 
@@ -163,7 +163,7 @@ impl Headers {
     }
 
     fn check_version(&self) -> Result<(), BadEnvelope> {
-        match self.need(name::VERSION)? {
+        match self.need(header::VERSION)? {
             VERSION => Ok(()),
             other => Err(BadEnvelope::Version(other.chars().take(20).collect())),
         }
@@ -209,28 +209,28 @@ pub struct CallHead {
 
 impl CallHead {
     /// The headers of the message.
-    pub fn headers(&self) -> Headers {
-        Headers::of_version()
-            .with(name::CALL, self.call)
-            .with(name::INSTANCE, self.instance)
-            .with(name::SERVER, &self.server)
-            .with(name::BEGIN_BY, self.begin_by)
-            .with(name::DEADLINE, self.deadline)
-            .with_some(name::MANIFEST, self.manifest.as_deref())
-            .with_some(name::TRACE, self.trace.as_deref())
+    pub fn headers(&self) -> RelayHeaders {
+        RelayHeaders::versioned()
+            .with(header::CALL, self.call)
+            .with(header::INSTANCE, self.instance)
+            .with(header::SERVER, &self.server)
+            .with(header::BEGIN_BY, self.begin_by)
+            .with(header::DEADLINE, self.deadline)
+            .with_some(header::MANIFEST, self.manifest.as_deref())
+            .with_some(header::TRACE, self.trace.as_deref())
     }
 
     /// Reads them.
-    pub fn read(headers: &Headers) -> Result<Self, BadEnvelope> {
+    pub fn read(headers: &RelayHeaders) -> Result<Self, BadEnvelope> {
         headers.check_version()?;
         Ok(Self {
-            call: headers.read(name::CALL, CallId::parse)?,
-            instance: headers.read(name::INSTANCE, Instance::parse)?,
-            server: headers.read(name::SERVER, |text| ServerName::new(text).ok())?,
-            begin_by: headers.number(name::BEGIN_BY)?,
-            deadline: headers.number(name::DEADLINE)?,
-            manifest: headers.get(name::MANIFEST).map(str::to_owned),
-            trace: headers.get(name::TRACE).map(str::to_owned),
+            call: headers.read(header::CALL, CallId::parse)?,
+            instance: headers.read(header::INSTANCE, Instance::parse)?,
+            server: headers.read(header::SERVER, |text| ServerName::new(text).ok())?,
+            begin_by: headers.number(header::BEGIN_BY)?,
+            deadline: headers.number(header::DEADLINE)?,
+            manifest: headers.get(header::MANIFEST).map(str::to_owned),
+            trace: headers.get(header::TRACE).map(str::to_owned),
         })
     }
 }
@@ -246,16 +246,16 @@ pub struct ManifestHead {
 
 impl ManifestHead {
     /// The headers of the message.
-    pub fn headers(&self) -> Headers {
-        Headers::of_version().with(name::CALL, self.call).with(name::INSTANCE, self.instance)
+    pub fn headers(&self) -> RelayHeaders {
+        RelayHeaders::versioned().with(header::CALL, self.call).with(header::INSTANCE, self.instance)
     }
 
     /// Reads them.
-    pub fn read(headers: &Headers) -> Result<Self, BadEnvelope> {
+    pub fn read(headers: &RelayHeaders) -> Result<Self, BadEnvelope> {
         headers.check_version()?;
         Ok(Self {
-            call: headers.read(name::CALL, CallId::parse)?,
-            instance: headers.read(name::INSTANCE, Instance::parse)?,
+            call: headers.read(header::CALL, CallId::parse)?,
+            instance: headers.read(header::INSTANCE, Instance::parse)?,
         })
     }
 }
@@ -278,7 +278,7 @@ pub enum Control {
 
 impl Control {
     /// The headers of the message.
-    pub fn headers(self, instance: Instance) -> Headers {
+    pub fn headers(self, instance: Instance) -> RelayHeaders {
         let (kind, number) = match self {
             Self::Cancel => ("cancel", None),
             Self::Answer(number) => ("answer", Some(number)),
@@ -286,70 +286,70 @@ impl Control {
             Self::Resume => ("resume", None),
             Self::Alive => ("alive", None),
         };
-        Headers::of(kind).with(name::INSTANCE, instance).with_some(name::NUMBER, number)
+        RelayHeaders::for_kind(kind).with(header::INSTANCE, instance).with_some(header::NUMBER, number)
     }
 
     /// Reads them.
-    pub fn read(headers: &Headers) -> Result<(Self, Instance), BadEnvelope> {
+    pub fn read(headers: &RelayHeaders) -> Result<(Self, Instance), BadEnvelope> {
         headers.check_version()?;
-        let control = match headers.need(name::KIND)? {
+        let control = match headers.need(header::KIND)? {
             "cancel" => Self::Cancel,
-            "answer" => Self::Answer(headers.number(name::NUMBER)?),
-            "ack" => Self::Ack(headers.number(name::NUMBER)?),
+            "answer" => Self::Answer(headers.number(header::NUMBER)?),
+            "ack" => Self::Ack(headers.number(header::NUMBER)?),
             "resume" => Self::Resume,
             "alive" => Self::Alive,
             other => return Err(BadEnvelope::Kind(other.chars().take(20).collect())),
         };
-        Ok((control, headers.read(name::INSTANCE, Instance::parse)?))
+        Ok((control, headers.read(header::INSTANCE, Instance::parse)?))
     }
 }
 
 /// What a host says about a call before its answer, or about what a worker may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Progress {
+pub enum RelayProgress {
     /// The call was claimed by this life of this host and will be carried out once.
     Accepted {
         /// Which host.
-        host: Name,
+        host: RelayName,
         /// Which life of it.
         generation: Instance,
     },
     /// The body is a notification.
-    Note,
+    Notification,
     /// The body is a request that the worker's client answers.
-    Ask(u32),
+    ServerRequest(u32),
     /// The body is a piece of the answer.
     Chunk(u32),
     /// What the worker may use is not what it was.
-    Changed,
+    ManifestChanged,
 }
 
-impl Progress {
+impl RelayProgress {
     /// The headers of the message.
-    pub fn headers(&self) -> Headers {
+    pub fn headers(&self) -> RelayHeaders {
         match self {
-            Self::Accepted { host, generation } => {
-                Headers::of("accepted").with(name::HOST, host).with(name::GENERATION, generation)
-            }
-            Self::Note => Headers::of("note"),
-            Self::Ask(number) => Headers::of("ask").with(name::NUMBER, number),
-            Self::Chunk(number) => Headers::of("chunk").with(name::NUMBER, number),
-            Self::Changed => Headers::of("changed"),
+            Self::Accepted { host, generation } => RelayHeaders::for_kind("accepted")
+                .with(header::HOST, host)
+                .with(header::GENERATION, generation),
+            Self::Notification => RelayHeaders::for_kind("note"),
+            Self::ServerRequest(number) => RelayHeaders::for_kind("ask").with(header::NUMBER, number),
+            Self::Chunk(number) => RelayHeaders::for_kind("chunk").with(header::NUMBER, number),
+            Self::ManifestChanged => RelayHeaders::for_kind("changed"),
         }
     }
 
     /// Reads them.
-    pub fn read(headers: &Headers) -> Result<Self, BadEnvelope> {
+    pub fn read(headers: &RelayHeaders) -> Result<Self, BadEnvelope> {
         headers.check_version()?;
-        Ok(match headers.need(name::KIND)? {
+        Ok(match headers.need(header::KIND)? {
             "accepted" => Self::Accepted {
-                host: headers.read(name::HOST, |text| Name::new(text).ok())?,
-                generation: headers.read(name::GENERATION, Instance::parse)?,
+                host: headers.read(header::HOST, |text| RelayName::new(text).ok())?,
+                generation: headers.read(header::GENERATION, Instance::parse)?,
             },
-            "note" => Self::Note,
-            "ask" => Self::Ask(headers.number(name::NUMBER)?),
-            "chunk" => Self::Chunk(headers.number(name::NUMBER)?),
-            "changed" => Self::Changed,
+            "note" => Self::Notification,
+            "ask" => Self::ServerRequest(headers.number(header::NUMBER)?),
+            "chunk" => Self::Chunk(headers.number(header::NUMBER)?),
+            "changed" => Self::ManifestChanged,
             other => return Err(BadEnvelope::Kind(other.chars().take(20).collect())),
         })
     }
@@ -357,7 +357,7 @@ impl Progress {
 
 /// What comes to the inbox of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reply {
+pub enum RelayReply {
     /// The body is the JSON-RPC response.
     Answer,
     /// The response comes, or has come, in chunks.
@@ -369,26 +369,26 @@ pub enum Reply {
     },
 }
 
-impl Reply {
+impl RelayReply {
     /// The headers of the message.
-    pub fn headers(&self) -> Headers {
+    pub fn headers(&self) -> RelayHeaders {
         match self {
-            Self::Answer => Headers::of("answer"),
+            Self::Answer => RelayHeaders::for_kind("answer"),
             Self::Chunked { length, sha256 } => {
-                Headers::of("chunked").with(name::LENGTH, length).with(name::SHA256, sha256)
+                RelayHeaders::for_kind("chunked").with(header::LENGTH, length).with(header::SHA256, sha256)
             }
         }
     }
 
     /// Reads them.
-    pub fn read(headers: &Headers) -> Result<Self, BadEnvelope> {
+    pub fn read(headers: &RelayHeaders) -> Result<Self, BadEnvelope> {
         headers.check_version()?;
         let is_hash = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        Ok(match headers.need(name::KIND)? {
+        Ok(match headers.need(header::KIND)? {
             "answer" => Self::Answer,
             "chunked" => Self::Chunked {
-                length: headers.number(name::LENGTH)?,
-                sha256: headers.read(name::SHA256, |text| is_hash(text).then(|| text.to_owned()))?,
+                length: headers.number(header::LENGTH)?,
+                sha256: headers.read(header::SHA256, |text| is_hash(text).then(|| text.to_owned()))?,
             },
             other => return Err(BadEnvelope::Kind(other.chars().take(20).collect())),
         })
@@ -397,7 +397,7 @@ impl Reply {
 
 /// What a host says of itself every second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Beat {
+pub struct Heartbeat {
     /// Which life of the host.
     pub generation: Instance,
     /// What its clock shows, in milliseconds since 1970.
@@ -408,24 +408,24 @@ pub struct Beat {
     pub is_draining: bool,
 }
 
-impl Beat {
+impl Heartbeat {
     /// The headers of the message.
-    pub fn headers(&self) -> Headers {
-        Headers::of("beat")
-            .with(name::GENERATION, self.generation)
-            .with(name::TIME, self.time)
-            .with(name::IN_FLIGHT, self.in_flight)
-            .with(name::DRAINING, self.is_draining)
+    pub fn headers(&self) -> RelayHeaders {
+        RelayHeaders::for_kind("beat")
+            .with(header::GENERATION, self.generation)
+            .with(header::TIME, self.time)
+            .with(header::IN_FLIGHT, self.in_flight)
+            .with(header::DRAINING, self.is_draining)
     }
 
     /// Reads them.
-    pub fn read(headers: &Headers) -> Result<Self, BadEnvelope> {
+    pub fn read(headers: &RelayHeaders) -> Result<Self, BadEnvelope> {
         headers.check_version()?;
         Ok(Self {
-            generation: headers.read(name::GENERATION, Instance::parse)?,
-            time: headers.number(name::TIME)?,
-            in_flight: headers.number(name::IN_FLIGHT)?,
-            is_draining: headers.number(name::DRAINING)?,
+            generation: headers.read(header::GENERATION, Instance::parse)?,
+            time: headers.number(header::TIME)?,
+            in_flight: headers.number(header::IN_FLIGHT)?,
+            is_draining: headers.number(header::DRAINING)?,
         })
     }
 }

@@ -27,16 +27,22 @@ fn everything_that_is_said_is_understood() {
     {
         assert_eq!(Control::read(&control.headers(Instance(1))), Ok((control, Instance(1))));
     }
-    let Ok(host) = Name::new("h") else { panic!("no name") };
-    let accepted = Progress::Accepted { host, generation: Instance(1) };
-    for progress in [accepted, Progress::Note, Progress::Ask(0), Progress::Chunk(9), Progress::Changed] {
-        assert_eq!(Progress::read(&progress.headers()), Ok(progress));
+    let Ok(host) = RelayName::new("h") else { panic!("no name") };
+    let accepted = RelayProgress::Accepted { host, generation: Instance(1) };
+    for progress in [
+        accepted,
+        RelayProgress::Notification,
+        RelayProgress::ServerRequest(0),
+        RelayProgress::Chunk(9),
+        RelayProgress::ManifestChanged,
+    ] {
+        assert_eq!(RelayProgress::read(&progress.headers()), Ok(progress));
     }
-    for reply in [Reply::Answer, Reply::Chunked { length: 7, sha256: "ab".repeat(32) }] {
-        assert_eq!(Reply::read(&reply.headers()), Ok(reply));
+    for reply in [RelayReply::Answer, RelayReply::Chunked { length: 7, sha256: "ab".repeat(32) }] {
+        assert_eq!(RelayReply::read(&reply.headers()), Ok(reply));
     }
-    let beat = Beat { generation: Instance(1), time: 2, in_flight: 3, is_draining: true };
-    assert_eq!(Beat::read(&beat.headers()), Ok(beat));
+    let beat = Heartbeat { generation: Instance(1), time: 2, in_flight: 3, is_draining: true };
+    assert_eq!(Heartbeat::read(&beat.headers()), Ok(beat));
 }
 
 #[test]
@@ -50,25 +56,25 @@ fn all_headers_that_are_written_are_read_from_the_wire() {
         manifest: Some("v".into()),
         trace: Some("t".into()),
     };
-    let beat = Beat { generation: Instance(1), time: 2, in_flight: 3, is_draining: true };
-    let chunked = Reply::Chunked { length: 7, sha256: "ab".repeat(32) };
+    let beat = Heartbeat { generation: Instance(1), time: 2, in_flight: 3, is_draining: true };
+    let chunked = RelayReply::Chunked { length: 7, sha256: "ab".repeat(32) };
     for headers in [head.headers(), beat.headers(), chunked.headers(), Control::Ack(1).headers(Instance(1))] {
-        assert!(headers.iter().all(|(name, _)| NAMES.contains(&name)), "{headers:?}");
+        assert!(headers.iter().all(|(name, _)| HEADER_NAMES.contains(&name)), "{headers:?}");
     }
 }
 
 #[test]
 fn another_version_is_refused_by_name() {
-    let headers = Headers::new().with(name::VERSION, "2").with(name::KIND, "answer");
-    assert_eq!(Reply::read(&headers), Err(BadEnvelope::Version("2".into())));
-    assert_eq!(Reply::read(&Headers::new()), Err(BadEnvelope::Missing(name::VERSION)));
-    assert_eq!(Control::read(&Headers::of("dance")), Err(BadEnvelope::Kind("dance".into())));
+    let headers = RelayHeaders::new().with(header::VERSION, "2").with(header::KIND, "answer");
+    assert_eq!(RelayReply::read(&headers), Err(BadEnvelope::Version("2".into())));
+    assert_eq!(RelayReply::read(&RelayHeaders::new()), Err(BadEnvelope::Missing(header::VERSION)));
+    assert_eq!(Control::read(&RelayHeaders::for_kind("dance")), Err(BadEnvelope::Kind("dance".into())));
 }
 
 #[test]
 fn numbers_have_one_spelling() {
     for bad in ["+1", "-1", "01", "00", "1.0", "", " 1", "4294967296"] {
-        let headers = Headers::of("chunk").with(name::NUMBER, bad);
-        assert_eq!(Progress::read(&headers), Err(BadEnvelope::Unreadable(name::NUMBER)), "{bad}");
+        let headers = RelayHeaders::for_kind("chunk").with(header::NUMBER, bad);
+        assert_eq!(RelayProgress::read(&headers), Err(BadEnvelope::Unreadable(header::NUMBER)), "{bad}");
     }
 }

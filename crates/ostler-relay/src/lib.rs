@@ -39,13 +39,13 @@ pub mod journal;
 mod manifest;
 mod name;
 pub mod nats_config;
+mod reconnect;
 pub mod service;
 pub mod subject;
-mod tether;
 pub mod worker;
 
 pub use call_id::{CallId, Instance};
 pub use clock::WallClock;
-pub use manifest::{Listed, Manifest};
-pub use name::{BadName, Name};
-pub use tether::{Report, Say, Situation, Tether, Up};
+pub use manifest::{Manifest, ManifestServer};
+pub use name::{BadRelayName, RelayName};
+pub use reconnect::{BrokerConnection, LinkReport, LinkState, Reconnector, StatusSink};

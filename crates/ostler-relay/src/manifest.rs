@@ -15,13 +15,13 @@ pub struct Manifest {
     /// What its clock showed, in milliseconds since 1970.
     pub time: u64,
     /// The servers, sorted by name.
-    pub servers: Vec<Listed>,
+    pub servers: Vec<ManifestServer>,
 }
 
 /// One server of a manifest.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Listed {
+pub struct ManifestServer {
     /// Its name.
     pub name: String,
     /// Its tools, byte for byte, in its order.
@@ -40,13 +40,13 @@ pub struct Listed {
 
 impl Manifest {
     /// A manifest of these servers.
-    pub fn new(host: String, time: u64, servers: Vec<Listed>) -> Self {
+    pub fn new(host: String, time: u64, servers: Vec<ManifestServer>) -> Self {
         Self { version: version_of(&servers), host, time, servers }
     }
 }
 
 /// A hash of everything in it but the ranks and why something is old.
-fn version_of(servers: &[Listed]) -> String {
+fn version_of(servers: &[ManifestServer]) -> String {
     let mut hash = Sha256::new();
     let mut add = |text: &str| {
         hash.update((text.len() as u64).to_be_bytes());
@@ -66,11 +66,11 @@ fn version_of(servers: &[Listed]) -> String {
 mod tests {
     use super::*;
 
-    fn listed(name: &str, tools: &[&str]) -> Listed {
+    fn listed(name: &str, tools: &[&str]) -> ManifestServer {
         let raw = |tool: &&str| RawValue::from_string((*tool).to_owned());
         let tools = tools.iter().map(raw).collect::<Result<_, _>>();
         let tools = tools.unwrap_or_else(|error| panic!("{error}"));
-        Listed { name: name.into(), tools, error: None, call_timeout: 1, max_call_time: 2, rank: 0 }
+        ManifestServer { name: name.into(), tools, error: None, call_timeout: 1, max_call_time: 2, rank: 0 }
     }
 
     #[test]

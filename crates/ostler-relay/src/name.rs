@@ -9,20 +9,20 @@ const MAX: usize = 64;
 /// One to 64 letters, digits, `-` and `_`: a token of a subject that means
 /// itself everywhere, in a file name too.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Name(Arc<str>);
+pub struct RelayName(Arc<str>);
 
 /// A text that is no name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a name is 1 to 64 letters, digits, `-` and `_`, found {0:?}")]
-pub struct BadName(pub String);
+pub struct BadRelayName(pub String);
 
-impl Name {
+impl RelayName {
     /// Takes a text that fits.
-    pub fn new(text: &str) -> Result<Self, BadName> {
+    pub fn new(text: &str) -> Result<Self, BadRelayName> {
         let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
         match !text.is_empty() && text.len() <= MAX && text.bytes().all(is_fit) {
             true => Ok(Self(text.into())),
-            false => Err(BadName(text.chars().take(MAX + 1).collect())),
+            false => Err(BadRelayName(text.chars().take(MAX + 1).collect())),
         }
     }
 
@@ -32,7 +32,7 @@ impl Name {
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for RelayName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -45,10 +45,10 @@ mod tests {
     #[test]
     fn only_what_means_itself_in_a_subject_is_a_name() {
         for good in ["a", "CI-7", "w_1", &"x".repeat(64)] {
-            assert_eq!(Name::new(good).map(|name| name.to_string()).as_deref(), Ok(good));
+            assert_eq!(RelayName::new(good).map(|name| name.to_string()).as_deref(), Ok(good));
         }
         for bad in ["", "a.b", "*", ">", "a b", "ä", "../x", &"x".repeat(65)] {
-            assert!(Name::new(bad).is_err(), "{bad:?}");
+            assert!(RelayName::new(bad).is_err(), "{bad:?}");
         }
     }
 }

@@ -16,7 +16,7 @@
 //! where no monitoring of the broker shows them and any text fits.
 
 use crate::call_id::CallId;
-use crate::name::Name;
+use crate::name::RelayName;
 
 /// In the place of a call: about the worker as a whole.
 const ALIVE: &str = "alive";
@@ -25,43 +25,43 @@ const ALIVE: &str = "alive";
 const MANIFEST: &str = "manifest";
 
 /// The queue group of all hosts of a tenant.
-pub const QUEUE: &str = "ostler-hosts";
+pub const HOST_QUEUE_GROUP: &str = "ostler-hosts";
 
 /// The subjects of one tenant.
 #[derive(Debug, Clone)]
 pub struct Subjects {
-    tenant: Name,
+    tenant: RelayName,
 }
 
 /// What a subject that a host listens to says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ToHost {
+pub enum HostSubject {
     /// What may this worker use?
     Manifest {
         /// Its role.
-        role: Name,
+        role: RelayName,
         /// Who asks.
-        worker: Name,
+        worker: RelayName,
     },
     /// A request.
     Call {
         /// The worker's role.
-        role: Name,
+        role: RelayName,
         /// Who asks.
-        worker: Name,
+        worker: RelayName,
     },
     /// Something about a call that is under way.
     Control {
         /// Who says so.
-        worker: Name,
+        worker: RelayName,
         /// The call; none where it is about the worker.
         call: Option<CallId>,
     },
 }
 
-impl ToHost {
+impl HostSubject {
     /// Who says it.
-    pub fn worker(&self) -> &Name {
+    pub fn worker(&self) -> &RelayName {
         match self {
             Self::Manifest { worker, .. } | Self::Call { worker, .. } | Self::Control { worker, .. } => {
                 worker
@@ -72,25 +72,25 @@ impl ToHost {
 
 /// What a subject that a worker listens to says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ToWorker {
+pub enum WorkerSubject {
     /// Something about a call.
     Progress(CallId),
     /// What it may use has changed.
-    Manifest,
+    ManifestChanged,
     /// A host lives.
-    Heartbeat(Name),
+    Heartbeat(RelayName),
     /// The answer of a call, or what the worker may use if it asked for that.
     Answer(CallId),
 }
 
 impl Subjects {
     /// The subjects of a tenant.
-    pub fn new(tenant: Name) -> Self {
+    pub fn new(tenant: RelayName) -> Self {
         Self { tenant }
     }
 
     /// The tenant.
-    pub fn tenant(&self) -> &Name {
+    pub fn tenant(&self) -> &RelayName {
         &self.tenant
     }
 
@@ -99,87 +99,87 @@ impl Subjects {
     }
 
     /// Where a worker asks what it may use.
-    pub fn manifest(&self, role: &Name, worker: &Name) -> String {
+    pub fn manifest(&self, role: &RelayName, worker: &RelayName) -> String {
         format!("{}.{role}.{worker}", self.root("manifest"))
     }
 
     /// Where a worker's requests go.
-    pub fn call(&self, role: &Name, worker: &Name) -> String {
+    pub fn call(&self, role: &RelayName, worker: &RelayName) -> String {
         format!("{}.{role}.{worker}", self.root("call"))
     }
 
     /// Where a worker says something about one of its calls.
-    pub fn control(&self, worker: &Name, call: CallId) -> String {
+    pub fn control(&self, worker: &RelayName, call: CallId) -> String {
         format!("{}.{worker}.{call}", self.root("control"))
     }
 
     /// Where a worker says that it lives.
-    pub fn alive(&self, worker: &Name) -> String {
+    pub fn alive(&self, worker: &RelayName) -> String {
         format!("{}.{worker}.{ALIVE}", self.root("control"))
     }
 
     /// Where a worker hears of one of its calls.
-    pub fn progress(&self, worker: &Name, call: CallId) -> String {
+    pub fn progress(&self, worker: &RelayName, call: CallId) -> String {
         format!("{}.{worker}.{call}", self.root("progress"))
     }
 
     /// Where a worker hears that what it may use has changed.
-    pub fn changed(&self, worker: &Name) -> String {
+    pub fn manifest_changed(&self, worker: &RelayName) -> String {
         format!("{}.{worker}.{MANIFEST}", self.root("progress"))
     }
 
     /// Where a host says that it lives.
-    pub fn heartbeat(&self, host: &Name) -> String {
+    pub fn heartbeat(&self, host: &RelayName) -> String {
         format!("{}.{host}", self.root("heartbeat"))
     }
 
     /// What hosts listen to: with whether one of them all is enough.
-    pub fn of_hosts(&self) -> [(String, Option<&'static str>); 3] {
+    pub fn host_subscriptions(&self) -> [(String, Option<&'static str>); 3] {
         [
-            (format!("{}.*.*", self.root("manifest")), Some(QUEUE)),
-            (format!("{}.*.*", self.root("call")), Some(QUEUE)),
+            (format!("{}.*.*", self.root("manifest")), Some(HOST_QUEUE_GROUP)),
+            (format!("{}.*.*", self.root("call")), Some(HOST_QUEUE_GROUP)),
             (format!("{}.*.*", self.root("control")), None),
         ]
     }
 
     /// What a worker listens to.
-    pub fn of_worker(&self, worker: &Name, inbox: &Inbox) -> [String; 3] {
-        [self.progress_of(worker), self.all_heartbeats(), format!("{}.*", inbox.0)]
+    pub fn worker_subscriptions(&self, worker: &RelayName, inbox: &WorkerInbox) -> [String; 3] {
+        [self.progress_wildcard(worker), self.heartbeat_wildcard(), format!("{}.*", inbox.0)]
     }
 
     /// All that a worker says about its calls and about itself.
-    pub(crate) fn all_control(&self, worker: &Name) -> String {
+    pub(crate) fn control_wildcard(&self, worker: &RelayName) -> String {
         format!("{}.{worker}.*", self.root("control"))
     }
 
     /// All that a worker hears of its calls before their answers.
-    pub(crate) fn progress_of(&self, worker: &Name) -> String {
+    pub(crate) fn progress_wildcard(&self, worker: &RelayName) -> String {
         format!("{}.{worker}.*", self.root("progress"))
     }
 
     /// The same, of all workers.
-    pub(crate) fn all_progress(&self) -> String {
+    pub(crate) fn all_progress_wildcard(&self) -> String {
         format!("{}.*.*", self.root("progress"))
     }
 
     /// The signs of life of all hosts.
-    pub(crate) fn all_heartbeats(&self) -> String {
+    pub(crate) fn heartbeat_wildcard(&self) -> String {
         format!("{}.*", self.root("heartbeat"))
     }
 
     /// What has come to a host.
-    pub fn read_to_host(&self, subject: &str) -> Option<ToHost> {
+    pub fn parse_host_subject(&self, subject: &str) -> Option<HostSubject> {
         let mut tokens = self.tokens(subject)?;
         let to_host = match tokens.next()? {
-            "manifest" => ToHost::Manifest { role: name(&mut tokens)?, worker: name(&mut tokens)? },
-            "call" => ToHost::Call { role: name(&mut tokens)?, worker: name(&mut tokens)? },
+            "manifest" => HostSubject::Manifest { role: name(&mut tokens)?, worker: name(&mut tokens)? },
+            "call" => HostSubject::Call { role: name(&mut tokens)?, worker: name(&mut tokens)? },
             "control" => {
                 let worker = name(&mut tokens)?;
                 let call = match tokens.next()? {
                     ALIVE => None,
                     call => Some(CallId::parse(call)?),
                 };
-                ToHost::Control { worker, call }
+                HostSubject::Control { worker, call }
             }
             _ => return None,
         };
@@ -187,20 +187,20 @@ impl Subjects {
     }
 
     /// What has come to a worker.
-    pub fn read_to_worker(&self, inbox: &Inbox, subject: &str) -> Option<ToWorker> {
+    pub fn parse_worker_subject(&self, inbox: &WorkerInbox, subject: &str) -> Option<WorkerSubject> {
         if let Some(rest) = subject.strip_prefix(&inbox.0) {
-            return CallId::parse(rest.strip_prefix('.')?).map(ToWorker::Answer);
+            return CallId::parse(rest.strip_prefix('.')?).map(WorkerSubject::Answer);
         }
         let mut tokens = self.tokens(subject)?;
         let to_worker = match tokens.next()? {
             "progress" => {
                 name(&mut tokens)?;
                 match tokens.next()? {
-                    MANIFEST => ToWorker::Manifest,
-                    call => ToWorker::Progress(CallId::parse(call)?),
+                    MANIFEST => WorkerSubject::ManifestChanged,
+                    call => WorkerSubject::Progress(CallId::parse(call)?),
                 }
             }
-            "heartbeat" => ToWorker::Heartbeat(name(&mut tokens)?),
+            "heartbeat" => WorkerSubject::Heartbeat(name(&mut tokens)?),
             _ => return None,
         };
         tokens.next().is_none().then_some(to_worker)
@@ -214,22 +214,22 @@ impl Subjects {
 
 /// Where the answers of one life of a worker arrive.
 #[derive(Debug, Clone)]
-pub struct Inbox(String);
+pub struct WorkerInbox(String);
 
-impl Inbox {
+impl WorkerInbox {
     /// The inbox of a worker's life.
-    pub fn new(worker: &Name, instance: crate::Instance) -> Self {
+    pub fn new(worker: &RelayName, instance: crate::Instance) -> Self {
         Self(format!("_INBOX_{worker}.{instance}"))
     }
 
     /// Where the answer of a call goes.
-    pub fn answer(&self, call: CallId) -> String {
+    pub fn answer_subject(&self, call: CallId) -> String {
         format!("{}.{call}", self.0)
     }
 }
 
-fn name(tokens: &mut std::str::Split<'_, char>) -> Option<Name> {
-    Name::new(tokens.next()?).ok()
+fn name(tokens: &mut std::str::Split<'_, char>) -> Option<RelayName> {
+    RelayName::new(tokens.next()?).ok()
 }
 
 #[cfg(test)]
@@ -241,8 +241,8 @@ mod tests {
         Subjects::new(name("acme"))
     }
 
-    fn name(text: &str) -> Name {
-        Name::new(text).unwrap_or_else(|error| panic!("{error}"))
+    fn name(text: &str) -> RelayName {
+        RelayName::new(text).unwrap_or_else(|error| panic!("{error}"))
     }
 
     #[test]
@@ -250,7 +250,7 @@ mod tests {
         let (role, worker) = (name("dev"), name("w1"));
         let subject = subjects().call(&role, &worker);
         assert_eq!(subject, "ostler.acme.call.dev.w1");
-        assert_eq!(subjects().read_to_host(&subject), Some(ToHost::Call { role, worker }));
+        assert_eq!(subjects().parse_host_subject(&subject), Some(HostSubject::Call { role, worker }));
     }
 
     #[test]
@@ -269,29 +269,29 @@ mod tests {
             "ostler.acme.control.w1.nothing",
             "ostler.acme.progress.w1.alive",
         ] {
-            assert_eq!(subjects().read_to_host(subject), None, "{subject}");
+            assert_eq!(subjects().parse_host_subject(subject), None, "{subject}");
         }
         let subject = subjects().control(&name("w1"), call);
-        let control = ToHost::Control { worker: name("w1"), call: Some(call) };
-        assert_eq!(subjects().read_to_host(&subject), Some(control));
-        let control = ToHost::Control { worker: name("w1"), call: None };
-        assert_eq!(subjects().read_to_host(&subjects().alive(&name("w1"))), Some(control));
+        let control = HostSubject::Control { worker: name("w1"), call: Some(call) };
+        assert_eq!(subjects().parse_host_subject(&subject), Some(control));
+        let control = HostSubject::Control { worker: name("w1"), call: None };
+        assert_eq!(subjects().parse_host_subject(&subjects().alive(&name("w1"))), Some(control));
     }
 
     #[test]
     fn a_worker_reads_what_is_for_it() {
         let (worker, call) = (name("w1"), CallId::new(1, &[0; 10]));
-        let inbox = Inbox::new(&worker, Instance(7));
+        let inbox = WorkerInbox::new(&worker, Instance(7));
         let table = [
-            (subjects().progress(&worker, call), Some(ToWorker::Progress(call))),
-            (subjects().changed(&worker), Some(ToWorker::Manifest)),
-            (subjects().heartbeat(&name("h")), Some(ToWorker::Heartbeat(name("h")))),
-            (inbox.answer(call), Some(ToWorker::Answer(call))),
-            (Inbox::new(&worker, Instance(8)).answer(call), None),
+            (subjects().progress(&worker, call), Some(WorkerSubject::Progress(call))),
+            (subjects().manifest_changed(&worker), Some(WorkerSubject::ManifestChanged)),
+            (subjects().heartbeat(&name("h")), Some(WorkerSubject::Heartbeat(name("h")))),
+            (inbox.answer_subject(call), Some(WorkerSubject::Answer(call))),
+            (WorkerInbox::new(&worker, Instance(8)).answer_subject(call), None),
             (format!("_INBOX_w1.0000000000000007x.{call}"), None),
         ];
         for (subject, means) in table {
-            assert_eq!(subjects().read_to_worker(&inbox, &subject), means, "{subject}");
+            assert_eq!(subjects().parse_worker_subject(&inbox, &subject), means, "{subject}");
         }
     }
 }

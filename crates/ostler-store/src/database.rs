@@ -13,17 +13,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
-use crate::private;
+use crate::private_file;
 
 /// After this long without success the file is opened anew before every attempt.
-const STUCK: Duration = Duration::from_secs(10);
+const REOPEN_AFTER: Duration = Duration::from_secs(10);
 /// A corrupt file is put aside at most this often: on a disk that spoils everything, putting aside would fill it.
-const PUT_ASIDE_EVERY: Duration = Duration::from_secs(3600);
+const PUT_ASIDE_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Deleted pages are given back in small steps, so the file must be made for it. The log is written into the file
 /// every 4 MiB and is then as large at most. `NORMAL` flushes with the log and not with each transaction: a commit
 /// outlives the process, and the last ones may not outlive a power cut.
-const SETTINGS: &str = "
+const PRAGMAS: &str = "
     PRAGMA auto_vacuum = INCREMENTAL;
     PRAGMA journal_mode = WAL;
     PRAGMA synchronous = NORMAL;
@@ -34,20 +34,20 @@ const SETTINGS: &str = "
 
 /// What a file looks like, and how it is used.
 #[derive(Debug, Clone, Copy)]
-pub struct Layout {
+pub struct DatabaseOptions {
     /// Raised whenever the tables change.
-    pub version: i64,
+    pub schema_version: i64,
     /// Makes the tables of `version` out of those of the version that is found; 0 is an empty file.
-    pub prepare: fn(&Transaction<'_>, i64) -> rusqlite::Result<()>,
+    pub migrate: fn(&Transaction<'_>, i64) -> rusqlite::Result<()>,
     /// How long another process may hold the file before writing has failed for now.
-    pub busy: Duration,
+    pub busy_timeout: Duration,
     /// KiB of pages that are kept in memory.
-    pub cache: u32,
+    pub cache_kib: u32,
     /// Statements that stay prepared.
-    pub statements: usize,
+    pub prepared_statements: usize,
     /// Whether the log is written into the file at the end. A process that ends soon leaves that to others, since it
     /// costs a flush.
-    pub tidies_at_end: bool,
+    pub is_checkpointed_on_close: bool,
 }
 
 /// Why a file can't be written.
@@ -61,7 +61,7 @@ pub enum StoreError {
     File(#[from] io::Error),
     /// A later version of Ostler has written it.
     #[error("it was written by a later version of Ostler")]
-    Newer,
+    NewerVersion,
     /// It holds as much as it may.
     #[error("{0}")]
     Full(String),
@@ -75,7 +75,7 @@ pub enum StoreError {
     },
     /// It was moved away or deleted. The next write begins a new one.
     #[error("it was moved away or deleted")]
-    Gone,
+    FileGone,
 }
 
 impl StoreError {
@@ -87,7 +87,7 @@ impl StoreError {
     }
 
     /// Whether it may pass without the file being opened anew.
-    fn may_pass(&self) -> bool {
+    fn is_transient(&self) -> bool {
         use ErrorCode::{DatabaseBusy, DatabaseLocked, DiskFull, SystemIoFailure};
         matches!(self, Self::Full(_))
             || matches!(self.code(), Some(DatabaseBusy | DatabaseLocked | DiskFull | SystemIoFailure))
@@ -95,13 +95,13 @@ impl StoreError {
 
     /// Whether what was written before is not in the file that is written next.
     pub fn is_new_file(&self) -> bool {
-        matches!(self, Self::PutAside { .. } | Self::Gone)
+        matches!(self, Self::PutAside { .. } | Self::FileGone)
     }
 }
 
 /// What a transaction has come to.
 #[derive(Debug)]
-pub struct Written<T> {
+pub struct Committed<T> {
     /// What it was for.
     pub value: T,
     /// How long nothing could be written before.
@@ -111,7 +111,7 @@ pub struct Written<T> {
 /// Why a transaction was not made.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
-pub struct Failed {
+pub struct WriteError {
     /// What is wrong.
     pub error: StoreError,
     /// Whether the attempt before this one succeeded.
@@ -121,25 +121,25 @@ pub struct Failed {
 /// One file.
 pub struct Database {
     file: PathBuf,
-    layout: Layout,
+    options: DatabaseOptions,
     connection: Option<Connection>,
     /// The file that was opened last.
-    opened: Option<Identity>,
+    opened_file: Option<FileId>,
     /// Since when nothing can be written.
-    failing: Option<Instant>,
+    failing_since: Option<Instant>,
     /// When a corrupt file was last put aside.
-    put_aside: Option<Instant>,
+    last_put_aside: Option<Instant>,
 }
 
 /// Tells a file from another one of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Identity {
+struct FileId {
     device: u64,
     inode: u64,
 }
 
-impl Identity {
-    fn of(file: &Path) -> io::Result<Self> {
+impl FileId {
+    fn read(file: &Path) -> io::Result<Self> {
         let meta = std::fs::metadata(file)?;
         Ok(Self { device: meta.dev(), inode: meta.ino() })
     }
@@ -147,8 +147,8 @@ impl Identity {
 
 impl Database {
     /// Makes a database of which no file is touched before it is written.
-    pub fn new(file: PathBuf, layout: Layout) -> Self {
-        Self { file, layout, connection: None, opened: None, failing: None, put_aside: None }
+    pub fn new(file: PathBuf, options: DatabaseOptions) -> Self {
+        Self { file, options, connection: None, opened_file: None, failing_since: None, last_put_aside: None }
     }
 
     /// Returns the file's name.
@@ -160,10 +160,12 @@ impl Database {
     pub fn write<T>(
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
-    ) -> Result<Written<T>, Failed> {
+    ) -> Result<Committed<T>, WriteError> {
         match self.try_write(work) {
-            Ok(value) => Ok(Written { value, outage: self.failing.take().map(|since| since.elapsed()) }),
-            Err(error) => Err(self.failed(error)),
+            Ok(value) => {
+                Ok(Committed { value, outage: self.failing_since.take().map(|since| since.elapsed()) })
+            }
+            Err(error) => Err(self.handle_error(error)),
         }
     }
 
@@ -173,7 +175,7 @@ impl Database {
     }
 
     /// Gives so many of the pages that are free back to the disk.
-    pub fn give_back(&mut self, pages: u32) -> Result<(), StoreError> {
+    pub fn vacuum(&mut self, pages: u32) -> Result<(), StoreError> {
         let Some(connection) = &self.connection else { return Ok(()) };
         let mut vacuum = connection.prepare_cached(&format!("PRAGMA incremental_vacuum({pages})"))?;
         // Each step of the statement gives one page back.
@@ -183,17 +185,17 @@ impl Database {
     }
 
     /// Works on the open file without waiting for other processes.
-    pub fn without_waiting<T>(
+    pub fn with_zero_busy_timeout<T>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.set_busy(Duration::ZERO)?;
+        self.set_busy_timeout(Duration::ZERO)?;
         let done = work(self);
-        self.set_busy(self.layout.busy)?;
+        self.set_busy_timeout(self.options.busy_timeout)?;
         done
     }
 
-    fn set_busy(&self, busy: Duration) -> Result<(), StoreError> {
+    fn set_busy_timeout(&self, busy: Duration) -> Result<(), StoreError> {
         self.connection.as_ref().map_or(Ok(()), |connection| Ok(connection.busy_timeout(busy)?))
     }
 
@@ -202,17 +204,17 @@ impl Database {
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         // Into a file that was moved away SQLite would go on writing.
-        if self.opened.is_some() && Identity::of(&self.file).ok() != self.opened {
+        if self.opened_file.is_some() && FileId::read(&self.file).ok() != self.opened_file {
             self.connection = None;
-            self.opened = None;
-            return Err(StoreError::Gone);
+            self.opened_file = None;
+            return Err(StoreError::FileGone);
         }
         let connection = match &mut self.connection {
             Some(connection) => connection,
             none => {
-                make_file(&self.file)?;
-                self.opened = Some(Identity::of(&self.file)?);
-                none.insert(open(&self.file, &self.layout)?)
+                create_private_file(&self.file)?;
+                self.opened_file = Some(FileId::read(&self.file)?);
+                none.insert(open(&self.file, &self.options)?)
             }
         };
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -222,28 +224,28 @@ impl Database {
     }
 
     /// Does what an error asks for.
-    fn failed(&mut self, error: StoreError) -> Failed {
+    fn handle_error(&mut self, error: StoreError) -> WriteError {
         let error = match error {
             StoreError::Sqlite(why) if is_corrupt(&why) => self.put_aside(why),
             other => other,
         };
         if error.is_new_file() {
-            return Failed { error, is_first: self.failing.is_none() };
+            return WriteError { error, is_first: self.failing_since.is_none() };
         }
-        let is_stuck = self.failing.is_some_and(|since| since.elapsed() >= STUCK);
-        if is_stuck || !error.may_pass() {
+        let is_stuck = self.failing_since.is_some_and(|since| since.elapsed() >= REOPEN_AFTER);
+        if is_stuck || !error.is_transient() {
             self.connection = None;
         }
-        let is_first = self.failing.is_none();
-        self.failing.get_or_insert_with(Instant::now);
-        Failed { error, is_first }
+        let is_first = self.failing_since.is_none();
+        self.failing_since.get_or_insert_with(Instant::now);
+        WriteError { error, is_first }
     }
 
     /// Puts the corrupt file aside under a name that says so, unless another process was faster.
     fn put_aside(&mut self, why: rusqlite::Error) -> StoreError {
         self.connection = None;
-        let is_too_often = self.put_aside.is_some_and(|at| at.elapsed() < PUT_ASIDE_EVERY);
-        if is_too_often || Identity::of(&self.file).ok() != self.opened {
+        let is_too_often = self.last_put_aside.is_some_and(|at| at.elapsed() < PUT_ASIDE_INTERVAL);
+        if is_too_often || FileId::read(&self.file).ok() != self.opened_file {
             return why.into();
         }
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -259,8 +261,8 @@ impl Database {
                 with_ending(&self.file, &format!("{mark}{end}")),
             );
         }
-        self.opened = None;
-        self.put_aside = Some(Instant::now());
+        self.opened_file = None;
+        self.last_put_aside = Some(Instant::now());
         StoreError::PutAside { why, kept }
     }
 }
@@ -272,40 +274,40 @@ impl fmt::Debug for Database {
 }
 
 /// Makes a file that only its user may read, if there is none. Those that SQLite makes beside it get the same rights.
-fn make_file(file: &Path) -> io::Result<()> {
-    private::make_folder_of(file)?;
-    match private::file().write(true).create_new(true).open(file) {
+fn create_private_file(file: &Path) -> io::Result<()> {
+    private_file::create_parent_dir(file)?;
+    match private_file::open_options().write(true).create_new(true).open(file) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
     }
 }
 
-fn open(file: &Path, layout: &Layout) -> Result<Connection, StoreError> {
+fn open(file: &Path, layout: &DatabaseOptions) -> Result<Connection, StoreError> {
     // One thread uses it, so SQLite need not lock for others.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(file, flags)?;
-    connection.busy_timeout(layout.busy)?;
-    connection.set_prepared_statement_cache_capacity(layout.statements);
-    connection.execute_batch(SETTINGS)?;
-    connection.pragma_update(None, "cache_size", -i64::from(layout.cache))?;
-    if version(&connection)? != layout.version {
+    connection.busy_timeout(layout.busy_timeout)?;
+    connection.set_prepared_statement_cache_capacity(layout.prepared_statements);
+    connection.execute_batch(PRAGMAS)?;
+    connection.pragma_update(None, "cache_size", -i64::from(layout.cache_kib))?;
+    if schema_version(&connection)? != layout.schema_version {
         let making = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         // Another process may have been faster.
-        let found = version(&making)?;
-        if found > layout.version {
-            return Err(StoreError::Newer);
+        let found = schema_version(&making)?;
+        if found > layout.schema_version {
+            return Err(StoreError::NewerVersion);
         }
-        if found != layout.version {
-            (layout.prepare)(&making, found)?;
-            making.pragma_update(None, "user_version", layout.version)?;
+        if found != layout.schema_version {
+            (layout.migrate)(&making, found)?;
+            making.pragma_update(None, "user_version", layout.schema_version)?;
             making.commit()?;
         }
     }
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !layout.tidies_at_end)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !layout.is_checkpointed_on_close)?;
     Ok(connection)
 }
 
-fn version(connection: &Connection) -> rusqlite::Result<i64> {
+fn schema_version(connection: &Connection) -> rusqlite::Result<i64> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
@@ -326,20 +328,20 @@ mod tests {
 
     use super::*;
 
-    const LAYOUT: Layout = Layout {
-        version: 2,
-        prepare: |making, _| making.execute_batch("CREATE TABLE IF NOT EXISTS notes (note TEXT)"),
-        busy: Duration::ZERO,
-        cache: 64,
-        statements: 4,
-        tidies_at_end: true,
+    const OPTIONS: DatabaseOptions = DatabaseOptions {
+        schema_version: 2,
+        migrate: |making, _| making.execute_batch("CREATE TABLE IF NOT EXISTS notes (note TEXT)"),
+        busy_timeout: Duration::ZERO,
+        cache_kib: 64,
+        prepared_statements: 4,
+        is_checkpointed_on_close: true,
     };
 
     fn database(folder: &Path) -> Database {
-        Database::new(folder.join("deep/er/x.db"), LAYOUT)
+        Database::new(folder.join("deep/er/x.db"), OPTIONS)
     }
 
-    fn note(database: &mut Database, note: &str) -> Result<Written<()>, Failed> {
+    fn note(database: &mut Database, note: &str) -> Result<Committed<()>, WriteError> {
         database.write(|writing| Ok(writing.execute("INSERT INTO notes VALUES (?)", [note]).map(drop)?))
     }
 
@@ -417,7 +419,7 @@ mod tests {
         for end in ["", "-wal", "-shm"] {
             let _ = std::fs::remove_file(with_ending(database.file(), end));
         }
-        assert!(matches!(note(&mut database, "b").unwrap_err().error, StoreError::Gone));
+        assert!(matches!(note(&mut database, "b").unwrap_err().error, StoreError::FileGone));
         note(&mut database, "b").unwrap();
         assert_eq!(notes(&mut database), ["b"]);
     }
@@ -427,8 +429,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut database = database(folder.path());
         note(&mut database, "a").unwrap();
-        let mut older = Database::new(database.file().to_owned(), Layout { version: 1, ..LAYOUT });
-        assert!(matches!(note(&mut older, "b").unwrap_err().error, StoreError::Newer));
+        let mut older =
+            Database::new(database.file().to_owned(), DatabaseOptions { schema_version: 1, ..OPTIONS });
+        assert!(matches!(note(&mut older, "b").unwrap_err().error, StoreError::NewerVersion));
         assert_eq!(notes(&mut database), ["a"]);
     }
 }

@@ -14,11 +14,11 @@
 
 #[cfg(feature = "sqlite")]
 mod database;
-pub mod private;
+pub mod private_file;
 #[cfg(feature = "sqlite")]
-mod queue;
+mod writer_thread;
 
 #[cfg(feature = "sqlite")]
-pub use database::{Database, Failed, Layout, StoreError, Written};
+pub use database::{Committed, Database, DatabaseOptions, StoreError, WriteError};
 #[cfg(feature = "sqlite")]
-pub use queue::{Next, Queue, Serve, Thread, Urgency, Waiting};
+pub use writer_thread::{Backlog, BatchWriter, NextBatch, Urgency, WriterQueue, WriterThread};

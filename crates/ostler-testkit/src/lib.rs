@@ -29,29 +29,29 @@
 
 #![expect(clippy::expect_used, reason = "a test that can't be set up fails, and says why")]
 
-mod held_port;
 mod list;
 mod nats;
-mod parrot;
 mod procs;
 mod programs;
+mod raw_nats_client;
 mod reconfigure;
-mod reply;
-mod rude_nats;
+mod reserved_port;
 mod script;
-mod session;
-mod stage;
-mod world;
+mod scripted_reply;
+mod scripted_server;
+mod scripted_session;
+mod static_server;
+mod test_host;
 
-pub use held_port::HeldPort;
 pub use list::list_one;
 pub use nats::{NatsServer, NatsSetup, NatsVersion};
-pub use parrot::Parrot;
-pub use procs::{MemoryGrowth, Proc, adopt_orphans, eventually, lines_in, procs_in};
-pub use programs::{example, fake_mcp, fake_spec, guard_command, host_under_test, ostler};
+pub use procs::{MemoryGrowth, Proc, become_subreaper, eventually, read_lines, read_processes};
+pub use programs::{example, fake_mcp, fake_mcp_spec, guard_command, host_under_test, ostler};
+pub use raw_nats_client::{MALFORMED_HEADERS, MALFORMED_TOKENS, RawNatsClient};
 pub use reconfigure::Reconfigure;
-pub use reply::Reply;
-pub use rude_nats::{BROKEN_HEADS, BROKEN_TOKENS, RudeNats};
+pub use reserved_port::ReservedPort;
 pub use script::Script;
-pub use stage::{Asked, Stage};
-pub use world::{Opening, Result, World, settle};
+pub use scripted_reply::ScriptedReply;
+pub use scripted_server::{ReceivedRequest, ScriptedServer};
+pub use static_server::StaticServer;
+pub use test_host::{Result, TestHost, TestHostBuilder, run_until_stalled};

@@ -1,6 +1,6 @@
 //! Listings of one server.
 
-use ostler_host::{CallError, Caller, Host, Kind, Patience, Scope, ServerListing, ServerName};
+use ostler_host::{CallError, Caller, Host, Kind, ListWait, Scope, ServerListing, ServerName};
 
 /// Lists what a caller may use of one server; fails where no list is known.
 ///
@@ -12,9 +12,9 @@ pub async fn list_one(
     caller: &Caller,
     server: &str,
     kind: Kind,
-    patience: impl Into<Patience>,
+    patience: impl Into<ListWait>,
 ) -> Result<ServerListing, CallError> {
     let scope = Scope::Server(ServerName::new(server).unwrap_or_else(|error| panic!("{server}: {error}")));
     let listing = host.list(caller, &scope, kind, patience).await.pop();
-    listing.unwrap_or_else(|| panic!("a scope of one server has one listing")).known()
+    listing.unwrap_or_else(|| panic!("a scope of one server has one listing")).require_known()
 }

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::procs::{Proc, eventually};
 
 /// A server that takes longer to come up, or to read its config again, never will.
-const PATIENCE: Duration = Duration::from_secs(20);
+const NATS_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What it says once it has taken its config again.
 const RELOADED: &str = "Reloaded server configuration";
@@ -42,7 +42,7 @@ pub struct NatsSetup {
     /// Whether it keeps streams and buckets.
     pub jetstream: bool,
     /// Which one.
-    pub which: NatsVersion,
+    pub version: NatsVersion,
 }
 
 /// A running server.
@@ -64,8 +64,8 @@ impl NatsServer {
     }
 
     /// A server of that version without any config.
-    pub async fn plain(which: NatsVersion) -> Self {
-        Self::start(NatsSetup { which, ..NatsSetup::default() }).await
+    pub async fn start_default(which: NatsVersion) -> Self {
+        Self::start(NatsSetup { version: which, ..NatsSetup::default() }).await
     }
 
     /// Where it is: `nats://127.0.0.1:PORT`.
@@ -105,7 +105,7 @@ impl NatsServer {
         // The server writes it when it listens, and not before.
         let ports = self.folder().join(format!("nats-server_{pid}.ports"));
         let mut port = None;
-        eventually("the NATS server listens", PATIENCE, || {
+        eventually("the NATS server listens", NATS_TIMEOUT, || {
             self.assert_alive();
             port = std::fs::read_to_string(&ports).ok().and_then(|text| port_in(&text));
             port.is_some()
@@ -121,7 +121,7 @@ impl NatsServer {
         let count = |log: &str| log.matches(RELOADED).count();
         let before = count(&self.log());
         self.proc().signal(Signal::SIGHUP);
-        eventually("the NATS server has read its config again", PATIENCE, || {
+        eventually("the NATS server has read its config again", NATS_TIMEOUT, || {
             let log = self.log();
             assert!(!log.contains("Failed to reload"), "{log}");
             count(&log) > before
@@ -133,7 +133,7 @@ impl NatsServer {
     pub async fn freeze(&self) {
         let proc = self.proc();
         proc.signal(Signal::SIGSTOP);
-        eventually("the NATS server is frozen", PATIENCE, || proc.is_frozen()).await;
+        eventually("the NATS server is frozen", NATS_TIMEOUT, || proc.is_frozen()).await;
     }
 
     /// Ends [`Self::freeze`].
@@ -144,7 +144,7 @@ impl NatsServer {
     /// Its process.
     pub fn proc(&self) -> Proc {
         let child = self.child.as_ref().expect("the server was not killed");
-        Proc::of(child.id()).unwrap_or_else(|| panic!("the NATS server has ended:\n{}", self.log()))
+        Proc::find(child.id()).unwrap_or_else(|| panic!("the NATS server has ended:\n{}", self.log()))
     }
 
     fn assert_alive(&mut self) {
@@ -173,7 +173,7 @@ impl NatsServer {
         let log = log.expect("the log can be written");
         let config = self.folder().join("nats.conf");
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "--"]).arg(program(self.setup.which));
+        command.args(["--pdeathsig", "KILL", "--"]).arg(program(self.setup.version));
         command.arg("--config").arg(config).envs(self.setup.env.iter().cloned());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         command.spawn().expect("setpriv of util-linux can be started")

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use tokio::time::{Instant, sleep};
 
 /// Between two looks at a condition.
-const PAUSE: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// One process, told from a later one of the same number by when it began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,7 +20,7 @@ pub struct Proc {
     /// Its number.
     pub pid: u32,
     /// When it began, in clock ticks since boot.
-    born: u64,
+    start_time: u64,
 }
 
 /// What `/proc/PID/stat` says.
@@ -28,30 +28,30 @@ struct Stat {
     name: String,
     state: char,
     parent: u32,
-    born: u64,
+    start_time: u64,
 }
 
 impl Proc {
     /// The living process of that number.
-    pub fn of(pid: u32) -> Option<Self> {
+    pub fn find(pid: u32) -> Option<Self> {
         let stat = Stat::read(pid)?;
-        stat.is_alive().then_some(Self { pid, born: stat.born })
+        stat.is_alive().then_some(Self { pid, start_time: stat.start_time })
     }
 
     /// The test's own process.
-    pub fn this() -> Self {
-        Self::of(std::process::id()).expect("whoever asks is alive")
+    pub fn current() -> Self {
+        Self::find(std::process::id()).expect("whoever asks is alive")
     }
 
     /// Whether it still runs. A zombie does not, and neither does a stranger
     /// that was given the number since.
     pub fn is_alive(self) -> bool {
-        Stat::read(self.pid).is_some_and(|stat| stat.born == self.born && stat.is_alive())
+        Stat::read(self.pid).is_some_and(|stat| stat.start_time == self.start_time && stat.is_alive())
     }
 
     /// Whether even its zombie is gone: its parent knows how it ended.
     pub fn is_reaped(self) -> bool {
-        Stat::read(self.pid).is_none_or(|stat| stat.born != self.born)
+        Stat::read(self.pid).is_none_or(|stat| stat.start_time != self.start_time)
     }
 
     /// Its short name, as `ps` shows it; empty when it is gone.
@@ -61,20 +61,20 @@ impl Proc {
 
     /// The process that started it, or whoever adopted it.
     pub fn parent(self) -> Option<Self> {
-        Self::of(Stat::read(self.pid)?.parent)
+        Self::find(Stat::read(self.pid)?.parent)
     }
 
     /// Every living descendant, parents before children.
     pub fn descendants(self) -> Vec<Self> {
-        self.below(Stat::is_alive)
+        self.descendants_where(Stat::is_alive)
     }
 
     /// Descendants that ended and that nobody has reaped.
     pub fn zombies(self) -> Vec<Self> {
-        self.below(|stat| stat.state == 'Z')
+        self.descendants_where(|stat| stat.state == 'Z')
     }
 
-    fn below(self, is_wanted: impl Fn(&Stat) -> bool) -> Vec<Self> {
+    fn descendants_where(self, is_wanted: impl Fn(&Stat) -> bool) -> Vec<Self> {
         let mut children: HashMap<u32, Vec<(u32, Stat)>> = HashMap::new();
         for pid in all_pids() {
             if let Some(stat) = Stat::read(pid) {
@@ -87,7 +87,7 @@ impl Proc {
             for (pid, stat) in children.remove(&parent).unwrap_or_default() {
                 parents.push(pid);
                 if is_wanted(&stat) {
-                    found.push(Self { pid, born: stat.born });
+                    found.push(Self { pid, start_time: stat.start_time });
                 }
             }
         }
@@ -109,7 +109,8 @@ impl Proc {
     /// Whether a signal has stopped it, with all its threads.
     pub fn is_frozen(self) -> bool {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid)).into_iter().flatten().flatten();
-        let mut states = threads.map(|thread| Stat::at(&thread.path().join("stat")).map(|stat| stat.state));
+        let mut states =
+            threads.map(|thread| Stat::read_file(&thread.path().join("stat")).map(|stat| stat.state));
         states.all(|state| state == Some('T'))
     }
 
@@ -125,7 +126,7 @@ impl Proc {
     }
 
     /// Memory that it has written to and shares with no other process, in KiB; 0 when it is gone.
-    pub fn own_kib(self) -> u64 {
+    pub fn private_kib(self) -> u64 {
         // Pages of a program that was just linked are dirty too, until they are on the disk.
         let (mut sum, mut dirty) = (0, 0);
         for line in self.read("smaps").lines() {
@@ -171,12 +172,12 @@ impl Proc {
 
 impl Stat {
     fn read(pid: u32) -> Option<Self> {
-        Self::at(Path::new(&format!("/proc/{pid}/stat")))
+        Self::read_file(Path::new(&format!("/proc/{pid}/stat")))
     }
 
     /// The second field, the program's name, may hold spaces and parentheses,
     /// so counting starts behind the last `)`.
-    fn at(file: &Path) -> Option<Self> {
+    fn read_file(file: &Path) -> Option<Self> {
         let text = std::fs::read_to_string(file).ok()?;
         let (head, tail) = text.rsplit_once(')')?;
         let fields: Vec<&str> = tail.split_ascii_whitespace().collect();
@@ -184,7 +185,7 @@ impl Stat {
             name: head.split_once('(')?.1.to_owned(),
             state: fields.first()?.chars().next()?,
             parent: fields.get(1)?.parse().ok()?,
-            born: fields.get(19)?.parse().ok()?,
+            start_time: fields.get(19)?.parse().ok()?,
         })
     }
 
@@ -205,18 +206,18 @@ fn all_pids() -> impl Iterator<Item = u32> {
 
 /// The processes whose numbers stand in a file, one per line; those that are
 /// gone are left out.
-pub fn procs_in(file: &Path) -> Vec<Proc> {
-    lines_in(file).iter().filter_map(|line| Proc::of(line.parse().ok()?)).collect()
+pub fn read_processes(file: &Path) -> Vec<Proc> {
+    read_lines(file).iter().filter_map(|line| Proc::find(line.parse().ok()?)).collect()
 }
 
 /// The lines of a file that need not exist yet.
-pub fn lines_in(file: &Path) -> Vec<String> {
+pub fn read_lines(file: &Path) -> Vec<String> {
     std::fs::read_to_string(file).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
 /// Makes this process the parent of every orphan below it, so that nothing
 /// that a killed child leaves behind escapes [`Proc::descendants`].
-pub fn adopt_orphans() {
+pub fn become_subreaper() {
     nix::sys::prctl::set_child_subreaper(true).expect("Linux has subreapers");
 }
 
@@ -251,6 +252,6 @@ pub async fn eventually(what: &str, limit: Duration, mut is_so: impl FnMut() -> 
     let end = Instant::now() + limit;
     while !is_so() {
         assert!(Instant::now() < end, "not within {limit:?}: {what}");
-        sleep(PAUSE).await;
+        sleep(POLL_INTERVAL).await;
     }
 }

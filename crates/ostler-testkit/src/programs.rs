@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ostler_host::guard::GuardCommand;
+use ostler_host::process::GuardCommand;
 use ostler_host::{ServerName, ServerSpec};
 
 /// The scripted MCP server.
@@ -31,7 +31,7 @@ pub fn guard_command() -> GuardCommand {
 }
 
 /// A server that runs `fake-mcp` with these arguments.
-pub fn fake_spec(name: &str, args: &[&str]) -> ServerSpec {
+pub fn fake_mcp_spec(name: &str, args: &[&str]) -> ServerSpec {
     let name = ServerName::new(name).expect("a test names its servers well");
     ServerSpec::stdio(name, fake_mcp().to_string_lossy()).args(args.iter().copied())
 }

@@ -1,6 +1,6 @@
 //! Edits of what is in force in a host, one part at a time.
 
-use ostler_core::pins::Pins;
+use ostler_core::pins::PinPolicy;
 use ostler_core::policy::Rules;
 use ostler_host::{Host, Limits, Snapshot};
 
@@ -11,7 +11,7 @@ pub trait Reconfigure {
     /// Puts other limits of roles in force.
     fn set_limits(&self, limits: Limits) -> impl Future<Output = ()> + Send;
     /// Approves other definitions.
-    fn set_pins(&self, pins: Option<Pins>) -> impl Future<Output = ()> + Send;
+    fn set_pins(&self, pins: Option<PinPolicy>) -> impl Future<Output = ()> + Send;
 }
 
 impl Reconfigure for Host {
@@ -23,7 +23,7 @@ impl Reconfigure for Host {
         self.apply(Snapshot { limits, ..self.snapshot() }).await;
     }
 
-    async fn set_pins(&self, pins: Option<Pins>) {
+    async fn set_pins(&self, pins: Option<PinPolicy>) {
         self.apply(Snapshot { pins, ..self.snapshot() }).await;
     }
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::status::Containment;
-use ostler_wire::{Era, Hello, MODERN_VERSION};
+use ostler_wire::{Era, MODERN_VERSION, ServerInfo};
 use serde_json::{Value, json};
 
-use crate::reply::Reply;
-use crate::stage::Asked;
+use crate::scripted_reply::ScriptedReply;
+use crate::scripted_server::ReceivedRequest;
 
-type Rule = Arc<dyn Fn(&Asked) -> Reply + Send + Sync>;
+type ReplyRule = Arc<dyn Fn(&ReceivedRequest) -> ScriptedReply + Send + Sync>;
 
 /// What a server in memory does: its tools, its answers, and how it starts.
 ///
@@ -21,23 +21,23 @@ type Rule = Arc<dyn Fn(&Asked) -> Reply + Send + Sync>;
 #[derive(Clone)]
 pub struct Script {
     tools: Vec<Value>,
-    rules: BTreeMap<String, Rule>,
+    rules: BTreeMap<String, ReplyRule>,
     pub(crate) start_after: Duration,
     pub(crate) close_after: Duration,
     /// Whether the nth start, counted from 1, fails.
     pub(crate) fails_to_start: Arc<dyn Fn(u64) -> bool + Send + Sync>,
     pub(crate) containment: Containment,
-    pub(crate) hello: Hello,
+    pub(crate) hello: ServerInfo,
 }
 
 impl Script {
     /// A server without tools.
     pub fn new() -> Self {
-        let hello = Hello {
+        let hello = ServerInfo {
             era: Era::Legacy,
             version: "2025-11-25".into(),
             capabilities: r#"{"tools":{"listChanged":true}}"#.into(),
-            server: None,
+            implementation: None,
             instructions: None,
             session_meta: None,
         };
@@ -72,14 +72,18 @@ impl Script {
 
     /// Decides about the requests for one tool, or of one method.
     #[must_use]
-    pub fn on(mut self, what: &str, rule: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
+    pub fn on(
+        mut self,
+        what: &str,
+        rule: impl Fn(&ReceivedRequest) -> ScriptedReply + Send + Sync + 'static,
+    ) -> Self {
         self.rules.insert(what.into(), Arc::new(rule));
         self
     }
 
     /// One more tool that always does the same.
     #[must_use]
-    pub fn tool_that(self, name: &str, reply: Reply) -> Self {
+    pub fn tool_replying(self, name: &str, reply: ScriptedReply) -> Self {
         self.tool(name).on(name, move |_| reply.clone())
     }
 
@@ -113,7 +117,7 @@ impl Script {
 
     /// The server does not promise to say when its lists change.
     #[must_use]
-    pub fn unannounced(mut self) -> Self {
+    pub fn without_list_changed(mut self) -> Self {
         self.hello.capabilities = r#"{"tools":{}}"#.into();
         self
     }
@@ -128,17 +132,17 @@ impl Script {
     /// The server tells clients this about its use, also when it is discovered.
     #[must_use]
     pub fn instructions(mut self, text: &str) -> Self {
-        self.hello.instructions = Some(ostler_wire::Instructions::of_text(text));
+        self.hello.instructions = Some(ostler_wire::Instructions::from_text(text));
         let said = json!({"instructions": text}).to_string();
-        self.on("server/discover", move |_| Reply::result(said.clone()))
+        self.on("server/discover", move |_| ScriptedReply::result(said.clone()))
     }
 
     /// The same, as the text of a JSON string.
     #[must_use]
-    pub fn written_instructions(mut self, raw: &str) -> Self {
-        self.hello.instructions = ostler_wire::Instructions::read(raw);
+    pub fn raw_instructions(mut self, raw: &str) -> Self {
+        self.hello.instructions = ostler_wire::Instructions::from_json(raw);
         let said = format!(r#"{{"instructions":{raw}}}"#);
-        self.on("server/discover", move |_| Reply::result(said.clone()))
+        self.on("server/discover", move |_| ScriptedReply::result(said.clone()))
     }
 
     /// The server speaks the modern revision.
@@ -149,14 +153,14 @@ impl Script {
         self
     }
 
-    pub(crate) fn reply_to(&self, asked: &Asked) -> Reply {
+    pub(crate) fn reply_to(&self, asked: &ReceivedRequest) -> ScriptedReply {
         let rule = asked.name.as_deref().and_then(|name| self.rules.get(name));
         match (rule.or_else(|| self.rules.get(&asked.method)), asked.method.as_str()) {
             (Some(rule), _) => rule(asked),
-            (None, "tools/call") => Reply::text(asked.arguments.as_deref().unwrap_or("{}")),
-            (None, "tools/list") => Reply::result(json!({"tools": self.tools}).to_string()),
-            (None, "ping" | "server/discover") => Reply::result("{}"),
-            (None, method) => Reply::error(-32601, &format!("no method {method}")),
+            (None, "tools/call") => ScriptedReply::text(asked.arguments.as_deref().unwrap_or("{}")),
+            (None, "tools/list") => ScriptedReply::result(json!({"tools": self.tools}).to_string()),
+            (None, "ping" | "server/discover") => ScriptedReply::result("{}"),
+            (None, method) => ScriptedReply::error(-32601, &format!("no method {method}")),
         }
     }
 }

@@ -9,12 +9,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 /// Longer than anything takes on a busy machine; only a failing test waits this long.
-const PATIENCE: Duration = Duration::from_secs(30);
+const FIXTURE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A running fixture, killed when dropped.
-struct Fixture(Child);
+struct FixtureProcess(Child);
 
-impl Fixture {
+impl FixtureProcess {
     fn start(switches: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fixture-mcp"));
         Self(command.args(switches).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap())
@@ -25,7 +25,7 @@ impl Fixture {
     }
 }
 
-impl Drop for Fixture {
+impl Drop for FixtureProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -33,20 +33,20 @@ impl Drop for Fixture {
 }
 
 /// A pipe to a fixture.
-struct Pipe {
+struct FixturePipe {
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
-    _fixture: Fixture,
+    _fixture: FixtureProcess,
 }
 
-impl Pipe {
-    fn to(era: &str) -> Self {
-        let mut fixture = Fixture::start(&["--stdio", era]);
+impl FixturePipe {
+    fn start(era: &str) -> Self {
+        let mut fixture = FixtureProcess::start(&["--stdio", era]);
         let stdout = fixture.stdout();
         Self { stdin: fixture.0.stdin.take().unwrap(), stdout, _fixture: fixture }
     }
 
-    fn ask(&mut self, request: &Value) -> Value {
+    fn request(&mut self, request: &Value) -> Value {
         self.stdin.write_all(format!("{request}\n").as_bytes()).unwrap();
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
@@ -55,14 +55,14 @@ impl Pipe {
 }
 
 /// A port of a fixture.
-struct Port {
+struct FixtureHttp {
     address: String,
-    _fixture: Fixture,
+    _fixture: FixtureProcess,
 }
 
-impl Port {
-    fn of(era: &str) -> Self {
-        let mut fixture = Fixture::start(&["--http", "127.0.0.1:0", era]);
+impl FixtureHttp {
+    fn start(era: &str) -> Self {
+        let mut fixture = FixtureProcess::start(&["--http", "127.0.0.1:0", era]);
         let mut url = String::new();
         fixture.stdout().read_line(&mut url).unwrap();
         let address = url.trim().strip_prefix("http://").unwrap().strip_suffix("/mcp").unwrap();
@@ -73,7 +73,7 @@ impl Port {
     fn post(&self, headers: &str, request: &Value) -> (u16, Value) {
         let (address, body) = (&self.address, request.to_string());
         let mut stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(FIXTURE_TIMEOUT)).unwrap();
         write!(
             stream,
             "POST /mcp HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\n\
@@ -110,26 +110,26 @@ fn initialize() -> Value {
 
 #[test]
 fn a_modern_server_on_a_pipe_refuses_the_handshake_and_goes_on() {
-    let mut pipe = Pipe::to("--modern-only");
-    let refused = pipe.ask(&initialize());
+    let mut pipe = FixturePipe::start("--modern-only");
+    let refused = pipe.request(&initialize());
     assert_eq!(refused["error"]["code"], -32022, "{refused}");
     assert_eq!(refused["error"]["data"]["supported"], json!(["2026-07-28"]));
-    let found = pipe.ask(&discover());
+    let found = pipe.request(&discover());
     assert_eq!(found["result"]["supportedVersions"], json!(["2026-07-28"]), "{found}");
 }
 
 #[test]
 fn a_legacy_server_on_a_pipe_does_not_know_the_probe_and_goes_on() {
-    let mut pipe = Pipe::to("--legacy-only");
-    assert_eq!(pipe.ask(&discover())["error"]["code"], -32601);
-    let opened = pipe.ask(&initialize());
+    let mut pipe = FixturePipe::start("--legacy-only");
+    assert_eq!(pipe.request(&discover())["error"]["code"], -32601);
+    let opened = pipe.request(&initialize());
     assert_eq!(opened["result"]["protocolVersion"], "2025-11-25", "{opened}");
     assert!(opened["result"]["capabilities"]["extensions"].is_null(), "{opened}");
 }
 
 #[test]
 fn a_modern_server_on_a_port_refuses_the_handshake() {
-    let port = Port::of("--modern-only");
+    let port = FixtureHttp::start("--modern-only");
     let (status, refused) = port.post("", &initialize());
     assert_eq!((status, &refused["error"]["code"]), (400, &json!(-32022)), "{refused}");
     let (status, found) = port.post(MODERN_HEADERS, &discover());
@@ -138,7 +138,7 @@ fn a_modern_server_on_a_port_refuses_the_handshake() {
 
 #[test]
 fn a_legacy_server_on_a_port_refuses_the_probe_without_a_modern_error() {
-    let port = Port::of("--legacy-only");
+    let port = FixtureHttp::start("--legacy-only");
     let (status, refused) = port.post(MODERN_HEADERS, &discover());
     assert_eq!((status, &refused["error"]["code"]), (400, &json!(-32000)), "{refused}");
 }

@@ -19,8 +19,8 @@ fn greeting(server: &NatsServer) -> std::io::Result<(TcpStream, String)> {
 
 #[tokio::test]
 async fn a_server_is_of_the_version_that_was_asked_for() {
-    let core = NatsServer::plain(NatsVersion::Core).await;
-    let current = NatsServer::plain(NatsVersion::Current).await;
+    let core = NatsServer::start_default(NatsVersion::Core).await;
+    let current = NatsServer::start_default(NatsVersion::Current).await;
     let (_, core) = greeting(&core).unwrap_or_else(|error| panic!("{error}"));
     let (_, current) = greeting(&current).unwrap_or_else(|error| panic!("{error}"));
     assert!(!core.contains(r#""version":"2.15.1""#), "{core}");
@@ -30,7 +30,7 @@ async fn a_server_is_of_the_version_that_was_asked_for() {
 #[tokio::test]
 async fn a_killed_server_is_away_and_comes_back_at_its_place() {
     for which in BOTH {
-        let mut server = NatsServer::plain(which).await;
+        let mut server = NatsServer::start_default(which).await;
         let (url, proc) = (server.url(), server.proc());
         server.kill();
         assert!(proc.is_reaped());
@@ -45,7 +45,7 @@ async fn a_killed_server_is_away_and_comes_back_at_its_place() {
 async fn a_server_takes_another_config_while_it_runs() {
     for which in BOTH {
         let mut server =
-            NatsServer::start(NatsSetup { which, jetstream: true, ..NatsSetup::default() }).await;
+            NatsServer::start(NatsSetup { version: which, jetstream: true, ..NatsSetup::default() }).await;
         let (_, before) = greeting(&server).unwrap_or_else(|error| panic!("{error}"));
         assert!(!before.contains("auth_required"), "{before}");
         server.reload("authorization { user: a, password: b }\n").await;
@@ -56,7 +56,7 @@ async fn a_server_takes_another_config_while_it_runs() {
 
 #[tokio::test]
 async fn a_frozen_server_says_nothing_until_it_thaws() {
-    let server = NatsServer::plain(NatsVersion::Core).await;
+    let server = NatsServer::start_default(NatsVersion::Core).await;
     let (mut stream, _) = greeting(&server).unwrap_or_else(|error| panic!("{error}"));
     server.freeze().await;
     stream.write_all(b"CONNECT {\"verbose\":false}\r\nPING\r\n").unwrap_or_else(|error| panic!("{error}"));
@@ -73,7 +73,7 @@ async fn a_frozen_server_says_nothing_until_it_thaws() {
 
 #[tokio::test]
 async fn nothing_is_left_of_a_server() {
-    let server = NatsServer::plain(NatsVersion::Core).await;
+    let server = NatsServer::start_default(NatsVersion::Core).await;
     let (folder, proc) = (server.folder().to_owned(), server.proc());
     drop(server);
     assert!(proc.is_reaped());
@@ -85,7 +85,7 @@ async fn a_server_ends_with_the_thread_that_started_it() {
     let thread = std::thread::spawn(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.unwrap_or_else(|error| panic!("{error}"));
-        let server = runtime.block_on(NatsServer::plain(NatsVersion::Core));
+        let server = runtime.block_on(NatsServer::start_default(NatsVersion::Core));
         let (proc, folder) = (server.proc(), server.folder().to_owned());
         // As if the process were killed: nothing is dropped.
         std::mem::forget(server);

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use divan::{Bencher, black_box};
-use ostler_wire::{Frame, LineSplitter, Message, Meta, Outcome, Params, ResultHead, write_request};
+use ostler_wire::{Frame, LineSplitter, Message, Params, RequestMeta, ResultHead, RpcOutcome, write_request};
 
 fn main() {
     divan::main();
@@ -54,8 +54,11 @@ fn rename(bencher: Bencher<'_, '_>, size: usize) {
 #[divan::bench(args = [100, 10_000])]
 fn write(bencher: Bencher<'_, '_>, size: usize) {
     let params = call(size);
-    let meta =
-        Meta { idempotency_key: Some("0123456789abcdef"), progress_token: Some(17), ..Meta::default() };
+    let meta = RequestMeta {
+        idempotency_key: Some("0123456789abcdef"),
+        progress_token: Some(17),
+        ..RequestMeta::default()
+    };
     let mut out = Vec::with_capacity(16_384);
     bencher.bench_local(|| {
         out.clear();
@@ -65,17 +68,18 @@ fn write(bencher: Bencher<'_, '_>, size: usize) {
 
 #[divan::bench(args = [1_200, 10_000])]
 fn open_plain_result(bencher: Bencher<'_, '_>, size: usize) {
-    let Ok(Message::Response { outcome: Outcome::Result(result), .. }) = Message::parse(answer(size)) else {
+    let Ok(Message::Response { outcome: RpcOutcome::Result(result), .. }) = Message::parse(answer(size))
+    else {
         return;
     };
-    bencher.bench(|| ResultHead::open(black_box(&result)));
+    bencher.bench(|| ResultHead::parse(black_box(&result)));
 }
 
 #[divan::bench(args = [1_200, 10_000])]
 fn open_result_with_hints(bencher: Bencher<'_, '_>, size: usize) {
     let text = "x".repeat(size);
     let result = format!(r#"{{"content":[{{"type":"text","text":"{text}"}}],"isError":false}}"#);
-    bencher.bench(|| ResultHead::open(black_box(result.as_bytes())));
+    bencher.bench(|| ResultHead::parse(black_box(result.as_bytes())));
 }
 
 #[divan::bench(args = [1_200, 10_000])]

@@ -6,8 +6,8 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use crate::exact::inexact_number;
-use crate::plain;
+use crate::canonical_fast;
+use crate::exact_number::find_inexact_number;
 
 /// Why a text has no canonical form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,34 +29,34 @@ pub enum CanonicalError {
 
 /// The canonical form of a JSON text: keys sorted, no whitespace, numbers as ECMAScript writes a double.
 /// Numbers that a double cannot keep are rounded; where that matters there is [`canonical_exact`].
-pub fn canonical(json: &[u8]) -> Result<Vec<u8>, CanonicalError> {
-    plain::canonical(json).map_or_else(|| by_parsing(json), Ok)
+pub fn canonicalize(json: &[u8]) -> Result<Vec<u8>, CanonicalError> {
+    canonical_fast::canonicalize_plain(json).map_or_else(|| canonicalize_tree(json), Ok)
 }
 
 /// The form of any text, by way of a tree.
-pub(crate) fn by_parsing(json: &[u8]) -> Result<Vec<u8>, CanonicalError> {
-    let value = read(json)?;
+pub(crate) fn canonicalize_tree(json: &[u8]) -> Result<Vec<u8>, CanonicalError> {
+    let value = parse_unique_keys(json)?;
     serde_json_canonicalizer::to_vec(&value).map_err(not_json)
 }
 
 /// As [`canonical`], but refuses a text in which a number would change its value: two texts with the same
 /// exact form mean the same. So 9007199254740993 and 9007199254740992 never share a cache entry.
-pub fn canonical_exact(json: &[u8]) -> Result<Vec<u8>, CanonicalError> {
-    if let Some(form) = plain::canonical(json) {
+pub fn canonicalize_exact(json: &[u8]) -> Result<Vec<u8>, CanonicalError> {
+    if let Some(form) = canonical_fast::canonicalize_plain(json) {
         return Ok(form);
     }
-    let form = by_parsing(json)?;
-    match inexact_number(json) {
+    let form = canonicalize_tree(json)?;
+    match find_inexact_number(json) {
         Some(number) => Err(CanonicalError::NotExact(number)),
         None => Ok(form),
     }
 }
 
 /// Reads a text without letting a repeated key win silently.
-fn read(json: &[u8]) -> Result<Value, CanonicalError> {
+fn parse_unique_keys(json: &[u8]) -> Result<Value, CanonicalError> {
     let duplicate = RefCell::new(None);
     let mut reader = serde_json::Deserializer::from_slice(json);
-    let value = Strict { duplicate: &duplicate }.deserialize(&mut reader);
+    let value = UniqueKeySeed { duplicate: &duplicate }.deserialize(&mut reader);
     if let Some(key) = duplicate.take() {
         return Err(CanonicalError::DuplicateKey(key));
     }
@@ -72,11 +72,11 @@ fn not_json(error: serde_json::Error) -> CanonicalError {
 /// Builds a [`Value`] and notes a key that occurs twice. The note goes beside serde's error, whose text must
 /// not decide anything.
 #[derive(Clone, Copy)]
-struct Strict<'n> {
+struct UniqueKeySeed<'n> {
     duplicate: &'n RefCell<Option<String>>,
 }
 
-impl<'de> DeserializeSeed<'de> for Strict<'_> {
+impl<'de> DeserializeSeed<'de> for UniqueKeySeed<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
@@ -84,7 +84,7 @@ impl<'de> DeserializeSeed<'de> for Strict<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Strict<'_> {
+impl<'de> Visitor<'de> for UniqueKeySeed<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -141,11 +141,11 @@ mod tests {
     use super::*;
 
     fn form(json: &str) -> Result<String, CanonicalError> {
-        canonical(json.as_bytes()).map(|form| String::from_utf8(form).unwrap())
+        canonicalize(json.as_bytes()).map(|form| String::from_utf8(form).unwrap())
     }
 
     fn exact(json: &str) -> Result<String, CanonicalError> {
-        canonical_exact(json.as_bytes()).map(|form| String::from_utf8(form).unwrap())
+        canonicalize_exact(json.as_bytes()).map(|form| String::from_utf8(form).unwrap())
     }
 
     #[test]
@@ -237,6 +237,6 @@ mod tests {
                 &text[..text.len().min(9)]
             );
         }
-        assert!(matches!(canonical(b"\"\xff\""), Err(CanonicalError::NotJson { .. })));
+        assert!(matches!(canonicalize(b"\"\xff\""), Err(CanonicalError::NotJson { .. })));
     }
 }

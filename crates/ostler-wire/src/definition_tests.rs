@@ -3,9 +3,9 @@ use serde_json::Value;
 
 use super::*;
 
-fn completed(kind: DefinitionKind, raw: &str, era: Era) -> Option<String> {
-    match conform(kind, raw.as_bytes(), era) {
-        Conformance::Completed { definition, .. } => Some(String::from_utf8(definition).unwrap()),
+fn repaired(kind: DefinitionKind, raw: &str, era: Era) -> Option<String> {
+    match check_definition(kind, raw.as_bytes(), era) {
+        Conformance::Repaired { definition, .. } => Some(String::from_utf8(definition).unwrap()),
         Conformance::Valid => Some(raw.to_owned()),
         Conformance::Unusable { .. } => None,
     }
@@ -28,7 +28,11 @@ fn what_the_schema_allows_stays_byte_for_byte() {
     ];
     for text in tools {
         for era in [Era::Legacy, Era::Modern] {
-            assert_eq!(conform(DefinitionKind::Tool, text.as_bytes(), era), Conformance::Valid, "{text}");
+            assert_eq!(
+                check_definition(DefinitionKind::Tool, text.as_bytes(), era),
+                Conformance::Valid,
+                "{text}"
+            );
         }
     }
     let others = [
@@ -41,7 +45,7 @@ fn what_the_schema_allows_stays_byte_for_byte() {
         (DefinitionKind::ResourceTemplate, r#"{"uriTemplate":"a:{b}","name":"r","_meta":{}}"#),
     ];
     for (kind, text) in others {
-        assert_eq!(conform(kind, text.as_bytes(), Era::Legacy), Conformance::Valid, "{text}");
+        assert_eq!(check_definition(kind, text.as_bytes(), Era::Legacy), Conformance::Valid, "{text}");
     }
 }
 
@@ -88,7 +92,7 @@ fn a_tool_without_a_usable_input_schema_is_completed_where_no_meaning_changes() 
     ];
     for (raw, expected) in table {
         for era in [Era::Legacy, Era::Modern] {
-            assert_eq!(completed(DefinitionKind::Tool, raw, era).as_deref(), expected, "{raw}");
+            assert_eq!(repaired(DefinitionKind::Tool, raw, era).as_deref(), expected, "{raw}");
         }
     }
 }
@@ -109,7 +113,7 @@ fn an_optional_member_of_the_wrong_type_is_dropped_alone() {
         let raw = tool(&format!(r#"{member},"later":1"#));
         let expected = tool(r#""later":1"#);
         for era in [Era::Legacy, Era::Modern] {
-            assert_eq!(completed(DefinitionKind::Tool, &raw, era).as_deref(), Some(&*expected), "{raw}");
+            assert_eq!(repaired(DefinitionKind::Tool, &raw, era).as_deref(), Some(&*expected), "{raw}");
         }
     }
     let table = [
@@ -118,7 +122,7 @@ fn an_optional_member_of_the_wrong_type_is_dropped_alone() {
         (r#""icons":[{"src":"a"},{"src":5},{"src":"b","sizes":"1x1"}]"#, r#""icons":[{"src":"a"}]"#),
     ];
     for (raw, expected) in table {
-        let found = completed(DefinitionKind::Tool, &tool(raw), Era::Modern);
+        let found = repaired(DefinitionKind::Tool, &tool(raw), Era::Modern);
         assert_eq!(found.as_deref(), Some(&*tool(expected)), "{raw}");
     }
 }
@@ -132,14 +136,18 @@ fn the_legacy_era_asks_for_more() {
     ];
     for (raw, expected) in table {
         let raw = tool(&format!(r#"{raw},"x":1"#));
-        assert_eq!(conform(DefinitionKind::Tool, raw.as_bytes(), Era::Modern), Conformance::Valid, "{raw}");
-        assert_eq!(completed(DefinitionKind::Tool, &raw, Era::Legacy), Some(tool(expected)), "{raw}");
+        assert_eq!(
+            check_definition(DefinitionKind::Tool, raw.as_bytes(), Era::Modern),
+            Conformance::Valid,
+            "{raw}"
+        );
+        assert_eq!(repaired(DefinitionKind::Tool, &raw, Era::Legacy), Some(tool(expected)), "{raw}");
     }
     let flags =
         r#"{"name":"t","inputSchema":{"type":"object","properties":{"a":true,"b":false,"c":{"x": 1}}}}"#;
-    assert_eq!(conform(DefinitionKind::Tool, flags.as_bytes(), Era::Modern), Conformance::Valid);
+    assert_eq!(check_definition(DefinitionKind::Tool, flags.as_bytes(), Era::Modern), Conformance::Valid);
     assert_eq!(
-        completed(DefinitionKind::Tool, flags, Era::Legacy).unwrap(),
+        repaired(DefinitionKind::Tool, flags, Era::Legacy).unwrap(),
         r#"{"name":"t","inputSchema":{"type":"object","properties":{"a":{},"b":{"not":{}},"c":{"x": 1}}}}"#
     );
 }
@@ -177,7 +185,7 @@ fn prompts_resources_and_templates_are_completed_too() {
         ),
     ];
     for (kind, raw, expected) in table {
-        assert_eq!(completed(kind, raw, Era::Modern).as_deref(), expected, "{raw}");
+        assert_eq!(repaired(kind, raw, Era::Modern).as_deref(), expected, "{raw}");
     }
 }
 
@@ -188,14 +196,18 @@ fn text_that_parsers_of_clients_refuse_makes_a_definition_unusable() {
     let wrong = [r#""\ud800""#, r#""\udc00\ud800""#, r#""\ud800\ud800""#, r#"{"\ud83d":1}"#, &deep, &long];
     for value in wrong {
         assert_eq!(
-            completed(DefinitionKind::Tool, &tool(&format!(r#""x":{value}"#)), Era::Modern),
+            repaired(DefinitionKind::Tool, &tool(&format!(r#""x":{value}"#)), Era::Modern),
             None,
             "{value}"
         );
     }
     for value in [r#""\ud83d\ude00""#, r#""\\ud800""#, r#""\"\\""#, "1e400"] {
         let raw = tool(&format!(r#""x":{value}"#));
-        assert_eq!(conform(DefinitionKind::Tool, raw.as_bytes(), Era::Modern), Conformance::Valid, "{value}");
+        assert_eq!(
+            check_definition(DefinitionKind::Tool, raw.as_bytes(), Era::Modern),
+            Conformance::Valid,
+            "{value}"
+        );
     }
 }
 
@@ -203,7 +215,8 @@ fn text_that_parsers_of_clients_refuse_makes_a_definition_unusable() {
 fn problems_name_the_member() {
     let raw =
         r#"{"name":"t","inputSchema":{},"title":5,"description":[],"icons":5,"_meta":5,"annotations":5}"#;
-    let Conformance::Completed { problem, .. } = conform(DefinitionKind::Tool, raw.as_bytes(), Era::Modern)
+    let Conformance::Repaired { problem, .. } =
+        check_definition(DefinitionKind::Tool, raw.as_bytes(), Era::Modern)
     else {
         panic!("it can be completed");
     };
@@ -275,13 +288,13 @@ proptest! {
         members.insert(key.to_owned(), "a:b".into());
         let raw = Value::from(members).to_string();
         for era in [Era::Legacy, Era::Modern] {
-            if let Some(form) = completed(kind, &raw, era) {
-                prop_assert_eq!(conform(kind, form.as_bytes(), era), Conformance::Valid, "{} from {}", form, raw);
+            if let Some(form) = repaired(kind, &raw, era) {
+                prop_assert_eq!(check_definition(kind, form.as_bytes(), era), Conformance::Valid, "{} from {}", form, raw);
             }
         }
         // The legacy era asks for nothing less.
-        if conform(kind, raw.as_bytes(), Era::Legacy) == Conformance::Valid {
-            prop_assert_eq!(conform(kind, raw.as_bytes(), Era::Modern), Conformance::Valid);
+        if check_definition(kind, raw.as_bytes(), Era::Legacy) == Conformance::Valid {
+            prop_assert_eq!(check_definition(kind, raw.as_bytes(), Era::Modern), Conformance::Valid);
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Changing members of an object in its text.
 
-use crate::object::{is_object, members};
-use crate::text::push_string;
+use crate::json_string::push_string;
+use crate::object::{for_each_member, is_object};
 
 /// What becomes of one member of an object. Values are JSON texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change<'a> {
+pub enum MemberEdit<'a> {
     /// It has this value, added at the end if it was not there.
     Set(&'a [u8]),
     /// It has this value unless it has one.
@@ -16,7 +16,7 @@ pub enum Change<'a> {
 
 /// The text of the object `raw` with some members changed; every other byte that belongs to a member stays.
 /// `None` if the text is no object. All occurrences of a name are meant, of which one is left.
-pub fn edit(raw: &[u8], changes: &[(&str, Change<'_>)]) -> Option<Vec<u8>> {
+pub fn edit(raw: &[u8], changes: &[(&str, MemberEdit<'_>)]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(raw).ok()?;
     if !is_object(raw) {
         return None;
@@ -25,13 +25,13 @@ pub fn edit(raw: &[u8], changes: &[(&str, Change<'_>)]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(raw.len() + grown);
     out.push(b'{');
     let mut seen = 0_u64;
-    members(text, |key, value| {
+    for_each_member(text, |key, value| {
         let at = changes.iter().position(|(name, _)| *name == key.text());
         let value = match at.map(|at| (at, changes[at].1)) {
-            None | Some((_, Change::Default(_))) => value.as_bytes(),
-            Some((_, Change::Remove)) => return,
-            Some((at, Change::Set(_))) if seen & (1 << at) != 0 => return,
-            Some((_, Change::Set(value))) => value,
+            None | Some((_, MemberEdit::Default(_))) => value.as_bytes(),
+            Some((_, MemberEdit::Remove)) => return,
+            Some((at, MemberEdit::Set(_))) if seen & (1 << at) != 0 => return,
+            Some((_, MemberEdit::Set(value))) => value,
         };
         if let Some(at) = at {
             seen |= 1 << at;
@@ -40,7 +40,7 @@ pub fn edit(raw: &[u8], changes: &[(&str, Change<'_>)]) -> Option<Vec<u8>> {
     })
     .ok()?;
     for (at, (key, change)) in changes.iter().enumerate() {
-        if *change != Change::Remove && seen & (1 << at) == 0 {
+        if *change != MemberEdit::Remove && seen & (1 << at) == 0 {
             let mut name = Vec::with_capacity(key.len() + 2);
             push_string(&mut name, key);
             push_member(&mut out, &name, change.value());
@@ -50,11 +50,11 @@ pub fn edit(raw: &[u8], changes: &[(&str, Change<'_>)]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-impl<'a> Change<'a> {
+impl<'a> MemberEdit<'a> {
     fn value(self) -> &'a [u8] {
         match self {
-            Change::Set(value) | Change::Default(value) => value,
-            Change::Remove => b"",
+            MemberEdit::Set(value) | MemberEdit::Default(value) => value,
+            MemberEdit::Remove => b"",
         }
     }
 }
@@ -70,25 +70,25 @@ fn push_member(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
 
 /// The raw value of one member of an object; `None` if it is absent, given twice, or the text is no object.
 pub fn member<'a>(raw: &'a [u8], key: &str) -> Option<&'a [u8]> {
-    let [value] = crate::object::open(raw, &[key]).ok()?;
+    let [value] = crate::object::select_members(raw, &[key]).ok()?;
     value.map(str::as_bytes)
 }
 
 /// The text of a string member; `None` also if it is no string.
 pub fn text_member<'a>(raw: &'a [u8], key: &str) -> Option<std::borrow::Cow<'a, str>> {
-    crate::text::decode(std::str::from_utf8(member(raw, key)?).ok()?)
+    crate::json_string::decode_string(std::str::from_utf8(member(raw, key)?).ok()?)
 }
 
 /// All members of an object with their raw values, in order; `None` if the text is no object.
 pub fn all_members(raw: &[u8]) -> Option<Vec<(String, &[u8])>> {
     let text = std::str::from_utf8(raw).ok()?;
     let mut all = Vec::new();
-    members(text, |key, value| all.push((key.text().into_owned(), value.as_bytes()))).ok()?;
+    for_each_member(text, |key, value| all.push((key.text().into_owned(), value.as_bytes()))).ok()?;
     Some(all)
 }
 
 /// Appends a JSON string.
-pub fn push_text(out: &mut Vec<u8>, text: &str) {
+pub fn push_json_string(out: &mut Vec<u8>, text: &str) {
     push_string(out, text);
 }
 
@@ -96,33 +96,36 @@ pub fn push_text(out: &mut Vec<u8>, text: &str) {
 mod tests {
     use super::*;
 
-    fn edited(raw: &str, changes: &[(&str, Change<'_>)]) -> String {
+    fn edited(raw: &str, changes: &[(&str, MemberEdit<'_>)]) -> String {
         String::from_utf8(edit(raw.as_bytes(), changes).unwrap()).unwrap()
     }
 
     #[test]
     fn members_are_set_removed_and_added_and_the_rest_stays() {
         let raw = r#" { "a" : 1e400, "b":[1, 2], "\u0063": {"a":0} } "#;
-        assert_eq!(edited(raw, &[("b", Change::Set(b"true"))]), r#"{"a":1e400,"b":true,"\u0063":{"a":0}}"#);
-        assert_eq!(edited(raw, &[("c", Change::Remove), ("a", Change::Remove)]), r#"{"b":[1, 2]}"#);
         assert_eq!(
-            edited(raw, &[("b", Change::Default(b"0")), ("d", Change::Default(b"\"x\""))]),
+            edited(raw, &[("b", MemberEdit::Set(b"true"))]),
+            r#"{"a":1e400,"b":true,"\u0063":{"a":0}}"#
+        );
+        assert_eq!(edited(raw, &[("c", MemberEdit::Remove), ("a", MemberEdit::Remove)]), r#"{"b":[1, 2]}"#);
+        assert_eq!(
+            edited(raw, &[("b", MemberEdit::Default(b"0")), ("d", MemberEdit::Default(b"\"x\""))]),
             r#"{"a":1e400,"b":[1, 2],"\u0063":{"a":0},"d":"x"}"#
         );
-        assert_eq!(edited("{}", &[("a", Change::Set(b"1"))]), r#"{"a":1}"#);
-        assert_eq!(edited("{}", &[("a", Change::Remove)]), "{}");
+        assert_eq!(edited("{}", &[("a", MemberEdit::Set(b"1"))]), r#"{"a":1}"#);
+        assert_eq!(edited("{}", &[("a", MemberEdit::Remove)]), "{}");
     }
 
     #[test]
     fn a_member_that_was_there_twice_is_left_once() {
-        assert_eq!(edited(r#"{"a":1,"a":2}"#, &[("a", Change::Set(b"3"))]), r#"{"a":3}"#);
-        assert_eq!(edited(r#"{"a":1,"b":0,"a":2}"#, &[("a", Change::Remove)]), r#"{"b":0}"#);
+        assert_eq!(edited(r#"{"a":1,"a":2}"#, &[("a", MemberEdit::Set(b"3"))]), r#"{"a":3}"#);
+        assert_eq!(edited(r#"{"a":1,"b":0,"a":2}"#, &[("a", MemberEdit::Remove)]), r#"{"b":0}"#);
     }
 
     #[test]
     fn what_is_no_object_is_left_alone() {
         for raw in ["", "[]", "1", "{", r#"{"a"}"#] {
-            assert_eq!(edit(raw.as_bytes(), &[("a", Change::Remove)]), None, "{raw}");
+            assert_eq!(edit(raw.as_bytes(), &[("a", MemberEdit::Remove)]), None, "{raw}");
         }
     }
 

@@ -17,7 +17,7 @@ pub enum Era {
 
 /// Who we say we are: `clientInfo` in both eras.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ClientIdentity {
+pub struct ClientInfo {
     /// The program's name.
     pub name: String,
     /// The program's version.

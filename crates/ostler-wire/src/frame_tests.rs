@@ -27,11 +27,11 @@ fn line(text: &str) -> Frame {
 }
 
 fn oversize(id: Option<u64>) -> Frame {
-    Frame::Oversize(Oversize { id: id.map(Id::from), request: None })
+    Frame::Oversize(Oversize { answered_id: id.map(RequestId::from), request_id: None })
 }
 
 fn own_request(id: u64) -> Frame {
-    Frame::Oversize(Oversize { id: None, request: Some(Id::from(id)) })
+    Frame::Oversize(Oversize { answered_id: None, request_id: Some(RequestId::from(id)) })
 }
 
 #[test]

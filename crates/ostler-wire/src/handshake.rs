@@ -2,23 +2,26 @@
 
 use std::time::Duration;
 
-use crate::code::{HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_CAPABILITY, UNSUPPORTED_VERSION};
-use crate::era::{ClientIdentity, Era, LEGACY_VERSIONS, MODERN_VERSION};
-use crate::hello::{Discovered, Hello, Initialized, read_discovery, read_initialized, supported_versions};
-use crate::id::Id;
-use crate::message::{Message, Outcome, RpcError};
-use crate::meta::{Meta, SessionMeta, object_line, push_identity};
+use crate::era::{ClientInfo, Era, LEGACY_VERSIONS, MODERN_VERSION};
+use crate::error_code::{HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_CAPABILITY, UNSUPPORTED_VERSION};
+use crate::json_string::push_string;
+use crate::message::{Message, RpcError, RpcOutcome};
+use crate::meta::{RequestMeta, SessionMeta, object_on_one_line, push_client_info};
 use crate::params::Params;
-use crate::text::push_string;
+use crate::request_id::RequestId;
+use crate::server_info::{
+    DiscoverOutcome, InitializeOutcome, ServerInfo, parse_discover_result, parse_initialize_result,
+    supported_versions,
+};
 use crate::write::{write_error, write_notification, write_request, write_result};
 
 /// How long a server may be idle with an unanswered probe before `initialize` is sent as well. Published servers answer
 /// the probe within moments once they are up, so silence of a busy process only means that it is not up yet.
-pub const PROBE_SILENCE: Duration = Duration::from_secs(20);
+pub const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Where a session's own request ids begin. The handshake uses ids from 1 on, at most four of them, so a late
 /// answer to the handshake is never taken for an answer to a call.
-pub const FIRST_SESSION_ID: u64 = 1_000;
+pub const FIRST_REQUEST_ID: u64 = 1_000;
 
 const DISCOVER: &str = "server/discover";
 const INITIALIZE: &str = "initialize";
@@ -47,47 +50,47 @@ const INITIALIZE: &str = "initialize";
 /// notifications are passed over.
 #[derive(Debug)]
 pub struct Handshake {
-    client: ClientIdentity,
+    client: ClientInfo,
     /// What a modern server is told that we can: a JSON object on one line.
     capabilities: String,
     /// The same for a legacy server, which is told once and for all.
     legacy_capabilities: String,
-    remembered: Option<Era>,
-    state: State,
+    remembered_era: Option<Era>,
+    state: HandshakeState,
     /// The id of the last request that was sent.
     last_id: u64,
     /// Whether a probe was answered. A silent one does not count: the server may only have been slow to start.
-    has_discovered: bool,
+    is_probe_answered: bool,
     /// Whether a server that refused our version and named it was asked once more.
-    has_asked_again: bool,
+    has_reprobed: bool,
 }
 
 #[derive(Debug)]
-enum State {
-    Fresh,
+enum HandshakeState {
+    NotStarted,
     Probing {
         /// Why `initialize` failed before, if it was tried first.
         refusal: Option<HandshakeError>,
     },
-    Both {
+    ProbingAndInitializing {
         /// The id of the probe; `initialize` has the last id.
         probe: u64,
     },
     Initializing,
-    Over,
+    Finished,
 }
 
 /// What the driver does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum HandshakeStep {
     /// Write these bytes, newline included, and read on.
     Send(Vec<u8>),
     /// Read on.
     Wait,
     /// The session is open.
-    Done(Hello),
+    Done(ServerInfo),
     /// The session is open once these bytes are written.
-    DoneAfter(Hello, Vec<u8>),
+    SendThenDone(ServerInfo, Vec<u8>),
     /// There will be no session.
     Fail(HandshakeError),
 }
@@ -97,10 +100,10 @@ pub enum Step {
 pub enum HandshakeError {
     /// The server speaks revisions that we do not.
     #[error("the server speaks protocol version {}; spoken here: {MODERN_VERSION} and {}",
-        said.join(", "), LEGACY_VERSIONS.join(", "))]
+        supported.join(", "), LEGACY_VERSIONS.join(", "))]
     UnsupportedVersion {
         /// What the server said it speaks.
-        said: Vec<String>,
+        supported: Vec<String>,
     },
     /// The server answered with an error.
     #[error("the server refuses {method}: {message} ({code})")]
@@ -114,7 +117,7 @@ pub enum HandshakeError {
     },
     /// The server answered with a result that is none.
     #[error("the server's answer to {method} has the wrong shape")]
-    BadReply {
+    InvalidResult {
         /// Our request.
         method: &'static str,
     },
@@ -127,126 +130,133 @@ impl Handshake {
     /// A handshake for one start of a server. `remembered` is the era found the last time; it only saves a
     /// probe, and a server that has changed since is still understood. `capabilities_json` is what we declare;
     /// anything but a JSON object declares nothing.
-    pub fn new(client: ClientIdentity, remembered: Option<Era>, capabilities_json: &str) -> Handshake {
+    pub fn new(client: ClientInfo, remembered_era: Option<Era>, capabilities_json: &str) -> Handshake {
         Handshake {
             client,
-            capabilities: object_line(capabilities_json).into_owned(),
-            legacy_capabilities: object_line(capabilities_json).into_owned(),
-            remembered,
-            state: State::Fresh,
+            capabilities: object_on_one_line(capabilities_json).into_owned(),
+            legacy_capabilities: object_on_one_line(capabilities_json).into_owned(),
+            remembered_era,
+            state: HandshakeState::NotStarted,
             last_id: 0,
-            has_discovered: false,
-            has_asked_again: false,
+            is_probe_answered: false,
+            has_reprobed: false,
         }
     }
 
     /// Declares something else to a legacy server. It hears of capabilities in the handshake only, where a
     /// modern one hears of them in every request.
     #[must_use]
-    pub fn declaring_to_legacy(mut self, capabilities_json: &str) -> Handshake {
-        self.legacy_capabilities = object_line(capabilities_json).into_owned();
+    pub fn with_legacy_capabilities(mut self, capabilities_json: &str) -> Handshake {
+        self.legacy_capabilities = object_on_one_line(capabilities_json).into_owned();
         self
     }
 
     /// Opens the conversation.
-    pub fn begin(&mut self) -> Step {
+    pub fn begin(&mut self) -> HandshakeStep {
         match self.state {
-            State::Fresh if self.remembered != Some(Era::Legacy) => self.probe(None),
-            State::Fresh => self.initialize(),
-            State::Probing { .. } | State::Both { .. } | State::Initializing | State::Over => Step::Wait,
+            HandshakeState::NotStarted if self.remembered_era != Some(Era::Legacy) => self.probe(None),
+            HandshakeState::NotStarted => self.initialize(),
+            HandshakeState::Probing { .. }
+            | HandshakeState::ProbingAndInitializing { .. }
+            | HandshakeState::Initializing
+            | HandshakeState::Finished => HandshakeStep::Wait,
         }
     }
 
     /// Returns whether the probe is the only unanswered request, so that [`Handshake::on_silence`] is due once the
     /// server has been idle for [`PROBE_SILENCE`].
-    pub fn awaits_probe(&self) -> bool {
-        matches!(self.state, State::Probing { .. })
+    pub fn is_awaiting_probe(&self) -> bool {
+        matches!(self.state, HandshakeState::Probing { .. })
     }
 
     /// Takes a message of the server.
-    pub fn on_message(&mut self, message: &Message) -> Step {
-        if matches!(self.state, State::Fresh | State::Over) {
-            return Step::Wait;
+    pub fn on_message(&mut self, message: &Message) -> HandshakeStep {
+        if matches!(self.state, HandshakeState::NotStarted | HandshakeState::Finished) {
+            return HandshakeStep::Wait;
         }
         match message {
-            Message::Notification { .. } => Step::Wait,
-            Message::Request { id, method, .. } => Step::Send(reply(id, method)),
+            Message::Notification { .. } => HandshakeStep::Wait,
+            Message::Request { id, method, .. } => HandshakeStep::Send(respond_to_server(id, method)),
             Message::Response { id, outcome } => match &self.state {
                 // An error without an id is the answer to what was asked first.
-                State::Both { probe } if answers(id.as_ref(), *probe) => self.on_late_discovery(outcome),
-                _ if answers(id.as_ref(), self.last_id) => self.on_answer(outcome),
-                _ => Step::Wait,
+                HandshakeState::ProbingAndInitializing { probe } if is_response_to(id.as_ref(), *probe) => {
+                    self.on_late_discovery(outcome)
+                }
+                _ if is_response_to(id.as_ref(), self.last_id) => self.on_answer(outcome),
+                _ => HandshakeStep::Wait,
             },
         }
     }
 
     /// Takes note that the server is idle and has not answered the probe. Some legacy servers ignore a request before
     /// `initialize`, so that is sent on the same connection.
-    pub fn on_silence(&mut self) -> Step {
-        match std::mem::replace(&mut self.state, State::Over) {
-            State::Probing { refusal: None } => {
+    pub fn on_probe_timeout(&mut self) -> HandshakeStep {
+        match std::mem::replace(&mut self.state, HandshakeState::Finished) {
+            HandshakeState::Probing { refusal: None } => {
                 let probe = self.last_id;
                 let step = self.initialize();
-                self.state = State::Both { probe };
+                self.state = HandshakeState::ProbingAndInitializing { probe };
                 step
             }
-            State::Probing { refusal: Some(refusal) } => Step::Fail(refusal),
+            HandshakeState::Probing { refusal: Some(refusal) } => HandshakeStep::Fail(refusal),
             other => {
                 self.state = other;
-                Step::Wait
+                HandshakeStep::Wait
             }
         }
     }
 
     /// Takes note that the server's output has ended.
-    pub fn on_closed(&mut self) -> Step {
-        match std::mem::replace(&mut self.state, State::Over) {
-            State::Probing { refusal: Some(refusal) } => Step::Fail(refusal),
-            _ => Step::Fail(HandshakeError::Closed),
+    pub fn on_closed(&mut self) -> HandshakeStep {
+        match std::mem::replace(&mut self.state, HandshakeState::Finished) {
+            HandshakeState::Probing { refusal: Some(refusal) } => HandshakeStep::Fail(refusal),
+            _ => HandshakeStep::Fail(HandshakeError::Closed),
         }
     }
 
-    fn on_answer(&mut self, outcome: &Outcome) -> Step {
-        match std::mem::replace(&mut self.state, State::Over) {
-            State::Probing { refusal } => {
-                self.has_discovered = true;
+    fn on_answer(&mut self, outcome: &RpcOutcome) -> HandshakeStep {
+        match std::mem::replace(&mut self.state, HandshakeState::Finished) {
+            HandshakeState::Probing { refusal } => {
+                self.is_probe_answered = true;
                 self.on_discovery(outcome, refusal)
             }
-            State::Initializing => self.on_initialized(outcome, None),
-            State::Both { probe } => self.on_initialized(outcome, Some(probe)),
+            HandshakeState::Initializing => self.on_initialized(outcome, None),
+            HandshakeState::ProbingAndInitializing { probe } => self.on_initialized(outcome, Some(probe)),
             other => {
                 self.state = other;
-                Step::Wait
+                HandshakeStep::Wait
             }
         }
     }
 
     /// Takes the answer to a probe that `initialize` has followed already.
-    fn on_late_discovery(&mut self, outcome: &Outcome) -> Step {
-        self.has_discovered = true;
-        self.state = State::Initializing;
+    fn on_late_discovery(&mut self, outcome: &RpcOutcome) -> HandshakeStep {
+        self.is_probe_answered = true;
+        self.state = HandshakeState::Initializing;
         match outcome {
-            Outcome::Result(raw) => match read_discovery(raw, &self.capabilities, &self.client) {
-                Discovered::Modern(hello) => {
-                    self.state = State::Over;
-                    Step::Done(hello)
+            RpcOutcome::Result(raw) => match parse_discover_result(raw, &self.capabilities, &self.client) {
+                DiscoverOutcome::Modern(hello) => {
+                    self.state = HandshakeState::Finished;
+                    HandshakeStep::Done(hello)
                 }
-                Discovered::Others(_) | Discovered::Strange => Step::Wait,
+                DiscoverOutcome::OtherVersions(_) | DiscoverOutcome::NotDiscoverResult => HandshakeStep::Wait,
             },
-            Outcome::Error(_) => Step::Wait,
+            RpcOutcome::Error(_) => HandshakeStep::Wait,
         }
     }
 
-    fn on_discovery(&mut self, outcome: &Outcome, refusal: Option<HandshakeError>) -> Step {
+    fn on_discovery(&mut self, outcome: &RpcOutcome, refusal: Option<HandshakeError>) -> HandshakeStep {
         let versions = match outcome {
-            Outcome::Result(raw) => match read_discovery(raw, &self.capabilities, &self.client) {
-                Discovered::Modern(hello) => return Step::Done(hello),
-                Discovered::Others(versions) => Some(versions),
-                Discovered::Strange => None,
+            RpcOutcome::Result(raw) => match parse_discover_result(raw, &self.capabilities, &self.client) {
+                DiscoverOutcome::Modern(hello) => return HandshakeStep::Done(hello),
+                DiscoverOutcome::OtherVersions(versions) => Some(versions),
+                DiscoverOutcome::NotDiscoverResult => None,
             },
-            Outcome::Error(error) => match error.code {
+            RpcOutcome::Error(error) => match error.code {
                 // A modern server that will not even be discovered: `initialize` would mean nothing to it.
-                HEADER_MISMATCH | MISSING_CAPABILITY => return Step::Fail(refused(DISCOVER, error)),
+                HEADER_MISMATCH | MISSING_CAPABILITY => {
+                    return HandshakeStep::Fail(refused_error(DISCOVER, error));
+                }
                 UNSUPPORTED_VERSION => supported_versions(&error.raw),
                 _ => None,
             },
@@ -254,63 +264,65 @@ impl Handshake {
         // It speaks our version after all: whatever it did not like about the first probe, it is asked once more.
         if let Some(said) = &versions
             && said.iter().any(|version| version == MODERN_VERSION)
-            && !std::mem::replace(&mut self.has_asked_again, true)
+            && !std::mem::replace(&mut self.has_reprobed, true)
         {
             return self.probe(refusal);
         }
         if let Some(said) = versions
             && !said.iter().any(|version| LEGACY_VERSIONS.contains(&version.as_str()))
         {
-            return Step::Fail(HandshakeError::UnsupportedVersion { said });
+            return HandshakeStep::Fail(HandshakeError::UnsupportedVersion { supported: said });
         }
         match refusal {
-            Some(refusal) => Step::Fail(refusal),
+            Some(refusal) => HandshakeStep::Fail(refusal),
             None => self.initialize(),
         }
     }
 
     /// Takes the answer to `initialize`; `probe` is the id of a probe that is still unanswered.
-    fn on_initialized(&mut self, outcome: &Outcome, probe: Option<u64>) -> Step {
+    fn on_initialized(&mut self, outcome: &RpcOutcome, probe: Option<u64>) -> HandshakeStep {
         match outcome {
-            Outcome::Result(raw) => match read_initialized(raw) {
-                Initialized::Legacy(hello) => {
+            RpcOutcome::Result(raw) => match parse_initialize_result(raw) {
+                InitializeOutcome::Legacy(hello) => {
                     let mut bytes = Vec::new();
                     write_notification(&mut bytes, "notifications/initialized", None);
-                    Step::DoneAfter(hello, bytes)
+                    HandshakeStep::SendThenDone(hello, bytes)
                 }
-                Initialized::Other(version) => {
-                    Step::Fail(HandshakeError::UnsupportedVersion { said: vec![version] })
+                InitializeOutcome::OtherVersion(version) => {
+                    HandshakeStep::Fail(HandshakeError::UnsupportedVersion { supported: vec![version] })
                 }
-                Initialized::Strange => Step::Fail(HandshakeError::BadReply { method: INITIALIZE }),
+                InitializeOutcome::NotInitializeResult => {
+                    HandshakeStep::Fail(HandshakeError::InvalidResult { method: INITIALIZE })
+                }
             },
-            Outcome::Error(error) => {
+            RpcOutcome::Error(error) => {
                 let may_be_modern = matches!(error.code, METHOD_NOT_FOUND | UNSUPPORTED_VERSION);
-                let refusal = refused(INITIALIZE, error);
+                let refusal = refused_error(INITIALIZE, error);
                 match probe {
                     // Its answer is on the way.
                     Some(probe) if may_be_modern => {
                         self.last_id = probe;
-                        self.state = State::Probing { refusal: Some(refusal) };
-                        Step::Wait
+                        self.state = HandshakeState::Probing { refusal: Some(refusal) };
+                        HandshakeStep::Wait
                     }
-                    _ if may_be_modern && !self.has_discovered => self.probe(Some(refusal)),
-                    _ => Step::Fail(refusal),
+                    _ if may_be_modern && !self.is_probe_answered => self.probe(Some(refusal)),
+                    _ => HandshakeStep::Fail(refusal),
                 }
             }
         }
     }
 
-    fn probe(&mut self, refusal: Option<HandshakeError>) -> Step {
-        self.state = State::Probing { refusal };
+    fn probe(&mut self, refusal: Option<HandshakeError>) -> HandshakeStep {
+        self.state = HandshakeState::Probing { refusal };
         let session = SessionMeta::modern(MODERN_VERSION, &self.capabilities, &self.client);
-        let meta = Meta { session: Some(&session), ..Meta::default() };
+        let meta = RequestMeta { session: Some(&session), ..RequestMeta::default() };
         let mut bytes = Vec::new();
         write_request(&mut bytes, self.next_id(), DISCOVER, &Params::empty(), &meta);
-        Step::Send(bytes)
+        HandshakeStep::Send(bytes)
     }
 
-    fn initialize(&mut self) -> Step {
-        self.state = State::Initializing;
+    fn initialize(&mut self) -> HandshakeStep {
+        self.state = HandshakeState::Initializing;
         let id = self.next_id();
         let mut bytes =
             format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{INITIALIZE}","params":"#).into_bytes();
@@ -319,9 +331,9 @@ impl Handshake {
         bytes.extend_from_slice(b",\"capabilities\":");
         bytes.extend_from_slice(self.legacy_capabilities.as_bytes());
         bytes.extend_from_slice(b",\"clientInfo\":");
-        push_identity(&mut bytes, &self.client);
+        push_client_info(&mut bytes, &self.client);
         bytes.extend_from_slice(b"}}\n");
-        Step::Send(bytes)
+        HandshakeStep::Send(bytes)
     }
 
     fn next_id(&mut self) -> u64 {
@@ -332,12 +344,12 @@ impl Handshake {
 
 /// Returns whether a response is the answer to the request of this number. An error without an id is one to whatever
 /// was asked.
-fn answers(id: Option<&Id>, request: u64) -> bool {
+fn is_response_to(id: Option<&RequestId>, request: u64) -> bool {
     id.is_none_or(|id| id.number() == Some(request))
 }
 
 /// Answers a request of the server.
-fn reply(id: &Id, method: &str) -> Vec<u8> {
+fn respond_to_server(id: &RequestId, method: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     match method {
         "ping" => write_result(&mut bytes, id, b"{}"),
@@ -346,7 +358,7 @@ fn reply(id: &Id, method: &str) -> Vec<u8> {
     bytes
 }
 
-fn refused(method: &'static str, error: &RpcError) -> HandshakeError {
+fn refused_error(method: &'static str, error: &RpcError) -> HandshakeError {
     HandshakeError::Refused { method, code: error.code, message: error.message.clone() }
 }
 

@@ -9,59 +9,59 @@ const LEGACY: &str =
     r#"{"protocolVersion":"2025-06-18","capabilities":{"prompts":{}},"serverInfo":{"name":"l"}}"#;
 
 /// A handshake and the server's side of it.
-struct Talk(Handshake);
+struct HandshakeDriver(Handshake);
 
-impl Talk {
-    fn new(remembered: Option<Era>) -> Talk {
-        let client = ClientIdentity { name: "ostler".into(), version: "0.1.0".into() };
-        Talk(Handshake::new(client, remembered, r#"{"roots":{}}"#))
+impl HandshakeDriver {
+    fn new(remembered: Option<Era>) -> HandshakeDriver {
+        let client = ClientInfo { name: "ostler".into(), version: "0.1.0".into() };
+        HandshakeDriver(Handshake::new(client, remembered, r#"{"roots":{}}"#))
     }
 
-    fn says(&mut self, text: &str) -> Step {
+    fn receive(&mut self, text: &str) -> HandshakeStep {
         self.0.on_message(&Message::parse(Bytes::copy_from_slice(text.as_bytes())).unwrap())
     }
 
     /// Answers the last request with a result.
-    fn answers(&mut self, result: &str) -> Step {
+    fn receive_result(&mut self, result: &str) -> HandshakeStep {
         let id = self.0.last_id;
-        self.says(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
+        self.receive(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
     }
 
     /// Answers the last request with an error.
-    fn refuses(&mut self, code: i64, data: Value) -> Step {
+    fn receive_error(&mut self, code: i64, data: Value) -> HandshakeStep {
         let id = self.0.last_id;
-        self.says(&json!({"id": id, "error": {"code": code, "message": "no", "data": data}}).to_string())
+        self.receive(&json!({"id": id, "error": {"code": code, "message": "no", "data": data}}).to_string())
     }
 }
 
 /// The request in a step.
-fn sent(step: Step) -> Value {
-    let Step::Send(bytes) = step else { panic!("{step:?}") };
+fn sent_request(step: HandshakeStep) -> Value {
+    let HandshakeStep::Send(bytes) = step else { panic!("{step:?}") };
     assert_eq!(bytes.last(), Some(&b'\n'));
     serde_json::from_slice(&bytes).unwrap()
 }
 
-fn is_sent(step: Step, method: &str) -> bool {
-    sent(step)["method"] == method
+fn sends_method(step: HandshakeStep, method: &str) -> bool {
+    sent_request(step)["method"] == method
 }
 
-fn refusal(method: &'static str, code: i64) -> Step {
-    Step::Fail(HandshakeError::Refused { method, code, message: "no".into() })
+fn refused_step(method: &'static str, code: i64) -> HandshakeStep {
+    HandshakeStep::Fail(HandshakeError::Refused { method, code, message: "no".into() })
 }
 
 #[test]
 fn a_modern_server_is_open_after_its_discovery() {
-    let mut talk = Talk::new(None);
+    let mut talk = HandshakeDriver::new(None);
     assert_eq!(
-        sent(talk.0.begin()),
+        sent_request(talk.0.begin()),
         json!({"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": {
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientCapabilities": {"roots": {}},
             "io.modelcontextprotocol/clientInfo": {"name": "ostler", "version": "0.1.0"},
         }}})
     );
-    assert!(talk.0.awaits_probe());
-    let Step::Done(hello) = talk.answers(MODERN) else { panic!("a modern hello") };
+    assert!(talk.0.is_awaiting_probe());
+    let HandshakeStep::Done(hello) = talk.receive_result(MODERN) else { panic!("a modern hello") };
     assert_eq!((hello.era, hello.version.as_str()), (Era::Modern, "2026-07-28"));
     assert!(hello.has_capability("tools") && hello.session_meta.is_some());
     assert_eq!(hello.instructions.unwrap().text(), "be kind");
@@ -71,18 +71,20 @@ fn a_modern_server_is_open_after_its_discovery() {
 fn a_legacy_server_refuses_the_probe_and_is_initialized() {
     for code in [-32601, -32602, -32600, -32000, -32002, 0] {
         for remembered in [None, Some(Era::Modern)] {
-            let mut talk = Talk::new(remembered);
+            let mut talk = HandshakeDriver::new(remembered);
             talk.0.begin();
             assert_eq!(
-                sent(talk.refuses(code, Value::Null)),
+                sent_request(talk.receive_error(code, Value::Null)),
                 json!({"jsonrpc": "2.0", "id": 2, "method": "initialize", "params": {
                     "protocolVersion": "2025-11-25",
                     "capabilities": {"roots": {}},
                     "clientInfo": {"name": "ostler", "version": "0.1.0"},
                 }})
             );
-            assert!(!talk.0.awaits_probe());
-            let Step::DoneAfter(hello, bytes) = talk.answers(LEGACY) else { panic!("a legacy hello") };
+            assert!(!talk.0.is_awaiting_probe());
+            let HandshakeStep::SendThenDone(hello, bytes) = talk.receive_result(LEGACY) else {
+                panic!("a legacy hello")
+            };
             assert_eq!((hello.era, hello.version.as_str()), (Era::Legacy, "2025-06-18"));
             assert_eq!(hello.session_meta, None);
             assert_eq!(bytes, b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n");
@@ -99,17 +101,20 @@ fn a_strange_result_of_the_probe_means_legacy() {
         r#"{"supportedVersions":"2026-07-28"}"#,
         r#"{"supportedVersions":["2025-06-18"]}"#,
     ] {
-        let mut talk = Talk::new(None);
+        let mut talk = HandshakeDriver::new(None);
         talk.0.begin();
-        assert!(is_sent(talk.answers(result), "initialize"), "{result}");
+        assert!(sends_method(talk.receive_result(result), "initialize"), "{result}");
     }
 }
 
 #[test]
 fn an_error_without_an_id_answers_the_probe() {
-    let mut talk = Talk::new(None);
+    let mut talk = HandshakeDriver::new(None);
     talk.0.begin();
-    assert!(is_sent(talk.says(r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600}}"#), "initialize"));
+    assert!(sends_method(
+        talk.receive(r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600}}"#),
+        "initialize"
+    ));
 }
 
 #[test]
@@ -122,18 +127,20 @@ fn an_unsupported_version_is_negotiated_or_named() {
         (json!({"supported": []}), Some(vec![])),
     ];
     for (data, said) in table {
-        let mut talk = Talk::new(None);
+        let mut talk = HandshakeDriver::new(None);
         talk.0.begin();
-        let step = talk.refuses(UNSUPPORTED_VERSION, data.clone());
+        let step = talk.receive_error(UNSUPPORTED_VERSION, data.clone());
         match said {
-            None => assert!(is_sent(step, "initialize"), "{data}"),
-            Some(said) => assert_eq!(step, Step::Fail(HandshakeError::UnsupportedVersion { said })),
+            None => assert!(sends_method(step, "initialize"), "{data}"),
+            Some(said) => {
+                assert_eq!(step, HandshakeStep::Fail(HandshakeError::UnsupportedVersion { supported: said }))
+            }
         }
     }
-    let mut talk = Talk::new(None);
+    let mut talk = HandshakeDriver::new(None);
     talk.0.begin();
-    let Step::Fail(HandshakeError::UnsupportedVersion { said }) =
-        talk.answers(r#"{"supportedVersions":["2028-01-01"]}"#)
+    let HandshakeStep::Fail(HandshakeError::UnsupportedVersion { supported: said }) =
+        talk.receive_result(r#"{"supportedVersions":["2028-01-01"]}"#)
     else {
         panic!("unsupported")
     };
@@ -142,148 +149,157 @@ fn an_unsupported_version_is_negotiated_or_named() {
 
 #[test]
 fn a_server_that_refuses_our_version_and_names_it_is_asked_once_more() {
-    let mut talk = Talk::new(None);
+    let mut talk = HandshakeDriver::new(None);
     talk.0.begin();
     let supported = json!({"supported": ["2026-07-28"]});
-    assert!(is_sent(talk.refuses(UNSUPPORTED_VERSION, supported.clone()), "server/discover"));
-    let step = talk.refuses(UNSUPPORTED_VERSION, supported);
+    assert!(sends_method(talk.receive_error(UNSUPPORTED_VERSION, supported.clone()), "server/discover"));
+    let step = talk.receive_error(UNSUPPORTED_VERSION, supported);
     let said = vec!["2026-07-28".to_owned()];
-    assert_eq!(step, Step::Fail(HandshakeError::UnsupportedVersion { said }));
+    assert_eq!(step, HandshakeStep::Fail(HandshakeError::UnsupportedVersion { supported: said }));
 }
 
 #[test]
 fn a_modern_refusal_is_not_taken_for_a_legacy_server() {
     for code in [HEADER_MISMATCH, MISSING_CAPABILITY] {
-        let mut talk = Talk::new(None);
+        let mut talk = HandshakeDriver::new(None);
         talk.0.begin();
-        assert_eq!(talk.refuses(code, Value::Null), refusal("server/discover", code));
+        assert_eq!(talk.receive_error(code, Value::Null), refused_step("server/discover", code));
     }
 }
 
 #[test]
 fn a_silent_probe_is_followed_by_initialize_and_either_may_be_answered() {
     let silent = || {
-        let mut talk = Talk::new(None);
+        let mut talk = HandshakeDriver::new(None);
         talk.0.begin();
-        assert!(is_sent(talk.0.on_silence(), "initialize"));
-        assert!(!talk.0.awaits_probe());
-        assert_eq!(talk.0.on_silence(), Step::Wait);
+        assert!(sends_method(talk.0.on_probe_timeout(), "initialize"));
+        assert!(!talk.0.is_awaiting_probe());
+        assert_eq!(talk.0.on_probe_timeout(), HandshakeStep::Wait);
         talk
     };
-    assert!(matches!(silent().answers(LEGACY), Step::DoneAfter(..)));
-    assert!(matches!(silent().says(&format!(r#"{{"id":1,"result":{MODERN}}}"#)), Step::Done(_)));
+    assert!(matches!(silent().receive_result(LEGACY), HandshakeStep::SendThenDone(..)));
+    assert!(matches!(silent().receive(&format!(r#"{{"id":1,"result":{MODERN}}}"#)), HandshakeStep::Done(_)));
     let refused = r#"{"id":1,"error":{"code":-32601}}"#;
     for late in [refused, r#"{"id":null,"error":{"code":-32600}}"#, r#"{"id":1,"result":{}}"#] {
         let mut talk = silent();
-        assert_eq!(talk.says(late), Step::Wait, "{late}");
-        assert!(matches!(talk.answers(LEGACY), Step::DoneAfter(..)), "{late}");
+        assert_eq!(talk.receive(late), HandshakeStep::Wait, "{late}");
+        assert!(matches!(talk.receive_result(LEGACY), HandshakeStep::SendThenDone(..)), "{late}");
     }
-    assert_eq!(silent().0.on_closed(), Step::Fail(HandshakeError::Closed));
+    assert_eq!(silent().0.on_closed(), HandshakeStep::Fail(HandshakeError::Closed));
 }
 
 #[test]
 fn a_slow_modern_server_may_refuse_initialize_before_it_answers_the_probe() {
-    let mut talk = Talk::new(None);
+    let mut talk = HandshakeDriver::new(None);
     talk.0.begin();
-    talk.0.on_silence();
-    assert_eq!(talk.refuses(METHOD_NOT_FOUND, Value::Null), Step::Wait);
-    assert!(matches!(talk.says(&format!(r#"{{"id":1,"result":{MODERN}}}"#)), Step::Done(_)));
-    let mut talk = Talk::new(None);
+    talk.0.on_probe_timeout();
+    assert_eq!(talk.receive_error(METHOD_NOT_FOUND, Value::Null), HandshakeStep::Wait);
+    assert!(matches!(talk.receive(&format!(r#"{{"id":1,"result":{MODERN}}}"#)), HandshakeStep::Done(_)));
+    let mut talk = HandshakeDriver::new(None);
     talk.0.begin();
-    talk.0.on_silence();
-    talk.refuses(METHOD_NOT_FOUND, Value::Null);
-    assert_eq!(talk.0.on_closed(), refusal("initialize", METHOD_NOT_FOUND));
+    talk.0.on_probe_timeout();
+    talk.receive_error(METHOD_NOT_FOUND, Value::Null);
+    assert_eq!(talk.0.on_closed(), refused_step("initialize", METHOD_NOT_FOUND));
 }
 
 #[test]
 fn a_server_that_exits_at_the_probe_has_failed() {
-    let mut talk = Talk::new(None);
+    let mut talk = HandshakeDriver::new(None);
     talk.0.begin();
-    assert_eq!(talk.0.on_closed(), Step::Fail(HandshakeError::Closed));
+    assert_eq!(talk.0.on_closed(), HandshakeStep::Fail(HandshakeError::Closed));
 }
 
 #[test]
 fn a_remembered_legacy_server_may_have_become_modern() {
     for code in [METHOD_NOT_FOUND, UNSUPPORTED_VERSION] {
-        let mut talk = Talk::new(Some(Era::Legacy));
-        assert!(is_sent(talk.0.begin(), "initialize"));
-        assert!(is_sent(talk.refuses(code, Value::Null), "server/discover"));
-        assert!(matches!(talk.answers(MODERN), Step::Done(_)));
+        let mut talk = HandshakeDriver::new(Some(Era::Legacy));
+        assert!(sends_method(talk.0.begin(), "initialize"));
+        assert!(sends_method(talk.receive_error(code, Value::Null), "server/discover"));
+        assert!(matches!(talk.receive_result(MODERN), HandshakeStep::Done(_)));
     }
 }
 
 #[test]
 fn the_second_probe_is_the_last_word() {
-    let mut ends: Vec<fn(&mut Talk) -> Step> = Vec::new();
-    ends.push(|talk| talk.refuses(-32601, Value::Null));
-    ends.push(|talk| talk.answers("{}"));
-    ends.push(|talk| talk.0.on_silence());
+    let mut ends: Vec<fn(&mut HandshakeDriver) -> HandshakeStep> = Vec::new();
+    ends.push(|talk| talk.receive_error(-32601, Value::Null));
+    ends.push(|talk| talk.receive_result("{}"));
+    ends.push(|talk| talk.0.on_probe_timeout());
     ends.push(|talk| talk.0.on_closed());
     for end in ends {
-        let mut talk = Talk::new(Some(Era::Legacy));
+        let mut talk = HandshakeDriver::new(Some(Era::Legacy));
         talk.0.begin();
-        talk.refuses(METHOD_NOT_FOUND, Value::Null);
-        assert_eq!(end(&mut talk), refusal("initialize", METHOD_NOT_FOUND));
-        assert_eq!(talk.answers(MODERN), Step::Wait);
+        talk.receive_error(METHOD_NOT_FOUND, Value::Null);
+        assert_eq!(end(&mut talk), refused_step("initialize", METHOD_NOT_FOUND));
+        assert_eq!(talk.receive_result(MODERN), HandshakeStep::Wait);
     }
 }
 
 #[test]
 fn a_refused_initialize_fails_after_an_answered_probe() {
-    let mut talk = Talk::new(None);
+    let mut talk = HandshakeDriver::new(None);
     talk.0.begin();
-    talk.refuses(METHOD_NOT_FOUND, Value::Null);
-    assert_eq!(talk.refuses(METHOD_NOT_FOUND, Value::Null), refusal("initialize", METHOD_NOT_FOUND));
-    let mut talk = Talk::new(Some(Era::Legacy));
+    talk.receive_error(METHOD_NOT_FOUND, Value::Null);
+    assert_eq!(
+        talk.receive_error(METHOD_NOT_FOUND, Value::Null),
+        refused_step("initialize", METHOD_NOT_FOUND)
+    );
+    let mut talk = HandshakeDriver::new(Some(Era::Legacy));
     talk.0.begin();
-    assert_eq!(talk.refuses(-32603, Value::Null), refusal("initialize", -32603));
+    assert_eq!(talk.receive_error(-32603, Value::Null), refused_step("initialize", -32603));
 }
 
 #[test]
 fn the_version_of_the_reply_is_checked() {
     for version in LEGACY_VERSIONS {
-        let mut talk = Talk::new(Some(Era::Legacy));
+        let mut talk = HandshakeDriver::new(Some(Era::Legacy));
         talk.0.begin();
-        let step = talk.answers(&format!(r#"{{"protocolVersion":"{version}"}}"#));
+        let step = talk.receive_result(&format!(r#"{{"protocolVersion":"{version}"}}"#));
         assert!(
-            matches!(step, Step::DoneAfter(hello, _) if hello.version == version && hello.capabilities == "{}")
+            matches!(step, HandshakeStep::SendThenDone(hello, _) if hello.version == version && hello.capabilities == "{}")
         );
     }
-    let mut talk = Talk::new(Some(Era::Legacy));
+    let mut talk = HandshakeDriver::new(Some(Era::Legacy));
     talk.0.begin();
-    let step = talk.answers(r#"{"protocolVersion":"1999-01-01"}"#);
-    assert_eq!(step, Step::Fail(HandshakeError::UnsupportedVersion { said: vec!["1999-01-01".into()] }));
+    let step = talk.receive_result(r#"{"protocolVersion":"1999-01-01"}"#);
+    assert_eq!(
+        step,
+        HandshakeStep::Fail(HandshakeError::UnsupportedVersion { supported: vec!["1999-01-01".into()] })
+    );
     for strange in ["{}", "null", r#"{"protocolVersion":7}"#] {
-        let mut talk = Talk::new(Some(Era::Legacy));
+        let mut talk = HandshakeDriver::new(Some(Era::Legacy));
         talk.0.begin();
-        assert_eq!(talk.answers(strange), Step::Fail(HandshakeError::BadReply { method: "initialize" }));
+        assert_eq!(
+            talk.receive_result(strange),
+            HandshakeStep::Fail(HandshakeError::InvalidResult { method: "initialize" })
+        );
     }
 }
 
 #[test]
 fn the_server_is_answered_while_it_is_being_asked() {
-    let mut talk = Talk::new(None);
-    assert_eq!(talk.says(r#"{"jsonrpc":"2.0","method":"notifications/message"}"#), Step::Wait);
+    let mut talk = HandshakeDriver::new(None);
+    assert_eq!(talk.receive(r#"{"jsonrpc":"2.0","method":"notifications/message"}"#), HandshakeStep::Wait);
     talk.0.begin();
     // The server's id equals ours; direction is told by the method.
     assert_eq!(
-        sent(talk.says(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#)),
+        sent_request(talk.receive(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#)),
         json!({"jsonrpc": "2.0", "id": 1, "result": {}})
     );
-    let refused = sent(talk.says(r#"{"jsonrpc":"2.0","id":"r","method":"roots/list"}"#));
+    let refused = sent_request(talk.receive(r#"{"jsonrpc":"2.0","id":"r","method":"roots/list"}"#));
     assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!("r"), &json!(-32601)));
-    assert_eq!(talk.says(r#"{"jsonrpc":"2.0","method":"notifications/message"}"#), Step::Wait);
-    assert_eq!(talk.says(r#"{"jsonrpc":"2.0","id":99,"result":{}}"#), Step::Wait);
-    assert!(matches!(talk.says(&format!(r#"{{"id":"1","result":{MODERN}}}"#)), Step::Done(_)));
-    assert_eq!(talk.says(r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#), Step::Wait);
+    assert_eq!(talk.receive(r#"{"jsonrpc":"2.0","method":"notifications/message"}"#), HandshakeStep::Wait);
+    assert_eq!(talk.receive(r#"{"jsonrpc":"2.0","id":99,"result":{}}"#), HandshakeStep::Wait);
+    assert!(matches!(talk.receive(&format!(r#"{{"id":"1","result":{MODERN}}}"#)), HandshakeStep::Done(_)));
+    assert_eq!(talk.receive(r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#), HandshakeStep::Wait);
 }
 
 #[test]
 fn a_late_answer_to_the_probe_is_no_answer_to_initialize() {
-    let mut talk = Talk::new(None);
+    let mut talk = HandshakeDriver::new(None);
     talk.0.begin();
-    talk.refuses(-32601, Value::Null);
-    assert_eq!(talk.says(&format!(r#"{{"id":1,"result":{MODERN}}}"#)), Step::Wait);
-    assert!(matches!(talk.answers(LEGACY), Step::DoneAfter(..)));
-    assert!(talk.0.last_id < FIRST_SESSION_ID);
+    talk.receive_error(-32601, Value::Null);
+    assert_eq!(talk.receive(&format!(r#"{{"id":1,"result":{MODERN}}}"#)), HandshakeStep::Wait);
+    assert!(matches!(talk.receive_result(LEGACY), HandshakeStep::SendThenDone(..)));
+    assert!(talk.0.last_id < FIRST_REQUEST_ID);
 }

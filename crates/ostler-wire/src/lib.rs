@@ -24,59 +24,61 @@
 #![warn(missing_docs)]
 
 mod canonical;
-pub mod code;
-mod definition;
+mod canonical_fast;
+mod definition_check;
 mod edit;
+mod envelope_scan;
 mod era;
-mod exact;
-mod frame;
+mod era_translate;
+pub mod error_code;
+mod exact_number;
 mod handshake;
 pub mod headers;
-mod hello;
-mod id;
+mod item_param;
+mod json_string;
+mod line_splitter;
 mod message;
 mod meta;
-mod naming;
+mod notification;
 mod object;
+mod object_fast;
 mod params;
-mod plain;
-mod progress;
+mod params_spans;
+mod request_id;
 mod result;
-mod scan;
-mod spans;
+mod server_info;
 mod sse;
-mod text;
-mod translate;
-mod walk;
 mod write;
 
-pub use canonical::{CanonicalError, canonical, canonical_exact};
-pub use code::{
+pub use canonical::{CanonicalError, canonicalize, canonicalize_exact};
+pub use definition_check::{Conformance, DefinitionKind, check_definition};
+pub use edit::{MemberEdit, all_members, edit, member, push_json_string, text_member};
+pub use envelope_scan::{extract_response_id, extract_response_ids};
+pub use era::{ClientInfo, Era, LEGACY_VERSIONS, MODERN_VERSION};
+pub use era_translate::{result_to_legacy, result_to_modern};
+pub use error_code::{
     HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, MISSING_CAPABILITY,
     PARSE_ERROR, RESOURCE_NOT_FOUND, UNSUPPORTED_VERSION,
 };
-pub use definition::{Conformance, DefinitionKind, conform};
-pub use edit::{Change, all_members, edit, member, push_text, text_member};
-pub use era::{ClientIdentity, Era, LEGACY_VERSIONS, MODERN_VERSION};
-pub use frame::{Frame, LineSplitter, Oversize, READ_CHUNK};
-pub use handshake::{FIRST_SESSION_ID, Handshake, HandshakeError, PROBE_SILENCE, Step};
-pub use hello::{Hello, Instructions, can_be_asked, capability_to_be_asked, has_capability};
-pub use id::Id;
-pub use message::{Malformed, Message, Outcome, RpcError};
-pub use meta::{Meta, MetaKey, SessionMeta};
-pub use naming::{MAX_NAME, MAX_URI, Naming, NamingError, is_name, is_uri};
+pub use handshake::{FIRST_REQUEST_ID, Handshake, HandshakeError, HandshakeStep, PROBE_TIMEOUT};
+pub use item_param::{ItemParam, ItemParamError, MAX_NAME_BYTES, MAX_URI_BYTES, is_valid_name, is_valid_uri};
+pub use json_string::{MethodName, SUBSCRIPTIONS_LISTEN};
+pub use line_splitter::{Frame, LineSplitter, Oversize, READ_CHUNK};
+pub use message::{Message, MessageError, RpcError, RpcOutcome};
+pub use meta::{MetaKey, RequestMeta, SessionMeta};
+pub use notification::{NotificationKind, ProgressParams};
 pub use params::{Params, ParamsError};
-pub use progress::{Notice, Progress};
+pub use params_spans::is_case_variant;
+pub use request_id::RequestId;
 pub use result::{
-    Dropped, Item, ListPage, ResultError, ResultHead, ResultKind, Scope, may_be_error, may_carry_hints,
-    may_carry_ttl,
+    CacheScopeHint, DroppedItem, ListItem, ListPage, ResultError, ResultHead, ResultKind, may_be_error,
+    may_carry_hints, may_carry_ttl,
 };
-pub use scan::{salvage_id, salvage_ids};
-pub use spans::is_alike;
-pub use sse::{Event, EventSplitter, write_comment, write_event, write_retry};
-pub use text::{LISTEN, Text};
-pub use translate::{to_legacy, to_modern};
+pub use server_info::{
+    Instructions, ServerInfo, has_capability, may_receive_requests, required_client_capability,
+};
+pub use sse::{SseEvent, SseParser, write_sse_comment, write_sse_event, write_sse_retry};
 pub use write::{
-    error_object, push_list, write_cancelled, write_error, write_error_object, write_notification,
-    write_question, write_request, write_result,
+    error_object, push_array_member, write_cancelled, write_error, write_error_object, write_notification,
+    write_raw_request, write_request, write_result,
 };

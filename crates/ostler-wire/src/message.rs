@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use crate::id::Id;
-use crate::object::{OpenError, open_text};
-use crate::text::{Text, decode, decode_lossy};
+use crate::json_string::{MethodName, decode_string, decode_string_lossy};
+use crate::object::{ObjectError, select_members_str};
+use crate::request_id::RequestId;
 
 /// The members of an envelope that we read, in the order [`Message::parse`] takes them apart.
-const KEYS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
+const ENVELOPE_KEYS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 
 /// One JSON-RPC message. Values are slices of the line it was read from, byte for byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,31 +16,31 @@ pub enum Message {
     /// The peer asks and waits for an answer under `id`.
     Request {
         /// The peer's id, to be given back as it is.
-        id: Id,
+        id: RequestId,
         /// What is asked for.
-        method: Text,
+        method: MethodName,
         /// The raw parameters; `null` counts as absent.
         params: Option<Bytes>,
     },
     /// The peer tells something and expects no answer.
     Notification {
         /// What it is about.
-        method: Text,
+        method: MethodName,
         /// The raw parameters; `null` counts as absent.
         params: Option<Bytes>,
     },
     /// The peer answers.
     Response {
         /// Whose answer it is. `None` only with an error: the peer could not read our id.
-        id: Option<Id>,
+        id: Option<RequestId>,
         /// What came of it.
-        outcome: Outcome,
+        outcome: RpcOutcome,
     },
 }
 
 /// How a request ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RpcOutcome {
     /// The raw `result`, of any JSON type.
     Result(Bytes),
     /// The peer refused or failed.
@@ -60,7 +60,7 @@ pub struct RpcError {
 
 /// Why bytes are no message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum MessageError {
     /// The bytes are no UTF-8.
     #[error("not UTF-8")]
     NotUtf8,
@@ -114,40 +114,40 @@ impl Message {
     /// is unambiguous, and failing a call that has been executed helps nobody.
     ///
     /// Nothing is allocated but an unknown method's name and an error's text.
-    pub fn parse(line: Bytes) -> Result<Message, Malformed> {
-        let text = std::str::from_utf8(&line).map_err(|_| Malformed::NotUtf8)?;
-        let [version, id, method, params, result, error] = match open_text(text, &KEYS) {
+    pub fn parse(line: Bytes) -> Result<Message, MessageError> {
+        let text = std::str::from_utf8(&line).map_err(|_| MessageError::NotUtf8)?;
+        let [version, id, method, params, result, error] = match select_members_str(text, &ENVELOPE_KEYS) {
             Ok(members) => members,
-            Err(why) => return Err(refusal(text, why)),
+            Err(why) => return Err(message_error(text, why)),
         };
         let part = |text: &str| line.slice_ref(text.as_bytes());
 
-        match version.map(decode) {
-            None if method.is_some() && id.is_some() => return Err(Malformed::BadVersion),
+        match version.map(decode_string) {
+            None if method.is_some() && id.is_some() => return Err(MessageError::BadVersion),
             None => {}
             Some(Some(version)) if version == "2.0" => {}
-            Some(_) => return Err(Malformed::BadVersion),
+            Some(_) => return Err(MessageError::BadVersion),
         }
         if let Some(method) = method {
             if result.is_some() || error.is_some() {
-                return Err(Malformed::BothMethodAndOutcome);
+                return Err(MessageError::BothMethodAndOutcome);
             }
-            let method = Text::from(&*decode(method).ok_or(Malformed::BadMethod)?);
+            let method = MethodName::from(&*decode_string(method).ok_or(MessageError::BadMethod)?);
             let params = params.filter(|raw| *raw != "null").map(part);
             return Ok(match id {
-                Some(id) => Message::Request { id: Id::from_token(part(id))?, method, params },
+                Some(id) => Message::Request { id: RequestId::from_token(part(id))?, method, params },
                 None => Message::Notification { method, params },
             });
         }
         let outcome = match (result, error) {
-            (Some(_), Some(_)) => return Err(Malformed::BothResultAndError),
-            (None, None) => return Err(Malformed::NeitherResultNorError),
-            (Some(result), None) => Outcome::Result(part(result)),
-            (None, Some(error)) => Outcome::Error(RpcError::open(part(error))?),
+            (Some(_), Some(_)) => return Err(MessageError::BothResultAndError),
+            (None, None) => return Err(MessageError::NeitherResultNorError),
+            (Some(result), None) => RpcOutcome::Result(part(result)),
+            (None, Some(error)) => RpcOutcome::Error(RpcError::parse(part(error))?),
         };
-        let id = id.filter(|raw| *raw != "null").map(|raw| Id::from_token(part(raw))).transpose()?;
-        if id.is_none() && matches!(outcome, Outcome::Result(_)) {
-            return Err(Malformed::MissingId);
+        let id = id.filter(|raw| *raw != "null").map(|raw| RequestId::from_token(part(raw))).transpose()?;
+        if id.is_none() && matches!(outcome, RpcOutcome::Result(_)) {
+            return Err(MessageError::MissingId);
         }
         Ok(Message::Response { id, outcome })
     }
@@ -155,39 +155,39 @@ impl Message {
 
 impl RpcError {
     /// An error of our own, without data.
-    pub fn own(code: i64, message: &str) -> RpcError {
+    pub fn new(code: i64, message: &str) -> RpcError {
         let mut raw = b"{\"code\":".to_vec();
         raw.extend_from_slice(code.to_string().as_bytes());
         raw.extend_from_slice(b",\"message\":");
-        crate::text::push_string(&mut raw, message);
+        crate::json_string::push_string(&mut raw, message);
         raw.push(b'}');
         RpcError { code, message: message.to_owned(), raw: raw.into() }
     }
 
     /// Reads an error object. The code must be there, for it decides; the text may be missing.
-    fn open(raw: Bytes) -> Result<RpcError, Malformed> {
+    fn parse(raw: Bytes) -> Result<RpcError, MessageError> {
         let keys = ["code", "message"];
-        let [code, message] = crate::object::open(&raw, &keys).map_err(|why| match why {
-            OpenError::Duplicate(at) => Malformed::DuplicateKey(keys[at]),
-            _ => Malformed::BadError,
+        let [code, message] = crate::object::select_members(&raw, &keys).map_err(|why| match why {
+            ObjectError::Duplicate(at) => MessageError::DuplicateKey(keys[at]),
+            _ => MessageError::BadError,
         })?;
-        let code = code.and_then(|code| code.parse().ok()).ok_or(Malformed::BadError)?;
-        let message = message.and_then(decode_lossy).unwrap_or_default();
+        let code = code.and_then(|code| code.parse().ok()).ok_or(MessageError::BadError)?;
+        let message = message.and_then(decode_string_lossy).unwrap_or_default();
         Ok(RpcError { code, message, raw })
     }
 }
 
 /// Names what is wrong with a text that could not be opened. A log line like `[INFO] ready` is no batch,
 /// so what is no object is read to its end.
-fn refusal(text: &str, why: OpenError) -> Malformed {
+fn message_error(text: &str, why: ObjectError) -> MessageError {
     match why {
-        OpenError::NotUtf8 => Malformed::NotUtf8,
-        OpenError::Duplicate(at) => Malformed::DuplicateKey(KEYS[at]),
-        OpenError::NotJson(error) => Malformed::NotJson { why: error.to_string() },
-        OpenError::NotAnObject => match serde_json::from_str::<&RawValue>(text) {
-            Err(error) => Malformed::NotJson { why: error.to_string() },
-            Ok(value) if value.get().starts_with('[') => Malformed::Batch,
-            Ok(_) => Malformed::NotAnObject,
+        ObjectError::NotUtf8 => MessageError::NotUtf8,
+        ObjectError::Duplicate(at) => MessageError::DuplicateKey(ENVELOPE_KEYS[at]),
+        ObjectError::NotJson(error) => MessageError::NotJson { why: error.to_string() },
+        ObjectError::NotAnObject => match serde_json::from_str::<&RawValue>(text) {
+            Err(error) => MessageError::NotJson { why: error.to_string() },
+            Ok(value) if value.get().starts_with('[') => MessageError::Batch,
+            Ok(_) => MessageError::NotAnObject,
         },
     }
 }

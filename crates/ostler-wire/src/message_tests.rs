@@ -1,6 +1,6 @@
 use super::*;
 
-fn parse(text: &str) -> Result<Message, Malformed> {
+fn parse(text: &str) -> Result<Message, MessageError> {
     Message::parse(Bytes::copy_from_slice(text.as_bytes()))
 }
 
@@ -16,7 +16,7 @@ fn a_request_keeps_id_and_params_as_they_are_written() {
 #[test]
 fn values_are_slices_of_the_line() {
     let line = Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"result":{"content":[]}}"#);
-    let Message::Response { outcome: Outcome::Result(result), .. } = Message::parse(line.clone()).unwrap()
+    let Message::Response { outcome: RpcOutcome::Result(result), .. } = Message::parse(line.clone()).unwrap()
     else {
         panic!("a result")
     };
@@ -26,14 +26,16 @@ fn values_are_slices_of_the_line() {
 #[test]
 fn a_message_without_id_is_a_notification() {
     let message = parse(r#"{"jsonrpc":"2.0","method":"vendor/x","params":null}"#).unwrap();
-    assert_eq!(message, Message::Notification { method: Text::from("vendor/x"), params: None });
+    assert_eq!(message, Message::Notification { method: MethodName::from("vendor/x"), params: None });
 }
 
 #[test]
 fn an_error_keeps_its_object_verbatim() {
     let raw = r#"{"message":"n\ud800o","data":[1e999],"code":-32601}"#;
     let message = parse(&format!(r#"{{"id":null,"error":{raw}}}"#)).unwrap();
-    let Message::Response { id: None, outcome: Outcome::Error(error) } = message else { panic!("an error") };
+    let Message::Response { id: None, outcome: RpcOutcome::Error(error) } = message else {
+        panic!("an error")
+    };
     assert_eq!((error.code, &error.raw[..]), (-32601, raw.as_bytes()));
     assert!(error.message.starts_with("n\u{fffd}"));
 }
@@ -42,12 +44,12 @@ fn an_error_keeps_its_object_verbatim() {
 fn an_answer_may_leave_out_the_version_and_a_request_may_not() {
     assert!(parse(r#"{"id":1,"result":{}}"#).is_ok());
     assert!(parse(r#"{"method":"notifications/message"}"#).is_ok());
-    assert_eq!(parse(r#"{"id":1,"method":"ping"}"#), Err(Malformed::BadVersion));
+    assert_eq!(parse(r#"{"id":1,"method":"ping"}"#), Err(MessageError::BadVersion));
 }
 
 #[test]
 fn every_malformation_has_its_name() {
-    use Malformed::*;
+    use MessageError::*;
     let table = [
         ("5", NotAnObject),
         ("\"x\"", NotAnObject),
@@ -81,13 +83,13 @@ fn every_malformation_has_its_name() {
 
 #[test]
 fn every_key_that_decides_may_occur_once() {
-    for key in KEYS {
+    for key in ENVELOPE_KEYS {
         let text = format!(r#"{{"{key}":"2.0","{key}":"2.0"}}"#);
-        assert_eq!(parse(&text), Err(Malformed::DuplicateKey(key)));
+        assert_eq!(parse(&text), Err(MessageError::DuplicateKey(key)));
     }
     assert_eq!(
         parse(r#"{"jsonrpc":"2.0","id":1,"method":"ping","m\u0065thod":"x"}"#),
-        Err(Malformed::DuplicateKey("method"))
+        Err(MessageError::DuplicateKey("method"))
     );
     assert!(parse(r#"{"jsonrpc":"2.0","id":1,"method":"ping","x":1,"x":2}"#).is_ok());
 }
@@ -103,22 +105,22 @@ fn talk_on_stdout_is_not_json() {
         "",
         "{\"a\":\"\n\"}",
     ] {
-        assert!(matches!(parse(line), Err(Malformed::NotJson { .. })), "{line}");
+        assert!(matches!(parse(line), Err(MessageError::NotJson { .. })), "{line}");
     }
-    assert_eq!(Message::parse(Bytes::from_static(b"{\"a\":\"\xff\"}")), Err(Malformed::NotUtf8));
+    assert_eq!(Message::parse(Bytes::from_static(b"{\"a\":\"\xff\"}")), Err(MessageError::NotUtf8));
 }
 
 #[test]
 fn hostile_nesting_does_not_overflow_the_stack() {
     let deep = 100_000;
-    assert!(matches!(parse(&"[".repeat(deep)), Err(Malformed::NotJson { .. })));
-    assert!(matches!(parse(&"{\"id\":".repeat(deep)), Err(Malformed::NotJson { .. })));
+    assert!(matches!(parse(&"[".repeat(deep)), Err(MessageError::NotJson { .. })));
+    assert!(matches!(parse(&"{\"id\":".repeat(deep)), Err(MessageError::NotJson { .. })));
     let value = format!("{}{}", "[".repeat(deep), "]".repeat(deep));
-    assert_eq!(parse(&value), Err(Malformed::Batch));
+    assert_eq!(parse(&value), Err(MessageError::Batch));
     let answer = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{value}}}"#);
-    let Message::Response { outcome: Outcome::Result(result), .. } = parse(&answer).unwrap() else {
+    let Message::Response { outcome: RpcOutcome::Result(result), .. } = parse(&answer).unwrap() else {
         panic!("a result")
     };
     assert_eq!(result, value);
-    assert_eq!(parse(&format!(r#"{{"jsonrpc":"2.0","id":1,"error":{value}}}"#)), Err(Malformed::BadError));
+    assert_eq!(parse(&format!(r#"{{"jsonrpc":"2.0","id":1,"error":{value}}}"#)), Err(MessageError::BadError));
 }

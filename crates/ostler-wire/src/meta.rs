@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use crate::era::ClientIdentity;
-use crate::object::open;
+use crate::era::ClientInfo;
+use crate::json_string::{push_number, push_string};
+use crate::object::select_members;
 use crate::params::Params;
-use crate::text::{push_number, push_string};
 
 /// The entries of `_meta` that we read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,14 +55,14 @@ impl MetaKey {
         }
     }
 
-    pub(crate) fn of(name: &str) -> Option<MetaKey> {
+    pub(crate) fn from_name(name: &str) -> Option<MetaKey> {
         MetaKey::ALL.into_iter().find(|key| key.name() == name)
     }
 }
 
 /// What a request of ours says in `_meta`. Entries set here replace the client's.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Meta<'a> {
+pub struct RequestMeta<'a> {
     /// The modern session's part; `None` for legacy servers, and where the client's own part is passed on.
     pub session: Option<&'a SessionMeta>,
     /// The same for every attempt of one call, so that a server can tell a repetition.
@@ -74,13 +74,13 @@ pub struct Meta<'a> {
     pub is_legacy: bool,
 }
 
-impl Meta<'_> {
+impl RequestMeta<'_> {
     fn is_empty(&self) -> bool {
         self.session.is_none() && self.idempotency_key.is_none() && self.progress_token.is_none()
     }
 
     /// Whether an entry of the client must not stay.
-    fn takes(&self, key: MetaKey) -> bool {
+    fn is_replaced(&self, key: MetaKey) -> bool {
         match key {
             MetaKey::ProtocolVersion | MetaKey::ClientCapabilities | MetaKey::ClientInfo => {
                 self.session.is_some() || self.is_legacy
@@ -93,15 +93,15 @@ impl Meta<'_> {
     }
 
     /// Whether the parameters go out as they are.
-    pub(crate) fn leaves(&self, params: &Params) -> bool {
-        let goes = |key: &MetaKey| self.takes(*key) && params.meta_entry(*key).is_some();
+    pub(crate) fn is_noop_for(&self, params: &Params) -> bool {
+        let goes = |key: &MetaKey| self.is_replaced(*key) && params.meta_entry(*key).is_some();
         self.is_empty() && (params.meta().is_none() || !MetaKey::ALL.iter().any(goes))
     }
 
     /// Appends the parameters with this `_meta` in them.
-    pub(crate) fn splice(&self, out: &mut Vec<u8>, params: &Params) {
+    pub(crate) fn write_params(&self, out: &mut Vec<u8>, params: &Params) {
         let raw = params.raw();
-        if self.leaves(params) {
+        if self.is_noop_for(params) {
             out.extend_from_slice(raw);
             return;
         }
@@ -109,12 +109,12 @@ impl Meta<'_> {
             Some(old) => {
                 let start = old.as_ptr() as usize - raw.as_ptr() as usize;
                 out.extend_from_slice(&raw[..start]);
-                self.write(out, params);
+                self.write_meta(out, params);
                 out.extend_from_slice(&raw[start + old.len()..]);
             }
             None => {
                 out.extend_from_slice(b"{\"_meta\":");
-                self.write(out, params);
+                self.write_meta(out, params);
                 if params.spans.has_members {
                     out.push(b',');
                 }
@@ -124,7 +124,7 @@ impl Meta<'_> {
     }
 
     /// Appends the `_meta` object: our entries, then what stays of the client's.
-    fn write(&self, out: &mut Vec<u8>, params: &Params) {
+    fn write_meta(&self, out: &mut Vec<u8>, params: &Params) {
         out.push(b'{');
         if let Some(session) = self.session {
             out.extend_from_slice(&session.fragment);
@@ -138,7 +138,7 @@ impl Meta<'_> {
             push_number(out, token);
         }
         for kept in self.kept(params) {
-            separate(out);
+            push_comma(out);
             out.extend_from_slice(kept);
         }
         out.push(b'}');
@@ -155,7 +155,7 @@ impl Meta<'_> {
             _ => (0, 0),
         };
         let mut gone = MetaKey::ALL.map(|key| {
-            let entry = params.spans.entry(key).filter(|_| self.takes(key));
+            let entry = params.spans.entry(key).filter(|_| self.is_replaced(key));
             entry.map_or((end, end), |entry| (entry.whole.start as usize, entry.whole.end as usize))
         });
         gone.sort_unstable();
@@ -189,14 +189,14 @@ fn trim_separators(mut run: &[u8]) -> &[u8] {
 }
 
 /// Appends a comma unless the object has just been opened.
-fn separate(out: &mut Vec<u8>) {
+fn push_comma(out: &mut Vec<u8>) {
     if out.last() != Some(&b'{') {
         out.push(b',');
     }
 }
 
 fn push_key(out: &mut Vec<u8>, key: MetaKey) {
-    separate(out);
+    push_comma(out);
     push_string(out, key.name());
     out.push(b':');
 }
@@ -212,16 +212,16 @@ pub struct SessionMeta {
 impl SessionMeta {
     /// Prepares the entries. `capabilities_json` is a JSON object; anything else is sent as `{}`, since
     /// claiming nothing is always safe.
-    pub fn modern(version: &str, capabilities_json: &str, client: &ClientIdentity) -> SessionMeta {
+    pub fn modern(version: &str, capabilities_json: &str, client: &ClientInfo) -> SessionMeta {
         let mut fragment = Vec::new();
         // The first entry has no comma in front of it.
         push_string(&mut fragment, MetaKey::ProtocolVersion.name());
         fragment.push(b':');
         push_string(&mut fragment, version);
         push_key(&mut fragment, MetaKey::ClientCapabilities);
-        fragment.extend_from_slice(object_line(capabilities_json).as_bytes());
+        fragment.extend_from_slice(object_on_one_line(capabilities_json).as_bytes());
         push_key(&mut fragment, MetaKey::ClientInfo);
-        push_identity(&mut fragment, client);
+        push_client_info(&mut fragment, client);
         SessionMeta { fragment }
     }
 
@@ -235,8 +235,8 @@ impl SessionMeta {
 }
 
 /// `json` on one line if it is an object, else an empty object.
-pub(crate) fn object_line(json: &str) -> Cow<'_, str> {
-    match open(json.as_bytes(), &[]) {
+pub(crate) fn object_on_one_line(json: &str) -> Cow<'_, str> {
+    match select_members(json.as_bytes(), &[]) {
         Ok([]) if json.contains(['\n', '\r']) => Cow::Owned(json.replace(['\n', '\r'], " ")),
         Ok([]) => Cow::Borrowed(json),
         Err(_) => Cow::Borrowed("{}"),
@@ -244,7 +244,7 @@ pub(crate) fn object_line(json: &str) -> Cow<'_, str> {
 }
 
 /// Appends `clientInfo`'s value.
-pub(crate) fn push_identity(out: &mut Vec<u8>, client: &ClientIdentity) {
+pub(crate) fn push_client_info(out: &mut Vec<u8>, client: &ClientInfo) {
     out.extend_from_slice(b"{\"name\":");
     push_string(out, &client.name);
     out.extend_from_slice(b",\"version\":");

@@ -10,18 +10,18 @@ use std::fmt;
 use serde::de::{Deserializer as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::text::decode;
-use crate::walk;
+use crate::json_string::decode_string;
+use crate::object_fast;
 
 /// A member's key as it is written, quotes included.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Key<'a>(pub(crate) &'a str);
+pub(crate) struct RawKey<'a>(pub(crate) &'a str);
 
-impl<'a> Key<'a> {
+impl<'a> RawKey<'a> {
     /// The key's meaning. A key that is no valid Unicode keeps its raw text, quotes included, which equals
     /// none of the names we look for.
     pub(crate) fn text(self) -> Cow<'a, str> {
-        decode(self.0).unwrap_or(Cow::Borrowed(self.0))
+        decode_string(self.0).unwrap_or(Cow::Borrowed(self.0))
     }
 
     /// Which of the names it is.
@@ -37,7 +37,7 @@ impl<'a> Key<'a> {
 
 /// Why an object could not be opened.
 #[derive(Debug)]
-pub(crate) enum OpenError {
+pub(crate) enum ObjectError {
     NotUtf8,
     NotAnObject,
     NotJson(serde_json::Error),
@@ -51,72 +51,72 @@ pub(crate) fn is_object(json: &[u8]) -> bool {
 }
 
 /// Calls `visit` with every member of the object `json`, in order, and checks that the whole text is JSON.
-pub(crate) fn members<'a>(
+pub(crate) fn for_each_member<'a>(
     json: &'a str,
-    mut visit: impl FnMut(Key<'a>, &'a str),
+    mut visit: impl FnMut(RawKey<'a>, &'a str),
 ) -> Result<(), serde_json::Error> {
-    let mut found = [("", ""); walk::MAX_MEMBERS];
-    match walk::members(json, &mut found) {
+    let mut found = [("", ""); object_fast::MAX_MEMBERS];
+    match object_fast::split_members(json, &mut found) {
         Some(count) => {
-            found[..count].iter().for_each(|(key, value)| visit(Key(key), value));
+            found[..count].iter().for_each(|(key, value)| visit(RawKey(key), value));
             Ok(())
         }
-        None => members_in_general(json, visit),
+        None => for_each_member_serde(json, visit),
     }
 }
 
 /// The same for every text, and with words for what is wrong with it.
-pub(crate) fn members_in_general<'a>(
+pub(crate) fn for_each_member_serde<'a>(
     json: &'a str,
-    visit: impl FnMut(Key<'a>, &'a str),
+    visit: impl FnMut(RawKey<'a>, &'a str),
 ) -> Result<(), serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_str(json);
-    reader.deserialize_map(Walk(visit))?;
+    reader.deserialize_map(MemberVisitor(visit))?;
     reader.end()
 }
 
 /// The raw values of the wanted `keys`; each may occur once, others are passed over.
-pub(crate) fn open<'a, const N: usize>(
+pub(crate) fn select_members<'a, const N: usize>(
     json: &'a [u8],
     keys: &[&str; N],
-) -> Result<[Option<&'a str>; N], OpenError> {
-    let text = std::str::from_utf8(json).map_err(|_| OpenError::NotUtf8)?;
-    open_text(text, keys)
+) -> Result<[Option<&'a str>; N], ObjectError> {
+    let text = std::str::from_utf8(json).map_err(|_| ObjectError::NotUtf8)?;
+    select_members_str(text, keys)
 }
 
 /// As [`open`], for text that is known to be UTF-8.
-pub(crate) fn open_text<'a, const N: usize>(
+pub(crate) fn select_members_str<'a, const N: usize>(
     text: &'a str,
     keys: &[&str; N],
-) -> Result<[Option<&'a str>; N], OpenError> {
+) -> Result<[Option<&'a str>; N], ObjectError> {
     if !is_object(text.as_bytes()) {
-        return Err(OpenError::NotAnObject);
+        return Err(ObjectError::NotAnObject);
     }
     let mut values = [None; N];
     let mut duplicate = None;
-    members(text, |key, value| {
+    for_each_member(text, |key, value| {
         let Some(at) = key.position(keys) else { return };
         if values[at].replace(value).is_some() {
             duplicate.get_or_insert(at);
         }
     })
-    .map_err(OpenError::NotJson)?;
+    .map_err(ObjectError::NotJson)?;
     match duplicate {
-        Some(at) => Err(OpenError::Duplicate(at)),
+        Some(at) => Err(ObjectError::Duplicate(at)),
         None => Ok(values),
     }
 }
 
 /// Visits the elements of the array `json`, raw and in order; `None` if it is not an array.
-pub(crate) fn each_element<'a>(json: &'a str, visit: impl FnMut(&'a str)) -> Option<()> {
+pub(crate) fn for_each_element<'a>(json: &'a str, visit: impl FnMut(&'a str)) -> Option<()> {
     let mut deserializer = serde_json::Deserializer::from_str(json);
-    deserializer.deserialize_seq(Elements(visit)).ok()?;
+    deserializer.deserialize_seq(ElementVisitor(visit)).ok()?;
     deserializer.end().ok()
 }
 
-struct Elements<F>(F);
+struct ElementVisitor<F>(F);
 
-impl<'a, F: FnMut(&'a str)> Visitor<'a> for Elements<F> {
+impl<'a, F: FnMut(&'a str)> Visitor<'a> for ElementVisitor<F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -131,9 +131,9 @@ impl<'a, F: FnMut(&'a str)> Visitor<'a> for Elements<F> {
     }
 }
 
-struct Walk<F>(F);
+struct MemberVisitor<F>(F);
 
-impl<'a, F: FnMut(Key<'a>, &'a str)> Visitor<'a> for Walk<F> {
+impl<'a, F: FnMut(RawKey<'a>, &'a str)> Visitor<'a> for MemberVisitor<F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -142,7 +142,7 @@ impl<'a, F: FnMut(Key<'a>, &'a str)> Visitor<'a> for Walk<F> {
 
     fn visit_map<A: MapAccess<'a>>(mut self, mut map: A) -> Result<(), A::Error> {
         while let Some((key, value)) = map.next_entry::<&'a RawValue, &'a RawValue>()? {
-            (self.0)(Key(key.get()), value.get());
+            (self.0)(RawKey(key.get()), value.get());
         }
         Ok(())
     }
@@ -155,23 +155,28 @@ mod tests {
     #[test]
     fn members_are_borrowed_as_they_are_written() {
         let mut seen = Vec::new();
-        members(r#" { "a\u0062" : [1,  2] ,"c":null} "#, |key, value| seen.push((key.0, key.text(), value)))
-            .unwrap();
+        for_each_member(r#" { "a\u0062" : [1,  2] ,"c":null} "#, |key, value| {
+            seen.push((key.0, key.text(), value))
+        })
+        .unwrap();
         assert_eq!(seen, [(r#""a\u0062""#, "ab".into(), "[1,  2]"), (r#""c""#, "c".into(), "null")]);
     }
 
     #[test]
     fn an_escaped_spelling_of_a_key_is_the_same_key() {
-        assert!(matches!(open(br#"{"id":1,"\u0069d":2}"#, &["id"]), Err(OpenError::Duplicate(0))));
+        assert!(matches!(
+            select_members(br#"{"id":1,"\u0069d":2}"#, &["id"]),
+            Err(ObjectError::Duplicate(0))
+        ));
     }
 
     #[test]
     fn a_key_with_a_lone_surrogate_is_nobodys_key() {
-        assert_eq!(open(br#"{"\ud800":1,"id":2}"#, &["id"]).unwrap(), [Some("2")]);
+        assert_eq!(select_members(br#"{"\ud800":1,"id":2}"#, &["id"]).unwrap(), [Some("2")]);
     }
 
     #[test]
     fn what_follows_the_object_is_refused() {
-        assert!(matches!(open(b"{} x", &["id"]), Err(OpenError::NotJson(_))));
+        assert!(matches!(select_members(b"{} x", &["id"]), Err(ObjectError::NotJson(_))));
     }
 }

@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
+use crate::json_string::{decode_string, push_string};
 use crate::meta::MetaKey;
 use crate::object::is_object;
-use crate::spans::{FIELDS, Field, Span, Spans};
-use crate::text::{decode, push_string};
+use crate::params_spans::{FIELD_NAMES, ParamsField, ParamsSpans, TextSpan};
 
 /// A parameters object. Its text is kept as it was written, beside the places of the members that decide
 /// something, so that reading and rewriting need no second parse.
@@ -17,7 +17,7 @@ pub struct Params {
     /// One JSON object without surrounding whitespace.
     raw: Bytes,
     /// Fits `raw`.
-    pub(crate) spans: Spans,
+    pub(crate) spans: ParamsSpans,
 }
 
 /// Why bytes are no parameters.
@@ -41,7 +41,7 @@ pub enum ParamsError {
     /// A member is spelled almost like one that decides something: servers that
     /// do not tell capitals from small letters would take it for that one.
     #[error("a key in params is spelled almost like `{0}`, and some servers would take it for that")]
-    Alike(&'static str),
+    CaseVariant(&'static str),
     /// A key has a control character: servers that end a text at one, or leave it out, would read another key.
     #[error("a key in `{0}` has a control character")]
     ControlInKey(&'static str),
@@ -59,14 +59,14 @@ pub enum ParamsError {
 impl Params {
     /// No parameters; written as an absent `params` where nothing else is to be said.
     pub fn empty() -> Params {
-        Params { raw: Bytes::from_static(b"{}"), spans: Spans::default() }
+        Params { raw: Bytes::from_static(b"{}"), spans: ParamsSpans::default() }
     }
 
     /// Opens the text of a parameters object. Members we read may occur once, in `_meta` too.
     pub fn parse(raw: Bytes) -> Result<Params, ParamsError> {
         let raw = raw.slice_ref(raw.trim_ascii());
         let text = std::str::from_utf8(&raw).map_err(|_| ParamsError::NotUtf8)?;
-        let spans = Spans::locate(text)?;
+        let spans = ParamsSpans::locate(text)?;
         Ok(Params { raw, spans })
     }
 
@@ -82,27 +82,28 @@ impl Params {
 
     /// Parameters of `resources/read`.
     pub fn resource_read(uri: &str) -> Params {
-        let mut draft = Draft::new(uri.len());
-        draft.text(Field::Uri, uri);
+        let mut draft = ParamsBuilder::new(uri.len());
+        draft.text(ParamsField::Uri, uri);
         draft.finish()
     }
 
     /// Parameters of a list method: the first page without a cursor, or the page behind it.
     pub fn list(cursor: Option<&str>) -> Params {
         let Some(cursor) = cursor else { return Params::empty() };
-        let mut draft = Draft::new(cursor.len());
-        draft.text(Field::Cursor, cursor);
+        let mut draft = ParamsBuilder::new(cursor.len());
+        draft.text(ParamsField::Cursor, cursor);
         draft.finish()
     }
 
     fn named(name: &str, arguments: Option<&RawValue>) -> Result<Params, ParamsError> {
-        let mut draft = Draft::new(name.len() + arguments.map_or(0, |arguments| arguments.get().len()));
-        draft.text(Field::Name, name);
+        let mut draft =
+            ParamsBuilder::new(name.len() + arguments.map_or(0, |arguments| arguments.get().len()));
+        draft.text(ParamsField::Name, name);
         if let Some(arguments) = arguments {
             if !is_object(arguments.get().as_bytes()) {
                 return Err(ParamsError::ArgumentsNotAnObject);
             }
-            draft.raw(Field::Arguments, arguments.get());
+            draft.raw(ParamsField::Arguments, arguments.get());
         }
         if u32::try_from(draft.out.len()).is_err() {
             return Err(ParamsError::TooLarge);
@@ -117,57 +118,57 @@ impl Params {
 
     /// `name` of a tool or prompt; `None` if absent or no string.
     pub fn name(&self) -> Option<Cow<'_, str>> {
-        self.text(Field::Name)
+        self.text(ParamsField::Name)
     }
 
     /// `uri` of a resource; `None` if absent or no string.
     pub fn uri(&self) -> Option<Cow<'_, str>> {
-        self.text(Field::Uri)
+        self.text(ParamsField::Uri)
     }
 
     /// `cursor` of a list; `None` if absent or no string.
     pub fn cursor(&self) -> Option<Cow<'_, str>> {
-        self.text(Field::Cursor)
+        self.text(ParamsField::Cursor)
     }
 
     /// `taskId` of a task; `None` if absent or no string.
     pub fn task_id(&self) -> Option<Cow<'_, str>> {
-        self.text(Field::TaskId)
+        self.text(ParamsField::TaskId)
     }
 
     /// The raw `ref` of a completion, of any JSON type.
     pub fn reference(&self) -> Option<&[u8]> {
-        self.field(Field::Ref)
+        self.field(ParamsField::Ref)
     }
 
     /// Whether there is a member that this crate does not know: a vendor's, or one of a later revision.
-    pub fn has_others(&self) -> bool {
-        self.spans.has_others
+    pub fn has_unknown_members(&self) -> bool {
+        self.spans.has_unknown_members
     }
 
     /// The raw `arguments`, of any JSON type.
     pub fn arguments(&self) -> Option<&[u8]> {
-        self.field(Field::Arguments)
+        self.field(ParamsField::Arguments)
     }
 
     /// The raw `_meta`: an object or `null`.
     pub fn meta(&self) -> Option<&[u8]> {
-        self.field(Field::Meta)
+        self.field(ParamsField::Meta)
     }
 
     /// The raw value of one entry of `_meta`.
     pub fn meta_entry(&self, key: MetaKey) -> Option<&[u8]> {
-        self.spans.entry(key).map(|entry| entry.value.of(&self.raw))
+        self.spans.entry(key).map(|entry| entry.value.slice(&self.raw))
     }
 
     /// The raw `inputResponses` of a continued request.
     pub fn input_responses(&self) -> Option<&[u8]> {
-        self.field(Field::InputResponses)
+        self.field(ParamsField::InputResponses)
     }
 
     /// The raw `requestState` of a continued request, to be passed on byte for byte.
     pub fn request_state(&self) -> Option<&[u8]> {
-        self.field(Field::RequestState)
+        self.field(ParamsField::RequestState)
     }
 
     /// The raw progress token the client asked to be told about.
@@ -190,9 +191,9 @@ impl Params {
     /// Costs one copy of the text. Name and text together stay below 4 GiB.
     #[must_use]
     pub fn with_name(&self, name: &str) -> Params {
-        let key: &[u8] = if self.spans.field(Field::Name).is_some() { b"" } else { b"\"name\":" };
+        let key: &[u8] = if self.spans.field(ParamsField::Name).is_some() { b"" } else { b"\"name\":" };
         let comma: &[u8] = if key.is_empty() || !self.spans.has_members { b"" } else { b"," };
-        let old = self.spans.field(Field::Name).unwrap_or(Span { start: 1, end: 1 });
+        let old = self.spans.field(ParamsField::Name).unwrap_or(TextSpan { start: 1, end: 1 });
 
         let mut out = Vec::with_capacity(self.raw.len() + key.len() + name.len() + 2 + comma.len());
         out.extend_from_slice(&self.raw[..old.start as usize]);
@@ -205,16 +206,16 @@ impl Params {
 
         let mut spans = self.spans.clone();
         spans.shift(old.end, out.len() as i64 - self.raw.len() as i64);
-        spans.put(Field::Name, Span { start, end });
+        spans.set_field(ParamsField::Name, TextSpan { start, end });
         Params { raw: out.into(), spans }
     }
 
-    pub(crate) fn field(&self, field: Field) -> Option<&[u8]> {
-        self.spans.field(field).map(|span| span.of(&self.raw))
+    pub(crate) fn field(&self, field: ParamsField) -> Option<&[u8]> {
+        self.spans.field(field).map(|span| span.slice(&self.raw))
     }
 
-    pub(crate) fn text(&self, field: Field) -> Option<Cow<'_, str>> {
-        decode(std::str::from_utf8(self.field(field)?).ok()?)
+    pub(crate) fn text(&self, field: ParamsField) -> Option<Cow<'_, str>> {
+        decode_string(std::str::from_utf8(self.field(field)?).ok()?)
     }
 }
 
@@ -225,42 +226,42 @@ impl Default for Params {
 }
 
 /// Parameters being written, with their places noted on the way.
-struct Draft {
+struct ParamsBuilder {
     out: Vec<u8>,
-    spans: Spans,
+    spans: ParamsSpans,
 }
 
-impl Draft {
+impl ParamsBuilder {
     /// With room for texts of `size` bytes and what stands around them.
-    fn new(size: usize) -> Draft {
+    fn new(size: usize) -> ParamsBuilder {
         let mut out = Vec::with_capacity(size + 48);
         out.push(b'{');
-        Draft { out, spans: Spans::default() }
+        ParamsBuilder { out, spans: ParamsSpans::default() }
     }
 
-    fn text(&mut self, field: Field, text: &str) {
+    fn text(&mut self, field: ParamsField, text: &str) {
         let start = self.begin(field);
         push_string(&mut self.out, text);
         self.end(field, start);
     }
 
-    fn raw(&mut self, field: Field, json: &str) {
+    fn raw(&mut self, field: ParamsField, json: &str) {
         let start = self.begin(field);
         self.out.extend_from_slice(json.as_bytes());
         self.end(field, start);
     }
 
-    fn begin(&mut self, field: Field) -> usize {
+    fn begin(&mut self, field: ParamsField) -> usize {
         if self.spans.has_members {
             self.out.push(b',');
         }
-        push_string(&mut self.out, FIELDS[field as usize]);
+        push_string(&mut self.out, FIELD_NAMES[field as usize]);
         self.out.push(b':');
         self.out.len()
     }
 
-    fn end(&mut self, field: Field, start: usize) {
-        self.spans.put(field, Span { start: start as u32, end: self.out.len() as u32 });
+    fn end(&mut self, field: ParamsField, start: usize) {
+        self.spans.set_field(field, TextSpan { start: start as u32, end: self.out.len() as u32 });
     }
 
     fn finish(mut self) -> Params {

@@ -54,12 +54,12 @@ fn wrong_shapes_have_names() {
         (r#"{"_meta":"x"}"#, MetaNotAnObject),
         (r#"{"name":1,"n\u0061me":2}"#, Duplicate("name")),
         (r#"{"_meta":{},"_meta":{}}"#, Duplicate("_meta")),
-        (r#"{"name":"a","Name":"b"}"#, Alike("name")),
-        (r#"{"NAME":"b"}"#, Alike("name")),
-        (r#"{"n\u0041me":"b","name":"a"}"#, Alike("name")),
-        (r#"{"uri":"a","URI":"b"}"#, Alike("uri")),
-        (r#"{"ta\u017fkid":"b"}"#, Alike("taskId")),
-        (r#"{"ref":{},"Ref":{}}"#, Alike("ref")),
+        (r#"{"name":"a","Name":"b"}"#, CaseVariant("name")),
+        (r#"{"NAME":"b"}"#, CaseVariant("name")),
+        (r#"{"n\u0041me":"b","name":"a"}"#, CaseVariant("name")),
+        (r#"{"uri":"a","URI":"b"}"#, CaseVariant("uri")),
+        (r#"{"ta\u017fkid":"b"}"#, CaseVariant("taskId")),
+        (r#"{"ref":{},"Ref":{}}"#, CaseVariant("ref")),
         (r#"{"ref":{},"r\u0065f":{}}"#, Duplicate("ref")),
         (r#"{"name\u0000":"b"}"#, ControlInKey("params")),
         (r#"{"vendor\t":"b"}"#, ControlInKey("params")),
@@ -89,7 +89,7 @@ fn an_entry_of_meta_is_known_however_it_is_escaped_and_refused_if_it_only_looks_
     let escaped = parse(r#"{"_meta":{"io.modelcontextprotocol/related\u002dtask":{"taskId":"x"}}}"#).unwrap();
     assert_eq!(escaped.meta_entry(MetaKey::RelatedTask), Some(&br#"{"taskId":"x"}"#[..]));
     let alike = parse(r#"{"_meta":{"IO.modelcontextprotocol/related-Task":1}}"#);
-    assert_eq!(alike, Err(ParamsError::Alike(MetaKey::RelatedTask.name())));
+    assert_eq!(alike, Err(ParamsError::CaseVariant(MetaKey::RelatedTask.name())));
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn entries_of_meta_that_only_a_server_knows_are_others_and_traces_are_not() {
         (r#"{"_meta":{"traceparent":"x","tracestate":"y","baggage":"z","progressToken":1}}"#, false),
         (r#"{"vendor":1}"#, true),
     ] {
-        assert_eq!(parse(text).unwrap().has_others(), has_others, "{text}");
+        assert_eq!(parse(text).unwrap().has_unknown_members(), has_others, "{text}");
     }
 }
 

@@ -7,12 +7,12 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 use memchr::memmem;
 
-use crate::naming::{MAX_NAME, MAX_URI, is_name, is_uri};
-use crate::object::{OpenError, each_element, open, open_text};
-use crate::text::decode;
+use crate::item_param::{MAX_NAME_BYTES, MAX_URI_BYTES, is_valid_name, is_valid_uri};
+use crate::json_string::decode_string;
+use crate::object::{ObjectError, for_each_element, select_members, select_members_str};
 
 /// The members of a result that [`ResultHead`] reads.
-const KEYS: [&str; 5] = ["resultType", "isError", "ttlMs", "cacheScope", "nextCursor"];
+const HEAD_KEYS: [&str; 5] = ["resultType", "isError", "ttlMs", "cacheScope", "nextCursor"];
 
 /// The part of a result that decides something.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct ResultHead {
     /// clamped, negative ones kept. `None` if absent or no number.
     pub ttl_ms: Option<i64>,
     /// Who may share it.
-    pub scope: Scope,
+    pub cache_scope: CacheScopeHint,
     /// Where the next page begins. An empty cursor is a cursor.
     pub next_cursor: Option<String>,
 }
@@ -46,7 +46,7 @@ pub enum ResultKind {
 
 /// `cacheScope`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scope {
+pub enum CacheScopeHint {
     /// The same for every caller.
     Public,
     /// For one caller only; also when the scope is absent or unknown.
@@ -114,38 +114,38 @@ pub fn may_be_error(raw: &[u8]) -> bool {
 impl ResultHead {
     /// Reads the head of a result. A result without a trace of a hint is not parsed a second time and has
     /// the default head; [`crate::Message::parse`] has seen already that it is JSON.
-    pub fn open(raw: &[u8]) -> Result<ResultHead, ResultError> {
+    pub fn parse(raw: &[u8]) -> Result<ResultHead, ResultError> {
         if raw.first() != Some(&b'{') {
             return Err(ResultError::NotAnObject);
         }
         if !may_carry_hints(raw) {
             return Ok(ResultHead::default());
         }
-        let members = open(raw, &KEYS).map_err(|why| refusal(why, &KEYS))?;
-        ResultHead::of(members)
+        let members = select_members(raw, &HEAD_KEYS).map_err(|why| result_error(why, &HEAD_KEYS))?;
+        ResultHead::from_members(members)
     }
 
-    fn of(members: [Option<&str>; 5]) -> Result<ResultHead, ResultError> {
+    fn from_members(members: [Option<&str>; 5]) -> Result<ResultHead, ResultError> {
         let [kind, is_error, ttl, scope, cursor] = members;
         Ok(ResultHead {
-            kind: kind.map_or(ResultKind::Complete, ResultKind::of),
+            kind: kind.map_or(ResultKind::Complete, ResultKind::from_json),
             is_error: !matches!(is_error, None | Some("false" | "null")),
             ttl_ms: ttl.and_then(milliseconds),
-            scope: match scope.and_then(decode).as_deref() {
-                Some("public") => Scope::Public,
-                _ => Scope::Private,
+            cache_scope: match scope.and_then(decode_string).as_deref() {
+                Some("public") => CacheScopeHint::Public,
+                _ => CacheScopeHint::Private,
             },
             next_cursor: match cursor {
                 None | Some("null") => None,
-                Some(raw) => Some(decode(raw).ok_or(ResultError::BadCursor)?.into_owned()),
+                Some(raw) => Some(decode_string(raw).ok_or(ResultError::BadCursor)?.into_owned()),
             },
         })
     }
 }
 
 impl ResultKind {
-    fn of(raw: &str) -> ResultKind {
-        match decode(raw).as_deref() {
+    fn from_json(raw: &str) -> ResultKind {
+        match decode_string(raw).as_deref() {
             Some("complete") => ResultKind::Complete,
             Some("input_required") => ResultKind::InputRequired,
             Some("task") => ResultKind::Task,
@@ -160,28 +160,28 @@ fn milliseconds(raw: &str) -> Option<i64> {
 }
 
 /// Dropped items that are told one by one. A person reads a few, and a hostile list has a million.
-const MAX_TOLD: usize = 16;
+const MAX_REPORTED_DROPS: usize = 16;
 
 /// One page of a list result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListPage {
     /// The good items, in the server's order; no name occurs twice. At most as many as are kept.
-    pub items: Vec<Item>,
+    pub items: Vec<ListItem>,
     /// The first of the items that were dropped because something is wrong with them.
-    pub dropped: Vec<Dropped>,
+    pub dropped: Vec<DroppedItem>,
     /// All that were dropped for such a reason.
     pub dropped_count: usize,
     /// Items beyond those that are kept, good or bad.
-    pub beyond: usize,
+    pub excess_count: usize,
     /// Names that occur more than once; the first item of each stands among the good ones.
-    pub repeated: Vec<String>,
+    pub duplicate_names: Vec<String>,
     /// Cache hints and the next page.
     pub head: ResultHead,
 }
 
 /// One item of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Item {
+pub struct ListItem {
     /// The value of its name key.
     pub name: String,
     /// The whole item, as it was written.
@@ -190,7 +190,7 @@ pub struct Item {
 
 /// An item that was dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dropped {
+pub struct DroppedItem {
     /// Its place in the page.
     pub index: usize,
     /// What is wrong with it, for people.
@@ -200,11 +200,11 @@ pub struct Dropped {
 impl ListPage {
     /// Opens the list under `key`, whose items are named by `name_key`. A bad item is dropped alone. At most
     /// `max_items` are kept, and nothing is allocated for the rest.
-    pub fn open(raw: &Bytes, key: &str, name_key: &str, max_items: usize) -> Result<ListPage, ResultError> {
-        let [a, b, c, d, e] = KEYS;
+    pub fn parse(raw: &Bytes, key: &str, name_key: &str, max_items: usize) -> Result<ListPage, ResultError> {
+        let [a, b, c, d, e] = HEAD_KEYS;
         let keys = [a, b, c, d, e, key];
-        let [head @ .., list] = open(raw, &keys).map_err(|why| refusal(why, &keys))?;
-        let mut page = ListPage { head: ResultHead::of(head)?, ..ListPage::default() };
+        let [head @ .., list] = select_members(raw, &keys).map_err(|why| result_error(why, &keys))?;
+        let mut page = ListPage { head: ResultHead::from_members(head)?, ..ListPage::default() };
         let (mut names, mut repeated, mut index) = (HashSet::new(), HashSet::new(), 0);
         let visit = |item: &str| {
             match item_name(item, name_key) {
@@ -213,31 +213,32 @@ impl ListPage {
                     page.drop_item(index, || format!("the {name_key} `{name}` is taken"));
                     repeated.insert(name.into_owned());
                 }
-                Ok(_) | Err(_) if page.items.len() >= max_items => page.beyond += 1,
+                Ok(_) | Err(_) if page.items.len() >= max_items => page.excess_count += 1,
                 Ok(name) => {
                     let name = name.into_owned();
                     names.insert(name.clone());
-                    page.items.push(Item { name, raw: raw.slice_ref(item.as_bytes()) });
+                    page.items.push(ListItem { name, raw: raw.slice_ref(item.as_bytes()) });
                 }
-                Err(why) => page.drop_item(index, || why.told(name_key)),
+                Err(why) => page.drop_item(index, || why.message(name_key)),
             }
             index += 1;
         };
-        list.and_then(|list| each_element(list, visit)).ok_or_else(|| ResultError::NoList(key.to_owned()))?;
-        page.repeated = repeated.into_iter().collect();
+        list.and_then(|list| for_each_element(list, visit))
+            .ok_or_else(|| ResultError::NoList(key.to_owned()))?;
+        page.duplicate_names = repeated.into_iter().collect();
         Ok(page)
     }
 
     fn drop_item(&mut self, index: usize, why: impl FnOnce() -> String) {
         self.dropped_count += 1;
-        if self.dropped.len() < MAX_TOLD {
-            self.dropped.push(Dropped { index, why: why() });
+        if self.dropped.len() < MAX_REPORTED_DROPS {
+            self.dropped.push(DroppedItem { index, why: why() });
         }
     }
 }
 
 /// What is wrong with an item.
-enum Wrong {
+enum ListItemError {
     NotAnObject,
     Nameless,
     Twice,
@@ -245,15 +246,15 @@ enum Wrong {
     Unfit,
 }
 
-impl Wrong {
-    fn told(&self, name_key: &str) -> String {
+impl ListItemError {
+    fn message(&self, name_key: &str) -> String {
         match self {
             Self::NotAnObject => "not an object".to_owned(),
             Self::Nameless => format!("no `{name_key}`"),
             Self::Twice => format!("`{name_key}` occurs twice"),
             Self::NotText => format!("`{name_key}` is not a string"),
             Self::Unfit => {
-                let longest = if name_key == "name" { MAX_NAME } else { MAX_URI };
+                let longest = if name_key == "name" { MAX_NAME_BYTES } else { MAX_URI_BYTES };
                 format!("`{name_key}` has more than {longest} bytes or a control character")
             }
         }
@@ -261,26 +262,26 @@ impl Wrong {
 }
 
 /// The name of an item; one that no request could name is none.
-fn item_name<'a>(item: &'a str, name_key: &str) -> Result<Cow<'a, str>, Wrong> {
-    let is_fit = if name_key == "name" { is_name } else { is_uri };
-    match open_text(item, &[name_key]) {
-        Ok([Some(raw)]) => match decode(raw) {
+fn item_name<'a>(item: &'a str, name_key: &str) -> Result<Cow<'a, str>, ListItemError> {
+    let is_fit = if name_key == "name" { is_valid_name } else { is_valid_uri };
+    match select_members_str(item, &[name_key]) {
+        Ok([Some(raw)]) => match decode_string(raw) {
             Some(name) if is_fit(&name) => Ok(name),
-            Some(_) => Err(Wrong::Unfit),
-            None => Err(Wrong::NotText),
+            Some(_) => Err(ListItemError::Unfit),
+            None => Err(ListItemError::NotText),
         },
-        Ok([None]) => Err(Wrong::Nameless),
-        Err(OpenError::Duplicate(_)) => Err(Wrong::Twice),
-        Err(_) => Err(Wrong::NotAnObject),
+        Ok([None]) => Err(ListItemError::Nameless),
+        Err(ObjectError::Duplicate(_)) => Err(ListItemError::Twice),
+        Err(_) => Err(ListItemError::NotAnObject),
     }
 }
 
-fn refusal<const N: usize>(why: OpenError, keys: &[&str; N]) -> ResultError {
+fn result_error<const N: usize>(why: ObjectError, keys: &[&str; N]) -> ResultError {
     match why {
-        OpenError::NotUtf8 => ResultError::NotUtf8,
-        OpenError::NotAnObject => ResultError::NotAnObject,
-        OpenError::NotJson(error) => ResultError::NotJson { why: error.to_string() },
-        OpenError::Duplicate(at) => ResultError::Duplicate(keys[at].to_owned()),
+        ObjectError::NotUtf8 => ResultError::NotUtf8,
+        ObjectError::NotAnObject => ResultError::NotAnObject,
+        ObjectError::NotJson(error) => ResultError::NotJson { why: error.to_string() },
+        ObjectError::Duplicate(at) => ResultError::Duplicate(keys[at].to_owned()),
     }
 }
 

@@ -1,34 +1,34 @@
 use super::*;
 
 fn head(text: &str) -> Result<ResultHead, ResultError> {
-    ResultHead::open(text.as_bytes())
+    ResultHead::parse(text.as_bytes())
 }
 
 fn page(text: &str) -> Result<ListPage, ResultError> {
-    ListPage::open(&Bytes::copy_from_slice(text.as_bytes()), "tools", "name", usize::MAX)
+    ListPage::parse(&Bytes::copy_from_slice(text.as_bytes()), "tools", "name", usize::MAX)
 }
 
 #[test]
 fn items_beyond_the_limit_are_counted_and_not_kept() {
     let text = r#"{"tools":[{"name":"a"},7,{"title":"t"},{"name":"b"},{"name":"c"},{"name":"a"},8]}"#;
-    let page = ListPage::open(&Bytes::from(text), "tools", "name", 2).unwrap();
+    let page = ListPage::parse(&Bytes::from(text), "tools", "name", 2).unwrap();
     assert_eq!(page.items.iter().map(|item| &*item.name).collect::<Vec<_>>(), ["a", "b"]);
     let dropped: Vec<_> = page.dropped.iter().map(|item| (item.index, &*item.why)).collect();
     assert_eq!(dropped, [(1, "not an object"), (2, "no `name`"), (5, "the name `a` is taken")]);
-    assert_eq!((page.beyond, page.repeated), (2, vec!["a".to_owned()]));
+    assert_eq!((page.excess_count, page.duplicate_names), (2, vec!["a".to_owned()]));
 }
 
 #[test]
 fn of_a_million_bad_items_a_few_are_told_and_all_are_counted() {
     let text = format!(r#"{{"tools":[{}0]}}"#, "0,".repeat(99_999));
     let page = page(&text).unwrap();
-    assert_eq!((page.dropped.len(), page.dropped_count), (MAX_TOLD, 100_000));
+    assert_eq!((page.dropped.len(), page.dropped_count), (MAX_REPORTED_DROPS, 100_000));
 }
 
 #[test]
 fn a_plain_result_has_the_default_head() {
     let default = ResultHead::default();
-    assert_eq!((default.kind.clone(), default.scope), (ResultKind::Complete, Scope::Private));
+    assert_eq!((default.kind.clone(), default.cache_scope), (ResultKind::Complete, CacheScopeHint::Private));
     for text in ["{}", r#"{"content":[{"type":"text","text":"{\"ttlMs\":5,\"isError\":true}"}]}"#] {
         assert!(!may_carry_hints(text.as_bytes()));
         assert_eq!(head(text).unwrap(), default);
@@ -38,7 +38,8 @@ fn a_plain_result_has_the_default_head() {
 #[test]
 fn hints_are_read_at_the_top_level_only() {
     let text = r#"{"content":[{"isError":true,"ttlMs":1}],"resultType":"complete","ttlMs":5000,"cacheScope":"public"}"#;
-    let expected = ResultHead { ttl_ms: Some(5000), scope: Scope::Public, ..ResultHead::default() };
+    let expected =
+        ResultHead { ttl_ms: Some(5000), cache_scope: CacheScopeHint::Public, ..ResultHead::default() };
     assert_eq!(head(text).unwrap(), expected);
 }
 
@@ -56,7 +57,10 @@ fn kinds_and_scopes_err_on_the_careful_side() {
         assert_eq!(head(&format!(r#"{{"resultType":{raw}}}"#)).unwrap().kind, kind);
     }
     for raw in ["null", "\"private\"", "\"PUBLIC\"", "1"] {
-        assert_eq!(head(&format!(r#"{{"ttlMs":1,"cacheScope":{raw}}}"#)).unwrap().scope, Scope::Private);
+        assert_eq!(
+            head(&format!(r#"{{"ttlMs":1,"cacheScope":{raw}}}"#)).unwrap().cache_scope,
+            CacheScopeHint::Private
+        );
     }
     for (raw, is_error) in [("true", true), ("false", false), ("null", false), ("1", true), ("\"no\"", true)]
     {
@@ -100,7 +104,7 @@ fn wrong_results_have_names() {
         assert_eq!(page(text), Err(ResultError::NotAnObject));
     }
     assert!(matches!(head(r#"{"ttlMs":1"#), Err(ResultError::NotJson { .. })));
-    assert_eq!(ResultHead::open(b"{\"ttlMs\":\"\xff\"}"), Err(ResultError::NotUtf8));
+    assert_eq!(ResultHead::parse(b"{\"ttlMs\":\"\xff\"}"), Err(ResultError::NotUtf8));
     assert_eq!(page(r#"{"tools":[],"nextCursor":5}"#), Err(ResultError::BadCursor));
     assert_eq!(page(r#"{"tools":[],"tools":[]}"#), Err(ResultError::Duplicate("tools".into())));
     for text in ["{}", r#"{"tools":{}}"#, r#"{"tools":null}"#] {
@@ -110,7 +114,7 @@ fn wrong_results_have_names() {
 
 #[test]
 fn an_item_that_no_request_could_name_is_dropped() {
-    let long = "n".repeat(MAX_NAME + 1);
+    let long = "n".repeat(MAX_NAME_BYTES + 1);
     let text = format!(
         r#"{{"tools":[{{"name":"a\u0007"}},{{"name":"{long}"}},{{"name":"a\u009b1m"}},{{"name":"b"}}]}}"#
     );
@@ -119,7 +123,7 @@ fn an_item_that_no_request_could_name_is_dropped() {
     let why = "`name` has more than 1024 bytes or a control character";
     assert!(page.dropped.iter().all(|dropped| dropped.why == why) && page.dropped.len() == 3, "{page:?}");
     let text = format!(r#"{{"resources":[{{"uri":"x://{long}"}},{{"uri":"x://a\nb"}}]}}"#);
-    let page = ListPage::open(&Bytes::from(text), "resources", "uri", usize::MAX).unwrap();
+    let page = ListPage::parse(&Bytes::from(text), "resources", "uri", usize::MAX).unwrap();
     assert_eq!((page.items.len(), page.dropped.len()), (1, 1));
 }
 

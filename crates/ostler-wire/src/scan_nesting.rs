@@ -35,7 +35,7 @@ impl Nesting {
 
     /// Follows what is deep inside the object: up to a quote, a newline, or a bracket that has no partner or
     /// closes a top-level value. Returns where that stands.
-    pub(super) fn pass(&mut self, bytes: &[u8]) -> usize {
+    pub(super) fn skip_content(&mut self, bytes: &[u8]) -> usize {
         // A local copy stays in registers, which is what makes this loop fast.
         let Nesting { mut braces, mut brackets } = *self;
         let stop = bytes.iter().position(|byte| {

@@ -2,14 +2,14 @@ use super::*;
 
 /// What the scan says at once and byte by byte: the id, and how many bytes belong to the line.
 fn scan_line(line: &str) -> (Option<String>, usize) {
-    let mut whole = AnswerScan::new();
+    let mut whole = EnvelopeScan::new();
     let used = whole.feed(line.as_bytes());
-    let mut single = AnswerScan::new();
+    let mut single = EnvelopeScan::new();
     let single_used: usize = line.as_bytes().iter().map(|byte| single.feed(&[*byte])).sum();
-    assert_eq!(whole.answered(), single.answered(), "{line}");
-    assert_eq!((used, whole.reach), (single_used, single.reach), "{line}");
-    assert!(used == line.len() || whole.is_over(), "{line}");
-    (whole.answered().map(Id::to_string), used)
+    assert_eq!(whole.response_id(), single.response_id(), "{line}");
+    assert_eq!((used, whole.state), (single_used, single.state), "{line}");
+    assert!(used == line.len() || whole.is_line_ended(), "{line}");
+    (whole.response_id().map(RequestId::to_string), used)
 }
 
 fn scan(line: &str) -> Option<String> {
@@ -142,10 +142,10 @@ fn a_newline_ends_the_line_wherever_it_stands() {
 
 #[test]
 fn memory_stays_constant() {
-    let mut scan = AnswerScan::new();
+    let mut scan = EnvelopeScan::new();
     scan.feed(br#"{""#);
     assert_eq!((0..10_000).map(|_| scan.feed(&[b'k'; 100])).sum::<usize>(), 1_000_000);
-    assert!(scan.token.capacity() <= 2 * TOKEN_LIMIT);
+    assert!(scan.token.capacity() <= 2 * MAX_TOKEN_BYTES);
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn answers_that_are_no_messages_name_their_calls() {
     ];
     for (line, expected) in table {
         let mut ids = Vec::new();
-        salvage_ids(line.as_bytes(), |id| ids.push(String::from_utf8_lossy(id.raw()).into_owned()));
+        extract_response_ids(line.as_bytes(), |id| ids.push(String::from_utf8_lossy(id.raw()).into_owned()));
         assert_eq!(ids, expected, "{line}");
     }
 }

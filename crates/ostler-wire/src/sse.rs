@@ -6,18 +6,18 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr2;
 
-use crate::frame::Oversize;
-use crate::scan::AnswerScan;
+use crate::envelope_scan::EnvelopeScan;
+use crate::line_splitter::Oversize;
 
 /// Longest event id that is kept. It goes back to the server in a header, and servers limit those to a few KiB.
-const ID_LIMIT: usize = 1024;
+const MAX_EVENT_ID_BYTES: usize = 1024;
 
 /// The UTF-8 byte order mark that a stream may begin with.
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// One event. An event without data is given out too: its id or its `retry` still counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct SseEvent {
     /// What kind of event it is; `message` if the stream does not say.
     pub name: Cow<'static, str>,
     /// The lines of data, joined by newlines. A slice of the stream's buffer if there is one line.
@@ -41,7 +41,7 @@ pub struct Event {
 ///      └──cap passed──► Skipping ──id known, else blank line──► Oversize ──blank line──► Keeping
 /// ```
 #[derive(Debug)]
-pub struct EventSplitter {
+pub struct SseParser {
     /// At most the cap and what was pushed last.
     buffer: BytesMut,
     /// Length of the buffer's beginning that is known to hold no line end.
@@ -51,22 +51,22 @@ pub struct EventSplitter {
     is_after_return: bool,
     /// The stream may still begin with a byte order mark.
     is_at_start: bool,
-    draft: Draft,
+    draft: PartialEvent,
     /// `Some` while the rest of an oversize event passes by.
-    skipping: Option<Skipping>,
+    skipping: Option<SkippedEvent>,
 }
 
 /// The fields of the event that is being read.
 #[derive(Debug, Default)]
-struct Draft {
+struct PartialEvent {
     name: Option<Cow<'static, str>>,
-    data: Value,
+    data: EventData,
     id: Option<String>,
     retry: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
-enum Value {
+enum EventData {
     #[default]
     None,
     Line(Bytes),
@@ -74,8 +74,8 @@ enum Value {
 }
 
 #[derive(Debug)]
-struct Skipping {
-    scan: AnswerScan,
+struct SkippedEvent {
+    scan: EnvelopeScan,
     is_reported: bool,
     /// The line on which the cap was passed holds data and is not over yet.
     is_scanning: bool,
@@ -83,16 +83,16 @@ struct Skipping {
     is_inside_line: bool,
 }
 
-impl EventSplitter {
+impl SseParser {
     /// A splitter that keeps events of at most `cap` bytes.
-    pub fn new(cap: usize) -> EventSplitter {
-        EventSplitter {
+    pub fn new(cap: usize) -> SseParser {
+        SseParser {
             buffer: BytesMut::new(),
             searched: 0,
             cap,
             is_after_return: false,
             is_at_start: true,
-            draft: Draft::default(),
+            draft: PartialEvent::default(),
             skipping: None,
         }
     }
@@ -118,7 +118,7 @@ impl EventSplitter {
     }
 
     /// The next event, or `None` when more bytes are needed.
-    pub fn next_event(&mut self) -> Option<Result<Event, Oversize>> {
+    pub fn next_event(&mut self) -> Option<Result<SseEvent, Oversize>> {
         loop {
             if self.skipping.is_some() {
                 match self.skip() {
@@ -132,7 +132,7 @@ impl EventSplitter {
                 if held <= self.cap.saturating_add(b"data: ".len()) {
                     return None;
                 }
-                self.begin_skipping();
+                self.skip_unfinished_line();
                 continue;
             };
             if line.is_empty() {
@@ -141,9 +141,9 @@ impl EventSplitter {
                     None => continue,
                 }
             }
-            let added = data_of(&line).map_or(line.len(), <[u8]>::len);
+            let added = data_field(&line).map_or(line.len(), <[u8]>::len);
             if self.draft.size().saturating_add(added) > self.cap {
-                self.give_up(&line);
+                self.start_skipping(&line);
                 continue;
             }
             self.draft.read(&line);
@@ -152,10 +152,10 @@ impl EventSplitter {
 
     /// Splits off a line without its end: LF, CR or CRLF.
     fn next_line(&mut self) -> Option<Bytes> {
-        if self.is_at_start && !self.pass_mark() {
+        if self.is_at_start && !self.skip_byte_order_mark() {
             return None;
         }
-        self.pass_line_feed();
+        self.skip_line_feed();
         let Some(at) = memchr2(b'\n', b'\r', &self.buffer[self.searched..]) else {
             self.searched = self.buffer.len();
             return None;
@@ -169,7 +169,7 @@ impl EventSplitter {
     }
 
     /// Takes off a byte order mark. False while too little has arrived to tell.
-    fn pass_mark(&mut self) -> bool {
+    fn skip_byte_order_mark(&mut self) -> bool {
         if self.buffer.starts_with(BOM) {
             self.buffer.advance(BOM.len());
         } else if BOM.starts_with(&self.buffer) {
@@ -179,7 +179,7 @@ impl EventSplitter {
         true
     }
 
-    fn pass_line_feed(&mut self) {
+    fn skip_line_feed(&mut self) {
         if self.is_after_return
             && let Some(first) = self.buffer.first()
         {
@@ -192,36 +192,38 @@ impl EventSplitter {
     }
 
     /// The line in the buffer is not over and too long already.
-    fn begin_skipping(&mut self) {
+    fn skip_unfinished_line(&mut self) {
         let part = self.buffer.split().freeze();
         self.searched = 0;
-        self.give_up(&part);
+        self.start_skipping(&part);
         if let Some(skipping) = &mut self.skipping {
-            skipping.is_scanning = data_of(&part).is_some();
+            skipping.is_scanning = data_field(&part).is_some();
             skipping.is_inside_line = true;
         }
         // The memory of the long line goes with it.
         self.buffer = BytesMut::new();
     }
 
-    fn give_up(&mut self, line: &[u8]) {
-        let mut scan = AnswerScan::new();
+    fn start_skipping(&mut self, line: &[u8]) {
+        let mut scan = EnvelopeScan::new();
         match std::mem::take(&mut self.draft).data {
-            Value::None => {}
-            Value::Line(data) => _ = scan.feed(&data),
-            Value::Lines(data) => data[..].split(|byte| *byte == b'\n').for_each(|line| _ = scan.feed(line)),
+            EventData::None => {}
+            EventData::Line(data) => _ = scan.feed(&data),
+            EventData::Lines(data) => {
+                data[..].split(|byte| *byte == b'\n').for_each(|line| _ = scan.feed(line))
+            }
         }
-        if let Some(data) = data_of(line) {
+        if let Some(data) = data_field(line) {
             scan.feed(data);
         }
         self.skipping =
-            Some(Skipping { scan, is_reported: false, is_scanning: false, is_inside_line: false });
+            Some(SkippedEvent { scan, is_reported: false, is_scanning: false, is_inside_line: false });
     }
 
     /// Lets an oversize event pass by, as far as the buffer goes.
     fn skip(&mut self) -> Option<Oversize> {
         loop {
-            self.pass_line_feed();
+            self.skip_line_feed();
             let skipping = self.skipping.as_mut()?;
             let end = memchr2(b'\n', b'\r', &self.buffer);
             let length = end.unwrap_or(self.buffer.len());
@@ -234,9 +236,9 @@ impl EventSplitter {
             self.is_after_return |= end.is_some_and(|end| self.buffer[end] == b'\r');
             self.buffer.advance(length + usize::from(end.is_some()));
 
-            let oversize = Oversize::of(&skipping.scan);
+            let oversize = Oversize::from_scan(&skipping.scan);
             let is_over = end.is_some() && is_blank;
-            let is_due = !skipping.is_reported && (is_over || oversize.is_told());
+            let is_due = !skipping.is_reported && (is_over || oversize.is_identified());
             skipping.is_reported |= is_due;
             if is_over {
                 self.skipping = None;
@@ -251,13 +253,13 @@ impl EventSplitter {
     }
 }
 
-impl Draft {
+impl PartialEvent {
     /// How many bytes it keeps.
     fn size(&self) -> usize {
         match &self.data {
-            Value::None => 0,
-            Value::Line(data) => data.len(),
-            Value::Lines(data) => data.len(),
+            EventData::None => 0,
+            EventData::Line(data) => data.len(),
+            EventData::Lines(data) => data.len(),
         }
     }
 
@@ -267,7 +269,7 @@ impl Draft {
         match field {
             b"data" => self.add(line.slice_ref(value)),
             b"event" => self.name = std::str::from_utf8(value).ok().map(event_name),
-            b"id" if value.len() <= ID_LIMIT && !value.contains(&0) => {
+            b"id" if value.len() <= MAX_EVENT_ID_BYTES && !value.contains(&0) => {
                 self.id = std::str::from_utf8(value).ok().map(str::to_owned);
             }
             b"retry" if !value.is_empty() && value.iter().all(u8::is_ascii_digit) => {
@@ -280,29 +282,29 @@ impl Draft {
 
     fn add(&mut self, value: Bytes) {
         let lines = match &mut self.data {
-            Value::None => {
-                self.data = Value::Line(value);
+            EventData::None => {
+                self.data = EventData::Line(value);
                 return;
             }
-            Value::Line(first) => BytesMut::from(&first[..]),
-            Value::Lines(lines) => std::mem::take(lines),
+            EventData::Line(first) => BytesMut::from(&first[..]),
+            EventData::Lines(lines) => std::mem::take(lines),
         };
         let mut lines = lines;
         lines.extend_from_slice(b"\n");
         lines.extend_from_slice(&value);
-        self.data = Value::Lines(lines);
+        self.data = EventData::Lines(lines);
     }
 
     /// The event, if any of its fields says something.
-    fn finish(self) -> Option<Event> {
-        let Draft { name, data, id, retry } = self;
+    fn finish(self) -> Option<SseEvent> {
+        let PartialEvent { name, data, id, retry } = self;
         let data = match data {
-            Value::None if id.is_none() && retry.is_none() => return None,
-            Value::None => Bytes::new(),
-            Value::Line(data) => data,
-            Value::Lines(data) => data.freeze(),
+            EventData::None if id.is_none() && retry.is_none() => return None,
+            EventData::None => Bytes::new(),
+            EventData::Line(data) => data,
+            EventData::Lines(data) => data.freeze(),
         };
-        Some(Event { name: name.unwrap_or(Cow::Borrowed("message")), data, id, retry })
+        Some(SseEvent { name: name.unwrap_or(Cow::Borrowed("message")), data, id, retry })
     }
 }
 
@@ -322,7 +324,7 @@ fn split_field(line: &[u8]) -> (&[u8], &[u8]) {
     (&line[..colon], value.strip_prefix(b" ").unwrap_or(value))
 }
 
-fn data_of(line: &[u8]) -> Option<&[u8]> {
+fn data_field(line: &[u8]) -> Option<&[u8]> {
     match split_field(line) {
         (b"data", value) => Some(value),
         _ => None,
@@ -331,7 +333,7 @@ fn data_of(line: &[u8]) -> Option<&[u8]> {
 
 /// Appends an event that carries one JSON text. Line breaks between its tokens become spaces, so that the text
 /// stays on one line; inside of strings JSON has none.
-pub fn write_event(out: &mut Vec<u8>, id: Option<&str>, data: &[u8]) {
+pub fn write_sse_event(out: &mut Vec<u8>, id: Option<&str>, data: &[u8]) {
     if let Some(id) = id {
         out.extend_from_slice(b"id: ");
         push_line(out, id.as_bytes());
@@ -342,14 +344,14 @@ pub fn write_event(out: &mut Vec<u8>, id: Option<&str>, data: &[u8]) {
 }
 
 /// Appends how long a client is to wait before it connects again.
-pub fn write_retry(out: &mut Vec<u8>, wait: Duration) {
+pub fn write_sse_retry(out: &mut Vec<u8>, wait: Duration) {
     out.extend_from_slice(b"retry: ");
     out.extend_from_slice(wait.as_millis().to_string().as_bytes());
     out.extend_from_slice(b"\n\n");
 }
 
 /// Appends a comment, which clients pass over; it keeps a silent stream from being taken for a dead one.
-pub fn write_comment(out: &mut Vec<u8>, text: &str) {
+pub fn write_sse_comment(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(b": ");
     push_line(out, text.as_bytes());
     out.push(b'\n');

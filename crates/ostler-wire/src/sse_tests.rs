@@ -5,8 +5,8 @@ use super::*;
 const CAP: usize = 64;
 
 /// Everything a stream comes to when it arrives in pieces of `size` bytes.
-fn split(stream: &[u8], size: usize) -> Vec<Result<Event, Oversize>> {
-    let mut splitter = EventSplitter::new(CAP);
+fn split(stream: &[u8], size: usize) -> Vec<Result<SseEvent, Oversize>> {
+    let mut splitter = SseParser::new(CAP);
     let mut events = Vec::new();
     for piece in stream.chunks(size.max(1)) {
         splitter.push(piece);
@@ -18,8 +18,8 @@ fn split(stream: &[u8], size: usize) -> Vec<Result<Event, Oversize>> {
     events
 }
 
-fn event(data: &str) -> Event {
-    Event { name: "message".into(), data: Bytes::copy_from_slice(data.as_bytes()), id: None, retry: None }
+fn event(data: &str) -> SseEvent {
+    SseEvent { name: "message".into(), data: Bytes::copy_from_slice(data.as_bytes()), id: None, retry: None }
 }
 
 fn texts(stream: &str) -> Vec<String> {
@@ -41,21 +41,21 @@ fn every_line_end_and_every_cut_gives_the_same_events() {
 #[test]
 fn fields_are_read_and_unknown_ones_passed_over() {
     let stream = b"event: endpoint\nid: 7\nretry: 1500\nfoo: bar\ndata: /messages\n\nid\ndata: x\n\n";
-    let expected = Event {
+    let expected = SseEvent {
         name: "endpoint".into(),
         data: "/messages".into(),
         id: Some("7".into()),
         retry: Some(Duration::from_millis(1500)),
     };
-    assert_eq!(split(stream, 5), [Ok(expected), Ok(Event { id: Some(String::new()), ..event("x") })]);
+    assert_eq!(split(stream, 5), [Ok(expected), Ok(SseEvent { id: Some(String::new()), ..event("x") })]);
 }
 
 #[test]
 fn an_id_or_a_wait_alone_is_given_out_and_a_name_alone_is_not() {
     let stream = b"id: 1\n\nevent: nothing\n\nretry: 20\n\nretry: soon\n\nid: a\0b\n\n";
     let expected = [
-        Ok(Event { id: Some("1".into()), ..event("") }),
-        Ok(Event { retry: Some(Duration::from_millis(20)), ..event("") }),
+        Ok(SseEvent { id: Some("1".into()), ..event("") }),
+        Ok(SseEvent { retry: Some(Duration::from_millis(20)), ..event("") }),
     ];
     assert_eq!(split(stream, 100), expected);
 }
@@ -71,13 +71,19 @@ fn an_event_of_exactly_the_cap_is_kept_and_one_more_byte_is_not() {
     let kept = "x".repeat(CAP);
     assert_eq!(split(format!("data: {kept}\n\n").as_bytes(), 9), [Ok(event(&kept))]);
     let stream = format!("data: {kept}x\n\ndata: next\n\n");
-    assert_eq!(split(stream.as_bytes(), 9), [Err(Oversize { id: None, request: None }), Ok(event("next"))]);
+    assert_eq!(
+        split(stream.as_bytes(), 9),
+        [Err(Oversize { answered_id: None, request_id: None }), Ok(event("next"))]
+    );
 }
 
 #[test]
 fn many_lines_count_together() {
     let stream = format!("{}\ndata: next\n\n", "data: 0123456789\n".repeat(CAP));
-    assert_eq!(split(stream.as_bytes(), 7), [Err(Oversize { id: None, request: None }), Ok(event("next"))]);
+    assert_eq!(
+        split(stream.as_bytes(), 7),
+        [Err(Oversize { answered_id: None, request_id: None }), Ok(event("next"))]
+    );
 }
 
 #[test]
@@ -88,7 +94,8 @@ fn an_oversize_answer_is_told_with_its_id_wherever_it_stands() {
     for answer in [first, last] {
         let stream = format!("event: message\r\ndata: {answer}\r\n\r\ndata: next\r\n\r\n");
         for size in 1..stream.len() {
-            let expected = [Err(Oversize { id: Some(17.into()), request: None }), Ok(event("next"))];
+            let expected =
+                [Err(Oversize { answered_id: Some(17.into()), request_id: None }), Ok(event("next"))];
             assert_eq!(split(stream.as_bytes(), size), expected, "cut every {size} bytes");
         }
     }
@@ -96,25 +103,25 @@ fn an_oversize_answer_is_told_with_its_id_wherever_it_stands() {
 
 #[test]
 fn an_endless_event_is_known_before_it_ends() {
-    let mut splitter = EventSplitter::new(CAP);
+    let mut splitter = SseParser::new(CAP);
     splitter.push(&[b'x'; 10 * CAP]);
     assert_eq!(splitter.next_event(), None);
     assert!(splitter.is_skipping());
     splitter.push(b"\n\n");
-    assert_eq!(splitter.next_event(), Some(Err(Oversize { id: None, request: None })));
+    assert_eq!(splitter.next_event(), Some(Err(Oversize { answered_id: None, request_id: None })));
     assert!(!splitter.is_skipping());
 }
 
 #[test]
 fn what_is_written_is_read_back() {
     let mut out = Vec::new();
-    write_comment(&mut out, "ping\nevent: forged");
-    write_retry(&mut out, Duration::from_secs(3));
-    write_event(&mut out, Some("s-1"), b"{\"a\":\r\n1}");
-    write_event(&mut out, None, b"{}");
+    write_sse_comment(&mut out, "ping\nevent: forged");
+    write_sse_retry(&mut out, Duration::from_secs(3));
+    write_sse_event(&mut out, Some("s-1"), b"{\"a\":\r\n1}");
+    write_sse_event(&mut out, None, b"{}");
     let expected = [
-        Ok(Event { retry: Some(Duration::from_secs(3)), ..event("") }),
-        Ok(Event { id: Some("s-1".into()), ..event("{\"a\":  1}") }),
+        Ok(SseEvent { retry: Some(Duration::from_secs(3)), ..event("") }),
+        Ok(SseEvent { id: Some("s-1".into()), ..event("{\"a\":  1}") }),
         Ok(event("{}")),
     ];
     assert_eq!(split(&out, 3), expected);

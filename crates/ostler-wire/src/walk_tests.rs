@@ -3,15 +3,15 @@ use serde_json::value::RawValue;
 
 use super::*;
 
-fn quick(json: &str) -> Option<Vec<Member<'_>>> {
+fn quick(json: &str) -> Option<Vec<RawMember<'_>>> {
     let mut found = [("", ""); MAX_MEMBERS];
-    members(json, &mut found).map(|count| found[..count].to_vec())
+    split_members(json, &mut found).map(|count| found[..count].to_vec())
 }
 
 /// What the general parser sees.
 fn general(json: &str) -> Option<Vec<(String, String)>> {
     let mut all = Vec::new();
-    crate::object::members_in_general(json, |key, value| all.push((key.0.to_owned(), value.to_owned())))
+    crate::object::for_each_member_serde(json, |key, value| all.push((key.0.to_owned(), value.to_owned())))
         .ok()
         .map(|()| all)
 }

@@ -2,13 +2,13 @@
 
 use memchr::memchr2;
 
-use crate::id::Id;
-use crate::meta::Meta;
+use crate::json_string::{push_number, push_string};
+use crate::meta::RequestMeta;
 use crate::params::Params;
-use crate::text::{push_number, push_string};
+use crate::request_id::RequestId;
 
 /// Appends a member with an array whose elements are JSON texts: `"tools":[{…},{…}]`.
-pub fn push_list<'a>(out: &mut Vec<u8>, member: &str, elements: impl Iterator<Item = &'a [u8]>) {
+pub fn push_array_member<'a>(out: &mut Vec<u8>, member: &str, elements: impl Iterator<Item = &'a [u8]>) {
     push_string(out, member);
     out.extend_from_slice(b":[");
     for (at, element) in elements.enumerate() {
@@ -24,22 +24,22 @@ pub fn push_list<'a>(out: &mut Vec<u8>, member: &str, elements: impl Iterator<It
 ///
 /// The client's parameters go out byte for byte, except that `_meta` gets our entries (see [`Meta`]) and that
 /// line breaks between tokens become spaces. Without parameters and with nothing to say, `params` is left out.
-pub fn write_request(out: &mut Vec<u8>, id: u64, method: &str, params: &Params, meta: &Meta<'_>) {
+pub fn write_request(out: &mut Vec<u8>, id: u64, method: &str, params: &Params, meta: &RequestMeta<'_>) {
     let start = out.len();
     out.reserve(params.raw().len() + method.len() + 64);
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
     push_number(out, id);
     out.extend_from_slice(b",\"method\":");
     push_string(out, method);
-    if params.spans.has_members || !meta.leaves(params) {
+    if params.spans.has_members || !meta.is_noop_for(params) {
         out.extend_from_slice(b",\"params\":");
-        meta.splice(out, params);
+        meta.write_params(out, params);
     }
     end_line(out, start);
 }
 
 /// Appends a request whose parameters, the text of a JSON value, go out as they are.
-pub fn write_question(out: &mut Vec<u8>, id: u64, method: &str, params: Option<&[u8]>) {
+pub fn write_raw_request(out: &mut Vec<u8>, id: u64, method: &str, params: Option<&[u8]>) {
     let start = out.len();
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
     push_number(out, id);
@@ -75,8 +75,8 @@ pub fn write_cancelled(out: &mut Vec<u8>, request_id: u64, reason: &str) {
 }
 
 /// Appends an answer. `result` is the text of a JSON value.
-pub fn write_result(out: &mut Vec<u8>, id: &Id, result: &[u8]) {
-    let start = begin_answer(out, id, result.len());
+pub fn write_result(out: &mut Vec<u8>, id: &RequestId, result: &[u8]) {
+    let start = begin_response(out, id, result.len());
     out.extend_from_slice(b",\"result\":");
     out.extend_from_slice(result);
     end_line(out, start);
@@ -102,22 +102,22 @@ fn push_error(out: &mut Vec<u8>, code: i64, message: &str, data: Option<&[u8]>) 
 }
 
 /// Appends a refusal. `data` is the text of a JSON value.
-pub fn write_error(out: &mut Vec<u8>, id: &Id, code: i64, message: &str, data: Option<&[u8]>) {
-    let start = begin_answer(out, id, message.len() + data.map_or(0, <[u8]>::len));
+pub fn write_error(out: &mut Vec<u8>, id: &RequestId, code: i64, message: &str, data: Option<&[u8]>) {
+    let start = begin_response(out, id, message.len() + data.map_or(0, <[u8]>::len));
     out.extend_from_slice(b",\"error\":");
     push_error(out, code, message, data);
     end_line(out, start);
 }
 
 /// Appends a refusal whose whole error object, the text of a JSON value, goes out as it is.
-pub fn write_error_object(out: &mut Vec<u8>, id: &Id, error: &[u8]) {
-    let start = begin_answer(out, id, error.len());
+pub fn write_error_object(out: &mut Vec<u8>, id: &RequestId, error: &[u8]) {
+    let start = begin_response(out, id, error.len());
     out.extend_from_slice(b",\"error\":");
     out.extend_from_slice(error);
     end_line(out, start);
 }
 
-fn begin_answer(out: &mut Vec<u8>, id: &Id, body: usize) -> usize {
+fn begin_response(out: &mut Vec<u8>, id: &RequestId, body: usize) -> usize {
     let start = out.len();
     out.reserve(id.raw().len() + body + 64);
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");

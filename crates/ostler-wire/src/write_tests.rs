@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::era::ClientIdentity;
+use crate::era::ClientInfo;
 use crate::message::Message;
 use crate::meta::{MetaKey, SessionMeta};
 
@@ -12,12 +12,12 @@ fn params(text: &str) -> Params {
 }
 
 fn session(capabilities: &str) -> SessionMeta {
-    let client = ClientIdentity { name: "ostler".into(), version: "0.1.0".into() };
+    let client = ClientInfo { name: "ostler".into(), version: "0.1.0".into() };
     SessionMeta::modern("2026-07-28", capabilities, &client)
 }
 
 /// The `params` text that goes out, or "" if there is none.
-fn sent(text: &str, meta: &Meta<'_>) -> String {
+fn sent(text: &str, meta: &RequestMeta<'_>) -> String {
     let mut out = Vec::new();
     write_request(&mut out, 17, "tools/call", &params(text), meta);
     let line = String::from_utf8(out).unwrap();
@@ -28,7 +28,7 @@ fn sent(text: &str, meta: &Meta<'_>) -> String {
 
 #[test]
 fn params_pass_untouched_when_there_is_nothing_to_say() {
-    let nothing = Meta::default();
+    let nothing = RequestMeta::default();
     assert_eq!(sent("{}", &nothing), "");
     for text in [r#"{ "n":1e400,"n":2 }"#, r#"{"_meta":{"a":1 , "a":2}}"#, r#"{"_meta":null}"#] {
         assert_eq!(sent(text, &nothing), text);
@@ -37,13 +37,13 @@ fn params_pass_untouched_when_there_is_nothing_to_say() {
 
 #[test]
 fn the_clients_progress_token_never_goes_upstream() {
-    let nothing = Meta::default();
+    let nothing = RequestMeta::default();
     assert_eq!(sent(r#"{"_meta":{"progressToken":1}}"#, &nothing), r#"{"_meta":{}}"#);
     assert_eq!(
         sent(r#"{"x":1,"_meta":{"a":1 , "progressToken":"t" , "b" : [2] },"y":2}"#, &nothing),
         r#"{"x":1,"_meta":{"a":1,"b" : [2]},"y":2}"#
     );
-    let ours = Meta { progress_token: Some(9), ..Meta::default() };
+    let ours = RequestMeta { progress_token: Some(9), ..RequestMeta::default() };
     assert_eq!(
         sent(r#"{"_meta":{"a":1,"progress\u0054oken":"t"}}"#, &ours),
         r#"{"_meta":{"progressToken":9,"a":1}}"#
@@ -52,7 +52,7 @@ fn the_clients_progress_token_never_goes_upstream() {
 
 #[test]
 fn meta_is_added_where_there_was_none() {
-    let key = Meta { idempotency_key: Some("k\"1"), ..Meta::default() };
+    let key = RequestMeta { idempotency_key: Some("k\"1"), ..RequestMeta::default() };
     let meta = r#""_meta":{"dev.ostler/idempotencyKey":"k\"1"}"#;
     assert_eq!(sent("{}", &key), format!("{{{meta}}}"));
     assert_eq!(sent("{ }", &key), format!("{{{meta} }}"));
@@ -63,7 +63,7 @@ fn meta_is_added_where_there_was_none() {
 #[test]
 fn a_modern_session_replaces_what_the_client_said_of_itself() {
     let session = session("{\n\"sampling\":{}}");
-    let meta = Meta {
+    let meta = RequestMeta {
         session: Some(&session),
         idempotency_key: Some("k"),
         progress_token: Some(3),
@@ -93,11 +93,11 @@ fn capabilities_that_are_no_object_claim_nothing() {
 
 #[test]
 fn a_pretty_printed_value_becomes_one_line() {
-    assert_eq!(sent("{\r\n  \"a\": \"\\n\"\n}", &Meta::default()), "{    \"a\": \"\\n\" }");
+    assert_eq!(sent("{\r\n  \"a\": \"\\n\"\n}", &RequestMeta::default()), "{    \"a\": \"\\n\" }");
     let mut out = b"earlier\n".to_vec();
-    write_result(&mut out, &Id::from(1), b"{\n}");
+    write_result(&mut out, &RequestId::from(1), b"{\n}");
     write_notification(&mut out, "x", Some(b"[\n]"));
-    write_error(&mut out, &Id::from(2), -32602, "a\nb", Some(b"{\n}"));
+    write_error(&mut out, &RequestId::from(2), -32602, "a\nb", Some(b"{\n}"));
     let expected = concat!(
         "earlier\n",
         "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{ }}\n",
@@ -120,7 +120,7 @@ fn a_cancellation_names_the_request() {
 #[test]
 fn a_strange_method_name_stays_a_string() {
     let mut out = Vec::new();
-    write_request(&mut out, 1, "a\"\n,", &Params::empty(), &Meta::default());
+    write_request(&mut out, 1, "a\"\n,", &Params::empty(), &RequestMeta::default());
     out.pop();
     let Message::Request { method, params: None, .. } = Message::parse(out.into()).unwrap() else {
         panic!("a request")
@@ -163,7 +163,7 @@ proptest! {
         let before = json!(object);
         let text = if is_pretty { serde_json::to_string_pretty(&before) } else { serde_json::to_string(&before) };
         let session = session("{}");
-        let ours = Meta { session: is_modern.then_some(&session), idempotency_key: key.as_deref(), progress_token: token, is_legacy: false };
+        let ours = RequestMeta { session: is_modern.then_some(&session), idempotency_key: key.as_deref(), progress_token: token, is_legacy: false };
         let mut out = Vec::new();
         write_request(&mut out, 17, "tools/call", &params(&text.unwrap()), &ours);
         prop_assert_eq!(memchr::memchr(b'\n', &out), Some(out.len() - 1));

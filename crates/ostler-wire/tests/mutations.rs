@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use ostler_wire::{
-    ClientIdentity, Frame, Handshake, Id, LineSplitter, ListPage, Message, Meta, Notice, Outcome, Params,
-    Progress, ResultHead, canonical, canonical_exact, write_request,
+    ClientInfo, Frame, Handshake, LineSplitter, ListPage, Message, NotificationKind, Params, ProgressParams,
+    RequestId, RequestMeta, ResultHead, RpcOutcome, canonicalize, canonicalize_exact, write_request,
 };
 use proptest::prelude::*;
 
@@ -20,14 +20,14 @@ const FRAMES: [&str; 8] = [
 ];
 
 #[derive(Clone, Debug)]
-enum Damage {
+enum Mutation {
     Flip(prop::sample::Index, u8),
     Cut(prop::sample::Index),
     Insert(prop::sample::Index, Vec<u8>),
     Repeat(prop::sample::Index, prop::sample::Index),
 }
 
-fn damage() -> impl Strategy<Value = Damage> {
+fn mutation() -> impl Strategy<Value = Mutation> {
     let token = prop::sample::select(vec![
         "{",
         "}",
@@ -54,29 +54,29 @@ fn damage() -> impl Strategy<Value = Damage> {
         prop::collection::vec(any::<u8>(), 1..4),
     ];
     prop_oneof![
-        (any::<prop::sample::Index>(), any::<u8>()).prop_map(|(at, byte)| Damage::Flip(at, byte)),
-        any::<prop::sample::Index>().prop_map(Damage::Cut),
-        (any::<prop::sample::Index>(), bytes).prop_map(|(at, bytes)| Damage::Insert(at, bytes)),
+        (any::<prop::sample::Index>(), any::<u8>()).prop_map(|(at, byte)| Mutation::Flip(at, byte)),
+        any::<prop::sample::Index>().prop_map(Mutation::Cut),
+        (any::<prop::sample::Index>(), bytes).prop_map(|(at, bytes)| Mutation::Insert(at, bytes)),
         (any::<prop::sample::Index>(), any::<prop::sample::Index>())
-            .prop_map(|(from, to)| Damage::Repeat(from, to)),
+            .prop_map(|(from, to)| Mutation::Repeat(from, to)),
     ]
 }
 
-fn apply(frame: &mut Vec<u8>, damage: &Damage) {
+fn apply(frame: &mut Vec<u8>, damage: &Mutation) {
     if frame.is_empty() {
         return;
     }
     match damage {
-        Damage::Flip(at, byte) => {
+        Mutation::Flip(at, byte) => {
             let at = at.index(frame.len());
             frame[at] ^= byte;
         }
-        Damage::Cut(at) => frame.truncate(at.index(frame.len())),
-        Damage::Insert(at, bytes) => {
+        Mutation::Cut(at) => frame.truncate(at.index(frame.len())),
+        Mutation::Insert(at, bytes) => {
             let at = at.index(frame.len());
             frame.splice(at..at, bytes.iter().copied());
         }
-        Damage::Repeat(from, to) => {
+        Mutation::Repeat(from, to) => {
             let (from, to) = (from.index(frame.len()), to.index(frame.len()));
             let part = frame[from.min(to)..from.max(to)].to_vec();
             frame.splice(to..to, part);
@@ -85,15 +85,15 @@ fn apply(frame: &mut Vec<u8>, damage: &Damage) {
 }
 
 /// Every parser that takes bytes from outside.
-fn knock(bytes: &Bytes) {
-    let _ = Id::parse(bytes.clone());
+fn run_every_parser(bytes: &Bytes) {
+    let _ = RequestId::parse(bytes.clone());
     let _ = Params::parse(bytes.clone()).map(|params| rewrite(&params));
-    let _ = ResultHead::open(bytes);
-    let _ = ListPage::open(bytes, "tools", "name", 100);
-    let _ = Progress::parse(bytes).map(|progress| progress.with_token(b"1"));
-    let _ = canonical(bytes);
-    if let Ok(form) = canonical_exact(bytes) {
-        assert_eq!(canonical_exact(&form).as_deref(), Ok(&form[..]), "a canonical form is its own form");
+    let _ = ResultHead::parse(bytes);
+    let _ = ListPage::parse(bytes, "tools", "name", 100);
+    let _ = ProgressParams::parse(bytes).map(|progress| progress.with_token(b"1"));
+    let _ = canonicalize(bytes);
+    if let Ok(form) = canonicalize_exact(bytes) {
+        assert_eq!(canonicalize_exact(&form).as_deref(), Ok(&form[..]), "a canonical form is its own form");
     }
 }
 
@@ -101,7 +101,7 @@ fn knock(bytes: &Bytes) {
 fn rewrite(params: &Params) {
     let renamed = params.with_name("other");
     assert_eq!(Params::parse(renamed.raw().clone()).as_ref(), Ok(&renamed));
-    let meta = Meta { idempotency_key: Some("k"), progress_token: Some(1), ..Meta::default() };
+    let meta = RequestMeta { idempotency_key: Some("k"), progress_token: Some(1), ..RequestMeta::default() };
     let mut out = Vec::new();
     write_request(&mut out, 1, "tools/call", params, &meta);
     assert_eq!(out.pop(), Some(b'\n'));
@@ -114,7 +114,7 @@ fn rewrite(params: &Params) {
 }
 
 fn handshake() -> Handshake {
-    let client = ClientIdentity { name: "ostler".into(), version: "0".into() };
+    let client = ClientInfo { name: "ostler".into(), version: "0".into() };
     let mut handshake = Handshake::new(client, None, "{}");
     handshake.begin();
     handshake
@@ -126,27 +126,27 @@ proptest! {
     #[test]
     fn damaged_frames_panic_nowhere(
         at in 0..FRAMES.len(),
-        damages in prop::collection::vec(damage(), 0..4),
+        damages in prop::collection::vec(mutation(), 0..4),
         cap in 0usize..400,
     ) {
         let mut frame = FRAMES[at].as_bytes().to_vec();
         damages.iter().for_each(|damage| apply(&mut frame, damage));
         let line = Bytes::from(frame);
-        knock(&line);
+        run_every_parser(&line);
 
         match Message::parse(line.clone()) {
             Ok(message @ Message::Response { .. }) => {
                 handshake().on_message(&message);
                 let Message::Response { outcome, .. } = message else { return Ok(()) };
                 match outcome {
-                    Outcome::Result(raw) => knock(&raw),
-                    Outcome::Error(error) => knock(&error.raw),
+                    RpcOutcome::Result(raw) => run_every_parser(&raw),
+                    RpcOutcome::Error(error) => run_every_parser(&error.raw),
                 }
             }
-            Ok(Message::Request { params, .. }) => params.iter().for_each(knock),
+            Ok(Message::Request { params, .. }) => params.iter().for_each(run_every_parser),
             Ok(Message::Notification { method, params }) => {
-                Notice::of(&method);
-                params.iter().for_each(knock);
+                NotificationKind::from_method(&method);
+                params.iter().for_each(run_every_parser);
             }
             Err(_) => {}
         }

@@ -1,8 +1,8 @@
 //! What was typed.
 
 mod help;
-mod offers;
 mod policy;
+mod prompts_resources;
 mod relay;
 mod worker;
 
@@ -19,18 +19,21 @@ use ostler_core::config::duration;
 use ostler_core::config::listen::{self, ListenError};
 
 pub(crate) use self::help::{find as find_command, unknown_command};
-pub(crate) use self::offers::{
-    GetPrompt, List as OfferList, Prompts, PromptsCommand, ReadResource, Resources, ResourcesCommand,
+pub(crate) use self::policy::{
+    ApproveArgs, AuditArgs, DiffArgs, ExplainArgs, LockArgs, TokenCommand, TokenCreateArgs, TrustArgs,
 };
-pub(crate) use self::policy::{Approve, Audit, Diff, Explain, Lock, NewToken, TokenCommand, Trust};
-pub(crate) use self::relay::{NatsConfig, RelayCommand};
-pub(crate) use self::worker::{Login, Worker};
+pub(crate) use self::prompts_resources::{
+    GetPromptArgs, ItemListArgs as OfferList, PromptsArgs, PromptsCommand, ReadResourceArgs, ResourcesArgs,
+    ResourcesCommand,
+};
+pub(crate) use self::relay::{NatsConfigArgs, RelayCommand};
+pub(crate) use self::worker::{BrokerLoginArgs, WorkerArgs};
 use crate::api::ErrorResponse;
-use crate::clock::{When, Zone};
+use crate::client::DaemonAddress;
 use crate::completion;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::output;
-use crate::reach::Address;
+use crate::time_text::{TimeArg, Zone};
 
 /// Examples come before the rest: most people look for the one line to copy.
 const TEMPLATE: &str = "{about}\n\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
@@ -59,13 +62,13 @@ Exit codes: 0 ok, 1 unexpected, 2 usage, 3 config invalid, 4 daemon unreachable,
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
-    pub(crate) shared: Shared,
+    pub(crate) shared: GlobalOptions,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
 }
 
 /// Returns the grammar of the command line, with its commands in groups.
-pub(crate) fn grammar() -> clap::Command {
+pub(crate) fn clap_command() -> clap::Command {
     help::with_groups(Cli::command())
 }
 
@@ -75,19 +78,19 @@ pub(crate) fn grammar() -> clap::Command {
 ///
 /// Fails with the exit code where help was asked for or what was typed makes no sense, and has said so.
 pub(crate) fn parse() -> Result<Cli, ExitCode> {
-    let read = grammar().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
-    read.map_err(refuse)
+    let read = clap_command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    read.map_err(report_usage_error)
 }
 
 /// What goes with every command.
 #[derive(Debug, Args)]
-pub(crate) struct Shared {
+pub(crate) struct GlobalOptions {
     /// Use this config: an ostler.toml, or any JSON file with `mcpServers`
     #[arg(long, global = true, value_name = "FILE", display_order = 100)]
     pub(crate) config: Option<PathBuf>,
     /// Use the daemon at this address, such as http://127.0.0.1:7777
     #[arg(long, global = true, value_name = "URL", display_order = 101)]
-    pub(crate) daemon: Option<Address>,
+    pub(crate) daemon: Option<DaemonAddress>,
     /// Show times in UTC instead of local time
     #[arg(long, global = true, display_order = 102)]
     pub(crate) utc: bool,
@@ -96,7 +99,7 @@ pub(crate) struct Shared {
     pub(crate) verbose: bool,
 }
 
-impl Shared {
+impl GlobalOptions {
     /// Returns the time zone in which times are shown to people.
     pub(crate) fn zone(&self) -> Zone {
         if self.utc { Zone::Utc } else { Zone::Local }
@@ -104,8 +107,8 @@ impl Shared {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    Serve(Serve),
+pub(crate) enum CliCommand {
+    Serve(ServeArgs),
     /// Connect an MCP client over stdin and stdout
     #[command(
         help_template = TEMPLATE,
@@ -127,18 +130,18 @@ A token, in a file or in OSTLER_TOKEN, gives the client the token's role. Withou
         #[arg(long, value_name = "FILE")]
         token_file: Option<PathBuf>,
     },
-    Down(Down),
-    Worker(Worker),
-    Call(Call),
-    Tools(Tools),
-    Prompts(Prompts),
-    Resources(Resources),
-    List(List),
-    Card(Card),
+    Down(DownArgs),
+    Worker(WorkerArgs),
+    Call(CallArgs),
+    Tools(ToolsArgs),
+    Prompts(PromptsArgs),
+    Resources(ResourcesArgs),
+    List(ListArgs),
+    Card(CardArgs),
     #[command(alias = "ps")]
-    Status(Status),
-    Daemons(Daemons),
-    Warm(Warm),
+    Status(StatusArgs),
+    Daemons(DaemonsArgs),
+    Warm(WarmArgs),
     /// Start a server now
     #[command(help_template = TEMPLATE, before_help = "Examples:
   ostler start time", after_help = "A daemon must run (`ostler serve`): between commands no server runs that could be \
@@ -177,7 +180,7 @@ touch keep their process.")]
         #[arg(add = completion::servers())]
         server: Option<String>,
     },
-    Logs(Logs),
+    Logs(LogsArgs),
     /// Create, list and revoke access tokens
     #[command(help_template = TEMPLATE, before_help = "Examples:
   ostler token create --name ci --role ci --expires 30d --out ci.token
@@ -198,13 +201,13 @@ revoke it and create another. Calls and sessions of a token end when it is revok
         #[command(subcommand)]
         command: RelayCommand,
     },
-    Audit(Audit),
-    Check(Check),
-    Explain(Explain),
-    Lock(Lock),
-    Diff(Diff),
-    Approve(Approve),
-    Trust(Trust),
+    Audit(AuditArgs),
+    Check(CheckArgs),
+    Explain(ExplainArgs),
+    Lock(LockArgs),
+    Diff(DiffArgs),
+    Approve(ApproveArgs),
+    Trust(TrustArgs),
     /// Print the JSON schema of ostler.toml
     #[command(help_template = TEMPLATE, before_help = "Examples:
   ostler schema > ostler.schema.json")]
@@ -287,7 +290,7 @@ everything at once.
 
 While the daemon runs, other commands for the same config use it."
 )]
-pub(crate) struct Serve {
+pub(crate) struct ServeArgs {
     /// Listen here instead of at the config's `listen`: a port of this machine, or an address with a port; 0 is a free port
     #[arg(long, alias = "port", short_alias = 'p', value_name = "[ADDR:]PORT", value_parser = read_address)]
     pub(crate) listen: Option<SocketAddr>,
@@ -319,7 +322,7 @@ pub(crate) struct Serve {
     after_help = "Calls in flight have three seconds to finish. The command waits until the daemon is gone. It is no \
 error if none runs."
 )]
-pub(crate) struct Down {
+pub(crate) struct DownArgs {
     /// End every daemon of this user on this machine
     #[arg(long, conflicts_with_all = ["config", "daemon"])]
     pub(crate) all: bool,
@@ -338,7 +341,7 @@ pub(crate) struct Down {
     after_help = "There is one daemon for each config that is in use. One that `ostler stdio` started ends ten minutes \
 after its last client has left; one that `ostler serve` started ends with Ctrl-C or `ostler down`."
 )]
-pub(crate) struct Daemons {
+pub(crate) struct DaemonsArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -363,7 +366,7 @@ like are named on stderr.
 A terminal also shows progress, and what the server asks is asked there: Ctrl-D declines, Ctrl-C cancels. Without a \
 terminal nothing is asked."
 )]
-pub(crate) struct Call {
+pub(crate) struct CallArgs {
     /// The tool, as `ostler tools` names it
     #[arg(value_name = "SERVER__TOOL", add = completion::tools())]
     pub(crate) tool: String,
@@ -397,7 +400,7 @@ is named is asked.
 
 The exit code is 6 if a server did not answer; what the others have is printed all the same."
 )]
-pub(crate) struct Tools {
+pub(crate) struct ToolsArgs {
     /// Servers, a tool such as time__now, time.now or `time now`, or a pattern with * and ?
     #[arg(value_name = "NAME", num_args = 0.., add = completion::servers_and_tools())]
     pub(crate) names: Vec<String>,
@@ -420,7 +423,7 @@ pub(crate) struct Tools {
   ostler list
   ostler list --config ~/.cursor/mcp.json --json"
 )]
-pub(crate) struct List {
+pub(crate) struct ListArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -439,7 +442,7 @@ a warning: a card is never a reason to trust a server.
 
 The exit code is 6 if the card can't be read."
 )]
-pub(crate) struct Card {
+pub(crate) struct CardArgs {
     /// The server whose card is shown
     #[arg(add = completion::servers())]
     pub(crate) server: String,
@@ -464,7 +467,7 @@ With --probe, each server is started and asked for its tools. Without a daemon i
 
 `ostler ps` is the same command."
 )]
-pub(crate) struct Status {
+pub(crate) struct StatusArgs {
     /// Only this server
     #[arg(add = completion::servers())]
     pub(crate) server: Option<String>,
@@ -492,7 +495,7 @@ daemon the servers are then ended again.
 
 The exit code is 6 if a server could not be started."
 )]
-pub(crate) struct Warm {
+pub(crate) struct WarmArgs {
     /// The servers to start; all by default
     #[arg(value_name = "SERVER", add = completion::servers())]
     pub(crate) servers: Vec<String>,
@@ -515,7 +518,7 @@ belongs to MCP.
 
 `--self` shows the log of a daemon that `ostler stdio` started; `ostler serve` writes to its terminal."
 )]
-pub(crate) struct Logs {
+pub(crate) struct LogsArgs {
     /// Only these servers; all by default
     #[arg(value_name = "SERVER", add = completion::servers())]
     pub(crate) servers: Vec<String>,
@@ -523,8 +526,8 @@ pub(crate) struct Logs {
     #[arg(long, short = 'n', value_name = "N", alias = "tail")]
     pub(crate) lines: Option<usize>,
     /// Only from this time on: how long ago, such as 10m, or a date such as 2026-07-28T12:00
-    #[arg(long, value_name = "WHEN", value_parser = When::parse)]
-    pub(crate) since: Option<When>,
+    #[arg(long, value_name = "WHEN", value_parser = TimeArg::parse)]
+    pub(crate) since: Option<TimeArg>,
     /// Keep showing new lines until Ctrl-C
     #[arg(long, short)]
     pub(crate) follow: bool,
@@ -549,7 +552,7 @@ pub(crate) struct Logs {
     after_help = "Also checked: whether commands exist, whether references such as ${env:TOKEN} can be resolved, and \
 whether the rules of roles match a known tool. No server is started."
 )]
-pub(crate) struct Check {
+pub(crate) struct CheckArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -557,7 +560,7 @@ pub(crate) struct Check {
 
 /// Says why what was typed makes no sense, or shows the help that was asked for. With `--json`, a mistake is told
 /// as JSON on stdout too.
-fn refuse(mut error: clap::Error) -> ExitCode {
+fn report_usage_error(mut error: clap::Error) -> ExitCode {
     // "to pass '--x' as a value, use '-- --x'": nothing here takes such values.
     error.remove(ContextKind::Suggested);
     let error = &error;
@@ -570,7 +573,7 @@ fn refuse(mut error: clap::Error) -> ExitCode {
         let message = parts.next().unwrap_or_default();
         let hint = parts.find_map(|part| part.strip_prefix("tip: ").map(str::to_owned));
         let hint = hint.or_else(|| hint_of_missing(error).map(str::to_owned));
-        let usage = Failure::Usage {
+        let usage = CommandFailure::Usage {
             what: message.trim_start_matches("error: ").to_owned(),
             hint: Some(hint.unwrap_or_else(|| "`--help` after the command shows what it takes".into())),
         };
@@ -578,7 +581,7 @@ fn refuse(mut error: clap::Error) -> ExitCode {
     }
     let _ = error.print();
     if let Some(hint) = hint_of_missing(error) {
-        output::tell(&format!("  hint: {hint}"));
+        output::print_stderr(&format!("  hint: {hint}"));
     }
     // Clap's codes are 0 and 2.
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
@@ -604,17 +607,19 @@ fn hint_of_missing(error: &clap::Error) -> Option<&'static str> {
 }
 
 /// `ostler call … --json='{…}'`: the flag takes no value, and the object has a flag of its own.
-fn misplaced_arguments(error: &clap::Error) -> Option<Failure> {
+fn misplaced_arguments(error: &clap::Error) -> Option<CommandFailure> {
     let ContextValue::String(flag) = error.get(ContextKind::InvalidArg)? else { return None };
     let ContextValue::String(value) = error.get(ContextKind::InvalidValue)? else { return None };
     let is_object = error.kind() == ErrorKind::TooManyValues && flag.starts_with("--json");
-    let hint = format!("arguments as one object come by --args: --args '{}'", output::clean(value));
-    is_object
-        .then(|| Failure::Usage { what: "--json takes no value: it prints JSON".into(), hint: Some(hint) })
+    let hint = format!("arguments as one object come by --args: --args '{}'", output::escape_line(value));
+    is_object.then(|| CommandFailure::Usage {
+        what: "--json takes no value: it prints JSON".into(),
+        hint: Some(hint),
+    })
 }
 
 /// `ostler call … --timezone UTC`: arguments of a tool or of a prompt are no options.
-fn dashed_argument(error: &clap::Error) -> Option<Failure> {
+fn dashed_argument(error: &clap::Error) -> Option<CommandFailure> {
     let ContextValue::String(flag) = error.get(ContextKind::InvalidArg)? else { return None };
     let ContextValue::StyledStr(usage) = error.get(ContextKind::Usage)? else { return None };
     let usage = usage.to_string();
@@ -631,9 +636,9 @@ fn dashed_argument(error: &clap::Error) -> Option<Failure> {
         Some((_, value)) => value.to_owned(),
         None => typed.next().filter(|next| !next.starts_with('-') && !next.contains('='))?,
     };
-    let (flag, pair) = (output::clean(flag), output::clean(&format!("{key}={value}")));
+    let (flag, pair) = (output::escape_line(flag), output::escape_line(&format!("{key}={value}")));
     let hint = format!("if it is an argument, write {pair}; `{command} --help` shows the options");
-    Some(Failure::Usage { what: format!("there is no option `{flag}`"), hint: Some(hint) })
+    Some(CommandFailure::Usage { what: format!("there is no option `{flag}`"), hint: Some(hint) })
 }
 
 fn read_address(text: &str) -> Result<SocketAddr, String> {
@@ -654,6 +659,6 @@ mod tests {
 
     #[test]
     fn the_grammar_contradicts_itself_nowhere() {
-        grammar().debug_assert();
+        clap_command().debug_assert();
     }
 }

@@ -18,57 +18,58 @@ use clap_complete::{CompleteEnv, Shell};
 use ostler_core::caller::Caller;
 use ostler_core::catalog::exposed_name;
 use ostler_core::config::Config;
-use ostler_core::name::ServerName;
 use ostler_core::policy::{Rules, Subject};
+use ostler_core::server_name::ServerName;
 use ostler_core::shell::is_plain;
 use ostler_core::spec::ServerSpec;
-use ostler_host::{Item, Kind, kept_items};
+use ostler_host::{Kind, ServerItem, persisted_items};
 use serde_json::Value;
 
-use crate::arguments::schema::Schema;
-use crate::command::names;
-use crate::config_file::{self, Found};
-use crate::failure::Failure;
-use crate::output::clean;
-use crate::spot::Spot;
-use crate::{cli, folders, workspace};
+use crate::arguments::schema::InputSchema;
+use crate::command::item_names;
+use crate::config_file::{self, FoundConfig};
+use crate::failure::CommandFailure;
+use crate::instance::DaemonInstance;
+use crate::output::escape_line;
+use crate::{cli, workspace, xdg};
 
 /// The variable that names the shell which asks.
 const VARIABLE: &str = "OSTLER_COMPLETE";
 
 /// Longest time for an answer: somebody waits at a prompt, and a file system may not answer at all.
-const DEADLINE: Duration = Duration::from_secs(3);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The role of callers on this machine, which no config has to name.
-const LOCAL: &str = "local";
+const LOCAL_ROLE: &str = "local";
 
 /// Returns the script that teaches a shell to complete `ostler`.
-pub(crate) fn script(shell: Shell) -> Result<Vec<u8>, Failure> {
+pub(crate) fn script(shell: Shell) -> Result<Vec<u8>, CommandFailure> {
     let mut text = Vec::new();
     let shells = Shells::builtins();
     // Every shell that can be named is one of them.
     if let Some(shell) = shells.completer(&shell.to_string()) {
         shell
             .write_registration(VARIABLE, "ostler", "ostler", "ostler", &mut text)
-            .map_err(Failure::Output)?;
+            .map_err(CommandFailure::Output)?;
     }
     Ok(text)
 }
 
 /// Answers the shell that asks, if one does.
-pub(crate) fn run_if_asked() -> Option<ExitCode> {
+pub(crate) fn run_if_requested() -> Option<ExitCode> {
     std::env::var_os(VARIABLE).filter(|shell| !shell.is_empty())?;
     // What is said in the middle of a line that somebody types would garble it.
     if let Ok(null) = File::options().write(true).open("/dev/null") {
         let _ = nix::unistd::dup2_stderr(null);
     }
     std::thread::spawn(|| {
-        std::thread::sleep(DEADLINE);
+        std::thread::sleep(ANSWER_TIMEOUT);
         // No destructor has anything to do: files are read and nothing else.
         std::process::exit(1);
     });
-    let typed = Typed::read();
-    let grammar = || if typed.is_value_wanted() { without_flags(cli::grammar()) } else { cli::grammar() };
+    let typed = CompletionLine::read();
+    let grammar =
+        || if typed.is_value_wanted() { without_flags(cli::clap_command()) } else { cli::clap_command() };
     let here = std::env::current_dir().ok();
     if typed.is_pair_value() && !has_shown(&mut grammar(), here.as_deref()) {
         return Some(ExitCode::SUCCESS);
@@ -80,7 +81,7 @@ pub(crate) fn run_if_asked() -> Option<ExitCode> {
 
 /// Returns whether anything is offered besides what is hidden.
 fn has_shown(grammar: &mut Command, here: Option<&Path>) -> bool {
-    let words = Typed::words();
+    let words = CompletionLine::words();
     let index = words.len().saturating_sub(1);
     let offered = clap_complete::engine::complete(grammar, words, index, here).unwrap_or_default();
     offered.iter().any(|candidate| !candidate.is_hide_set())
@@ -96,7 +97,7 @@ fn without_flags(command: Command) -> Command {
 /// Offers commands.
 pub(crate) fn commands() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
-        let grammar = cli::grammar();
+        let grammar = cli::clap_command();
         let shown = grammar.get_subcommands().filter(|command| !command.is_hide_set());
         let named = |it: &Command| CompletionCandidate::new(it.get_name()).help(it.get_about().cloned());
         shown.map(named).collect()
@@ -105,34 +106,38 @@ pub(crate) fn commands() -> ArgValueCandidates {
 
 /// Offers the servers of the config.
 pub(crate) fn servers() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| Known::read().map(|known| known.servers()).unwrap_or_default())
+    ArgValueCandidates::new(|| CompletionConfig::load().map(|known| known.servers()).unwrap_or_default())
 }
 
 /// Offers tools by their names in lists of all servers.
 pub(crate) fn tools() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| Known::read().map(|known| known.named(Kind::Tools)).unwrap_or_default())
+    ArgValueCandidates::new(|| {
+        CompletionConfig::load().map(|known| known.item_candidates(Kind::Tools)).unwrap_or_default()
+    })
 }
 
 /// Offers servers, and their tools.
 pub(crate) fn servers_and_tools() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
-        let Some(known) = Known::read() else { return Vec::new() };
+        let Some(known) = CompletionConfig::load() else { return Vec::new() };
         let mut offered = known.servers();
-        offered.extend(known.named(Kind::Tools));
+        offered.extend(known.item_candidates(Kind::Tools));
         offered
     })
 }
 
 /// Offers prompts.
 pub(crate) fn prompts() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| Known::read().map(|known| known.named(Kind::Prompts)).unwrap_or_default())
+    ArgValueCandidates::new(|| {
+        CompletionConfig::load().map(|known| known.item_candidates(Kind::Prompts)).unwrap_or_default()
+    })
 }
 
 /// Offers the URIs of resources.
 pub(crate) fn resources() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
-        let Some(known) = Known::read() else { return Vec::new() };
-        let listed = known.listed(Kind::Resources);
+        let Some(known) = CompletionConfig::load() else { return Vec::new() };
+        let listed = known.allowed_items(Kind::Resources);
         listed.iter().filter_map(|(_, item)| candidate(&item.name, &described(item))).collect()
     })
 }
@@ -140,9 +145,9 @@ pub(crate) fn resources() -> ArgValueCandidates {
 /// Offers the roles of the config.
 pub(crate) fn roles() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
-        let Some(known) = Known::read() else { return Vec::new() };
+        let Some(known) = CompletionConfig::load() else { return Vec::new() };
         let named = known.config.roles.keys().map(String::as_str);
-        let local = Some(LOCAL).filter(|local| !known.config.roles.contains_key(*local));
+        let local = Some(LOCAL_ROLE).filter(|local| !known.config.roles.contains_key(*local));
         named.chain(local).filter_map(|role| candidate(role, "")).collect()
     })
 }
@@ -150,22 +155,22 @@ pub(crate) fn roles() -> ArgValueCandidates {
 /// Offers tokens by name.
 pub(crate) fn tokens() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
-        let found = find();
-        let spot = found.and_then(|found| Spot::of(found.file()).ok());
-        let tokens = spot.and_then(|spot| spot.tokens().read().ok()).unwrap_or_default();
+        let found = find_config();
+        let spot = found.and_then(|found| DaemonInstance::for_config(found.file()).ok());
+        let tokens = spot.and_then(|spot| spot.token_store().read().ok()).unwrap_or_default();
         tokens.iter().filter_map(|token| candidate(&token.name, "")).collect()
     })
 }
 
 /// Offers the arguments of the tool that stands before them, and the values of those that have few.
 pub(crate) fn tool_arguments() -> ArgValueCompleter {
-    ArgValueCompleter::new(|word: &OsStr| arguments(word, of_tool))
+    ArgValueCompleter::new(|word: &OsStr| arguments(word, offered_by_tool))
 }
 
-fn of_tool(known: &Known, name: &Named) -> Option<Vec<Offered>> {
-    let tools = known.listed(Kind::Tools);
-    let schema = Schema::of_tool(&find_item(&tools, name)?.definition);
-    let offered = schema.arguments().into_iter().map(|it| Offered {
+fn offered_by_tool(known: &CompletionConfig, name: &CompletionTargets) -> Option<Vec<OfferedArgument>> {
+    let tools = known.allowed_items(Kind::Tools);
+    let schema = InputSchema::from_tool(&find_item(&tools, name)?.definition);
+    let offered = schema.arguments().into_iter().map(|it| OfferedArgument {
         values: schema.values(&it.name),
         name: it.name,
         about: it.description,
@@ -175,15 +180,15 @@ fn of_tool(known: &Known, name: &Named) -> Option<Vec<Offered>> {
 
 /// Offers the arguments of the prompt that stands before them.
 pub(crate) fn prompt_arguments() -> ArgValueCompleter {
-    ArgValueCompleter::new(|word: &OsStr| arguments(word, of_prompt))
+    ArgValueCompleter::new(|word: &OsStr| arguments(word, offered_by_prompt))
 }
 
-fn of_prompt(known: &Known, name: &Named) -> Option<Vec<Offered>> {
-    let prompts = known.listed(Kind::Prompts);
+fn offered_by_prompt(known: &CompletionConfig, name: &CompletionTargets) -> Option<Vec<OfferedArgument>> {
+    let prompts = known.allowed_items(Kind::Prompts);
     let definition: Value = serde_json::from_slice(&find_item(&prompts, name)?.definition).ok()?;
     let text = |it: &Value, key| it.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let arguments = definition.get("arguments")?.as_array()?.iter();
-    let offered = arguments.map(|it| Offered {
+    let offered = arguments.map(|it| OfferedArgument {
         name: text(it, "name"),
         values: Vec::new(),
         about: text(it, "description"),
@@ -192,7 +197,7 @@ fn of_prompt(known: &Known, name: &Named) -> Option<Vec<Offered>> {
 }
 
 /// An argument that is offered.
-struct Offered {
+struct OfferedArgument {
     name: String,
     /// The values it may have, where there are few.
     values: Vec<String>,
@@ -202,11 +207,12 @@ struct Offered {
 /// Completes `key=value`: keys that have not been given yet, then values.
 fn arguments(
     word: &OsStr,
-    offered: impl FnOnce(&Known, &Named) -> Option<Vec<Offered>>,
+    offered: impl FnOnce(&CompletionConfig, &CompletionTargets) -> Option<Vec<OfferedArgument>>,
 ) -> Vec<CompletionCandidate> {
-    let (Some(word), Some(known)) = (word.to_str(), Known::read()) else { return Vec::new() };
-    let typed = Typed::read();
-    let Some(offered) = Named::of(&known, &typed).and_then(|named| offered(&known, &named)) else {
+    let (Some(word), Some(known)) = (word.to_str(), CompletionConfig::load()) else { return Vec::new() };
+    let typed = CompletionLine::read();
+    let Some(offered) = CompletionTargets::find_in(&known, &typed).and_then(|named| offered(&known, &named))
+    else {
         return Vec::new();
     };
     let split = typed.split_key().or_else(|| typed.last_of(&offered));
@@ -214,7 +220,8 @@ fn arguments(
         (Some((key, value)), _) => (key, value, format!("{key}=")),
         (None, Some(key)) => (key, word, String::new()),
         (None, None) => {
-            let is_new = |it: &&Offered| !typed.before.iter().any(|given| is_pair_of(given, &it.name));
+            let is_new =
+                |it: &&OfferedArgument| !typed.before.iter().any(|given| is_pair_of(given, &it.name));
             let fitting = offered.iter().filter(is_new).filter(|it| it.name.starts_with(word));
             return fitting.filter_map(|it| candidate(&format!("{}=", it.name), &it.about)).collect();
         }
@@ -231,26 +238,26 @@ fn is_pair_of(given: &str, key: &str) -> bool {
 /// Makes a candidate. Servers and configs choose these words, and bash puts them on the line as they are: one that a
 /// shell would read as more than a word is not offered, nor is one that this program would read as an option.
 fn candidate(value: &str, about: &str) -> Option<CompletionCandidate> {
-    let about = about.lines().next().map(clean).filter(|line| !line.is_empty());
+    let about = about.lines().next().map(escape_line).filter(|line| !line.is_empty());
     let is_word = is_plain(value) && !value.starts_with('-');
     is_word.then(|| CompletionCandidate::new(value).help(about.map(StyledStr::from)))
 }
 
-fn described(item: &Item) -> String {
+fn described(item: &ServerItem) -> String {
     let definition: Value = serde_json::from_slice(&item.definition).unwrap_or_default();
     let text = |key| definition.get(key).and_then(Value::as_str).map(str::to_owned);
     text("description").or_else(|| text("title")).unwrap_or_default()
 }
 
 /// The words before the one that is completed, without `ostler` itself.
-struct Typed {
+struct CompletionLine {
     before: Vec<String>,
     word: OsString,
     /// Whether the word follows a `=` that is a word of its own, as in bash.
     is_after_equals: bool,
 }
 
-impl Typed {
+impl CompletionLine {
     /// Returns the words up to the one that is completed, with `ostler` itself.
     fn words() -> Vec<OsString> {
         let mut words: Vec<OsString> = std::env::args_os().skip_while(|word| word != "--").skip(1).collect();
@@ -290,7 +297,7 @@ impl Typed {
 
     /// Returns the last word before, if it is the key of an argument: bash leaves the `=` out that the cursor stands
     /// behind.
-    fn last_of(&self, offered: &[Offered]) -> Option<&str> {
+    fn last_of(&self, offered: &[OfferedArgument]) -> Option<&str> {
         let last = self.before.last().filter(|last| offered.iter().any(|it| it.name == **last));
         last.map(String::as_str)
     }
@@ -301,9 +308,9 @@ impl Typed {
             return false;
         }
         let is_after_key = || {
-            let known = Known::read()?;
-            let named = Named::of(&known, self)?;
-            let offered = [of_tool(&known, &named), of_prompt(&known, &named)];
+            let known = CompletionConfig::load()?;
+            let named = CompletionTargets::find_in(&known, self)?;
+            let offered = [offered_by_tool(&known, &named), offered_by_prompt(&known, &named)];
             offered.iter().flatten().find_map(|offered| self.last_of(offered)).map(drop)
         };
         self.word.as_encoded_bytes().contains(&b'=') || self.split_key().is_some() || is_after_key().is_some()
@@ -315,42 +322,45 @@ impl Typed {
 }
 
 /// What arguments are for: a name, or a server and a name.
-struct Named(Vec<(ServerName, String)>);
+struct CompletionTargets(Vec<(ServerName, String)>);
 
-impl Named {
+impl CompletionTargets {
     /// Finds it among the words that were typed: any that reads as a name does.
-    fn of(known: &Known, typed: &Typed) -> Option<Self> {
+    fn find_in(known: &CompletionConfig, typed: &CompletionLine) -> Option<Self> {
         let servers: Vec<ServerName> = known.config.servers.iter().map(|spec| spec.name.clone()).collect();
         let words = typed.before.iter().map(String::as_str);
         let pairs = typed.before.windows(2).map(|two| two.join(" "));
         let texts: Vec<String> = words.map(str::to_owned).chain(pairs).collect();
-        let readings = texts.iter().flat_map(|text| names::readings(&servers, text));
+        let readings = texts.iter().flat_map(|text| item_names::split_candidates(&servers, text));
         let named: Vec<_> = readings.map(|(server, item)| (server.clone(), item.to_owned())).collect();
         Some(Self(named)).filter(|named| !named.0.is_empty())
     }
 }
 
-fn find_item<'a>(listed: &'a [(&ServerSpec, Item)], named: &Named) -> Option<&'a Item> {
-    let is_named = |spec: &ServerSpec, item: &Item| {
+fn find_item<'a>(
+    listed: &'a [(&ServerSpec, ServerItem)],
+    named: &CompletionTargets,
+) -> Option<&'a ServerItem> {
+    let is_named = |spec: &ServerSpec, item: &ServerItem| {
         named.0.iter().any(|(server, name)| *server == spec.name && **name == *item.name)
     };
     listed.iter().find(|(spec, item)| is_named(spec, item)).map(|(_, item)| item)
 }
 
 /// What files say.
-struct Known {
+struct CompletionConfig {
     config: Config,
 }
 
 /// Finds the config that the command under completion would use.
-fn find() -> Option<Found> {
-    let typed = Typed::read();
+fn find_config() -> Option<FoundConfig> {
+    let typed = CompletionLine::read();
     config_file::find(typed.flag("--config").map(Path::new)).ok()
 }
 
-impl Known {
-    fn read() -> Option<Self> {
-        let config = config_file::choose_untold(find()?, None).ok()?.config;
+impl CompletionConfig {
+    fn load() -> Option<Self> {
+        let config = config_file::load_quietly(find_config()?, None).ok()?.config;
         Some(Self { config })
     }
 
@@ -359,29 +369,29 @@ impl Known {
     }
 
     /// Returns what earlier runs have learned, as far as the caller on this machine may use it.
-    fn listed(&self, kind: Kind) -> Vec<(&ServerSpec, Item)> {
-        let Some(state) = folders::state() else { return Vec::new() };
-        let (rules, caller) = (Rules::of(&self.config.roles), Caller::local());
-        let reader = workspace::caller_here(Caller::operator());
-        let is_allowed = |spec: &ServerSpec, item: &Item| {
+    fn allowed_items(&self, kind: Kind) -> Vec<(&ServerSpec, ServerItem)> {
+        let Some(state) = xdg::state_dir() else { return Vec::new() };
+        let (rules, caller) = (Rules::from_roles(&self.config.roles), Caller::local());
+        let reader = workspace::caller_in_current_dir(Caller::operator());
+        let is_allowed = |spec: &ServerSpec, item: &ServerItem| {
             let subject = match kind {
                 Kind::Tools => Subject::Tool(&item.name),
                 Kind::Prompts => Subject::Prompt(&item.name),
                 Kind::Resources | Kind::Templates => Subject::Resource(&item.name),
             };
-            rules.of_use(&caller, spec.name.as_str(), subject).is_allowed()
+            rules.decide(&caller, spec.name.as_str(), subject).is_allowed()
         };
-        let kept = |spec| Some((spec, kept_items(&state, spec, &reader, kind)?));
+        let kept = |spec| Some((spec, persisted_items(&state, spec, &reader, kind)?));
         let kept = self.config.servers.iter().filter_map(kept);
         let items = kept.flat_map(|(spec, items)| items.into_iter().map(move |item| (spec, item)));
         items.filter(|(spec, item)| is_allowed(spec, item)).collect()
     }
 
-    fn named(&self, kind: Kind) -> Vec<CompletionCandidate> {
-        let named = |(spec, item): (&ServerSpec, Item)| {
+    fn item_candidates(&self, kind: Kind) -> Vec<CompletionCandidate> {
+        let named = |(spec, item): (&ServerSpec, ServerItem)| {
             candidate(&exposed_name(&spec.name, &item.name), &described(&item))
         };
-        self.listed(kind).into_iter().filter_map(named).collect()
+        self.allowed_items(kind).into_iter().filter_map(named).collect()
     }
 }
 

@@ -8,28 +8,28 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
-use ostler_core::config::{Config, Format, LARGEST_FILE, Problem, Report, Source};
-use ostler_core::name::ServerName;
-use ostler_core::pins::Lock;
+use ostler_core::config::{Config, ConfigError, ConfigFormat, ConfigSource, MAX_FILE_BYTES, Problem};
+use ostler_core::pins::LockFile;
+use ostler_core::server_name::ServerName;
 use ostler_core::shell::quote;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
+use crate::file_stamp::FileStamps;
 use crate::invocation::command;
-use crate::output::{self, Style, Tint, clean, tell};
-use crate::pins::{self, Locked};
-use crate::stamps::Stamps;
-use crate::{folders, self_reference, spot, workspace};
+use crate::output::{self, Style, Tint, escape_line, print_stderr};
+use crate::pins::{self, LockFileResult};
+use crate::{instance, self_reference, workspace, xdg};
 
 /// Looked for in the working directory and in those above it, in this order.
-const NAMES: [&str; 2] = ["ostler.toml", CLIENTS];
+const NAMES: [&str; 2] = ["ostler.toml", CLIENT_CONFIG_NAME];
 /// The file of a project's MCP clients.
-const CLIENTS: &str = ".mcp.json";
+const CLIENT_CONFIG_NAME: &str = ".mcp.json";
 /// Warnings that every command shows; where there are more, it names the command that does.
 const SHOWN_WARNINGS: usize = 3;
 
 /// A config file and everything there is to say about it.
 #[derive(Debug)]
-pub(crate) struct Reading {
+pub(crate) struct LoadedConfig {
     /// The main file, absolute.
     pub(crate) file: PathBuf,
     /// The config, unless a problem is an error.
@@ -37,125 +37,131 @@ pub(crate) struct Reading {
     /// Errors and warnings.
     pub(crate) problems: Vec<Problem>,
     /// Every file that was read for it, or should have been, as it was then.
-    pub(crate) stamps: Stamps,
+    pub(crate) stamps: FileStamps,
     /// The lock file beside it.
-    pub(crate) locked: Locked,
+    pub(crate) lock_file: LockFileResult,
 }
 
 /// How a config was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum ConfigOrigin {
     /// The user named it, or it is the user's own.
-    Chosen,
+    User,
     /// It lies in the working directory or above it in the repository, whoever wrote it.
     WorkingDirectory,
 }
 
 /// Where a config was looked for.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum FoundConfig {
     /// Here it is, absolute.
-    File { file: PathBuf, origin: Origin },
+    File { file: PathBuf, origin: ConfigOrigin },
     /// In none of these places is one.
-    Nowhere(String),
+    NotFound(String),
 }
 
-impl Found {
+impl FoundConfig {
     /// The file, if there is one.
     pub(crate) fn file(&self) -> Option<&Path> {
         match self {
             Self::File { file, .. } => Some(file),
-            Self::Nowhere(_) => None,
+            Self::NotFound(_) => None,
         }
     }
 
     /// Treats the file as found in the working directory, by a command that starts this one.
     pub(crate) fn in_working_directory(self) -> Self {
         match self {
-            Self::File { file, .. } => Self::File { file, origin: Origin::WorkingDirectory },
-            Self::Nowhere(places) => Self::Nowhere(places),
+            Self::File { file, .. } => Self::File { file, origin: ConfigOrigin::WorkingDirectory },
+            Self::NotFound(places) => Self::NotFound(places),
         }
     }
 }
 
 /// A config that can be used, and where it comes from.
 #[derive(Debug)]
-pub(crate) struct Chosen {
+pub(crate) struct UsableConfig {
     /// The main file, absolute; none for the built-in server.
     pub(crate) file: Option<PathBuf>,
     /// How it was found.
-    pub(crate) origin: Origin,
+    pub(crate) origin: ConfigOrigin,
     /// What it says.
     pub(crate) config: Config,
     /// Warnings.
     pub(crate) problems: Vec<Problem>,
     /// Every file that was read for it, as it was then.
-    pub(crate) stamps: Stamps,
+    pub(crate) stamps: FileStamps,
     /// The approved definitions, if there is a lock file beside it.
-    pub(crate) lock: Option<Lock>,
+    pub(crate) lock: Option<LockFile>,
     /// Where the daemon listens, if not where the config says.
     pub(crate) listens: Option<SocketAddr>,
 }
 
 /// The config for a command, with its problems said. Without any file it is
 /// the built-in server.
-pub(crate) fn choose(found: Found) -> Result<Chosen, Failure> {
-    let chosen = choose_untold(found, None)?;
+pub(crate) fn load(found: FoundConfig) -> Result<UsableConfig, CommandFailure> {
+    let chosen = load_quietly(found, None)?;
     if let Some(file) = &chosen.file {
-        tell_warnings(file, &chosen.problems);
+        print_warnings(file, &chosen.problems);
     }
     Ok(chosen)
 }
 
 /// The same for a daemon, which tells of warnings itself and may listen elsewhere than its config says.
-pub(crate) fn choose_untold(found: Found, listens: Option<SocketAddr>) -> Result<Chosen, Failure> {
+pub(crate) fn load_quietly(
+    found: FoundConfig,
+    listens: Option<SocketAddr>,
+) -> Result<UsableConfig, CommandFailure> {
     let (file, origin) = match found {
-        Found::File { file, origin } => (file, origin),
-        Found::Nowhere(places) => {
-            tell(&format!("no config found; using the built-in server `demo` (looked for {places})"));
-            let program = std::env::current_exe().map_err(Failure::Machine)?;
+        FoundConfig::File { file, origin } => (file, origin),
+        FoundConfig::NotFound(places) => {
+            print_stderr(&format!("no config found; using the built-in server `demo` (looked for {places})"));
+            let program = std::env::current_exe().map_err(CommandFailure::Machine)?;
             let config = Config::demo(program.to_string_lossy());
-            let (problems, stamps) = (Vec::new(), Stamps::default());
-            let origin = Origin::Chosen;
-            return Ok(Chosen { file: None, origin, config, problems, stamps, lock: None, listens });
+            let (problems, stamps) = (Vec::new(), FileStamps::default());
+            let origin = ConfigOrigin::User;
+            return Ok(UsableConfig { file: None, origin, config, problems, stamps, lock: None, listens });
         }
     };
-    let Reading { file, config, problems, stamps, locked } = read_for(file, listens)?;
-    let config = usable(&file, config, &problems)?;
+    let LoadedConfig { file, config, problems, stamps, lock_file: locked } = read_with_listen(file, listens)?;
+    let config = require_usable(&file, config, &problems)?;
     // Without what was approved, everything would seem to be.
-    Ok(Chosen { file: Some(file), origin, config, problems, stamps, lock: locked?, listens })
+    Ok(UsableConfig { file: Some(file), origin, config, problems, stamps, lock: locked?, listens })
 }
 
 /// The file that is meant: the one that was named, or the first that exists.
-pub(crate) fn find(named: Option<&Path>) -> Result<Found, Failure> {
+pub(crate) fn find(named: Option<&Path>) -> Result<FoundConfig, CommandFailure> {
     if let Some(named) = named {
-        let file = std::path::absolute(named).map_err(Failure::Machine)?;
-        return Ok(Found::File { file, origin: Origin::Chosen });
+        let file = std::path::absolute(named).map_err(CommandFailure::Machine)?;
+        return Ok(FoundConfig::File { file, origin: ConfigOrigin::User });
     }
-    let here = std::env::current_dir().map_err(Failure::Machine)?;
-    Ok(first_of(&here, own_place().as_deref()))
+    let here = std::env::current_dir().map_err(CommandFailure::Machine)?;
+    Ok(find_from(&here, user_config_file().as_deref()))
 }
 
 /// The config that a command in this directory would find, other than the user's own.
-pub(crate) fn find_in(folder: &Path) -> Result<Found, Failure> {
-    let folder = std::path::absolute(folder).map_err(Failure::Machine)?;
-    Ok(first_of(&folder, None))
+pub(crate) fn find_in(folder: &Path) -> Result<FoundConfig, CommandFailure> {
+    let folder = std::path::absolute(folder).map_err(CommandFailure::Machine)?;
+    Ok(find_from(&folder, None))
 }
 
 /// The first file that a command in this directory looks at, whatever it holds.
-pub(crate) fn first_place(folder: &Path) -> Option<PathBuf> {
-    let is_first = |place: &PathBuf| place.is_file() && !is_foreign(place, folder);
-    places_from(folder).into_iter().find(is_first).or_else(|| own_place().filter(|place| place.is_file()))
+pub(crate) fn first_candidate(folder: &Path) -> Option<PathBuf> {
+    let is_first = |place: &PathBuf| place.is_file() && !is_of_other_user(place, folder);
+    candidates_from(folder)
+        .into_iter()
+        .find(is_first)
+        .or_else(|| user_config_file().filter(|place| place.is_file()))
 }
 
 /// Where the user's own config is.
-fn own_place() -> Option<PathBuf> {
-    folders::config().map(|folder| folder.join(NAMES[0]))
+fn user_config_file() -> Option<PathBuf> {
+    xdg::config_dir().map(|folder| folder.join(NAMES[0]))
 }
 
 /// Files that are looked for from a directory, up to the root of its repository.
-fn places_from(start: &Path) -> Vec<PathBuf> {
-    folders_from(start, folders::home().as_deref())
+fn candidates_from(start: &Path) -> Vec<PathBuf> {
+    search_dirs(start, xdg::home().as_deref())
         .into_iter()
         .flat_map(|folder| NAMES.map(|name| folder.join(name)))
         .collect()
@@ -164,7 +170,7 @@ fn places_from(start: &Path) -> Vec<PathBuf> {
 /// The directory and those above it, up to the one with `.git`. Without a repository it is the directory alone: what
 /// lies above is another project's. No search leaves the user's home upwards, and none ends in `/`. A repository of another
 /// user is none: who may write to a directory above, such as `/tmp`, must not choose the config.
-fn folders_from<'a>(start: &'a Path, home: Option<&Path>) -> Vec<&'a Path> {
+fn search_dirs<'a>(start: &'a Path, home: Option<&Path>) -> Vec<&'a Path> {
     let mut folders = Vec::new();
     for folder in start.ancestors() {
         if folder != start && folder.parent().is_none() {
@@ -172,7 +178,7 @@ fn folders_from<'a>(start: &'a Path, home: Option<&Path>) -> Vec<&'a Path> {
         }
         folders.push(folder);
         // Of a link it is the link that counts: anybody can make one that leads to a directory of root's.
-        if folder.join(".git").symlink_metadata().is_ok_and(|found| is_own_or_roots(found.uid())) {
+        if folder.join(".git").symlink_metadata().is_ok_and(|found| is_own_or_root(found.uid())) {
             return folders;
         }
         if home == Some(folder) {
@@ -183,39 +189,39 @@ fn folders_from<'a>(start: &'a Path, home: Option<&Path>) -> Vec<&'a Path> {
     folders
 }
 
-fn is_own_or_roots(owner: u32) -> bool {
+fn is_own_or_root(owner: u32) -> bool {
     owner == 0 || owner == nix::unistd::geteuid().as_raw()
 }
 
 /// Returns whether a file above the directory that a search starts in, or its folder, belongs to another user. A file in
 /// that directory itself is found whoever wrote it, and needs trust.
-fn is_foreign(file: &Path, start: &Path) -> bool {
+fn is_of_other_user(file: &Path, start: &Path) -> bool {
     let Some(folder) = file.parent().filter(|folder| *folder != start) else { return false };
     let owners = [file.symlink_metadata(), file.metadata(), folder.metadata()];
-    !owners.iter().all(|found| found.as_ref().is_ok_and(|found| is_own_or_roots(found.uid())))
+    !owners.iter().all(|found| found.as_ref().is_ok_and(|found| is_own_or_root(found.uid())))
 }
 
 /// Finds the config of a command in a directory, or the user's own.
-fn first_of(start: &Path, own: Option<&Path>) -> Found {
+fn find_from(start: &Path, own: Option<&Path>) -> FoundConfig {
     let mut looked_for = Vec::new();
-    for file in places_from(start).into_iter().chain(own.map(Path::to_owned)) {
-        let name = shown_place(&file);
+    for file in candidates_from(start).into_iter().chain(own.map(Path::to_owned)) {
+        let name = display_candidate(&file);
         let is_own = own.is_some_and(|own| own == file);
         if !file.is_file() {
             looked_for.push(name);
-        } else if !is_own && is_foreign(&file, start) {
+        } else if !is_own && is_of_other_user(&file, start) {
             looked_for.push(format!("{name} (of another user)"));
-        } else if is_ostler_alone(&file) {
-            tell(&format!(
+        } else if names_only_ostler(&file) {
+            print_stderr(&format!(
                 "warning: {name} names nothing but Ostler itself, so it says nothing about what to run; looking further"
             ));
             looked_for.push(format!("{name} (names only Ostler)"));
         } else {
-            let origin = if is_own { Origin::Chosen } else { Origin::WorkingDirectory };
-            return Found::File { file, origin };
+            let origin = if is_own { ConfigOrigin::User } else { ConfigOrigin::WorkingDirectory };
+            return FoundConfig::File { file, origin };
         }
     }
-    Found::Nowhere(looked_for.join(", "))
+    FoundConfig::NotFound(looked_for.join(", "))
 }
 
 /// Daemons that are named to a client without a config; more would not be read.
@@ -223,13 +229,13 @@ const NAMED_DAEMONS: usize = 3;
 
 /// Names the configs of this user's running daemons, which a client without a config may have meant.
 pub(crate) fn describe_daemons() -> Option<String> {
-    let files = spot::all_running().into_iter().filter_map(|(_, note)| note.config);
+    let files = instance::all_running().into_iter().filter_map(|(_, note)| note.config);
     let told = files.take(NAMED_DAEMONS).map(|file| {
-        let shown = folders::short(&file);
+        let shown = xdg::abbreviate_home(&file);
         format!(
             "a daemon for {} is running; `ostler stdio --config {}` uses it",
-            clean(&shown),
-            clean(&quote(&file.display().to_string()))
+            escape_line(&shown),
+            escape_line(&quote(&file.display().to_string()))
         )
     });
     Some(told.collect::<Vec<_>>().join("; ")).filter(|told| !told.is_empty())
@@ -238,7 +244,9 @@ pub(crate) fn describe_daemons() -> Option<String> {
 /// What a client is told that is served without a config, in words for its user.
 pub(crate) fn describe_missing() -> String {
     let daemons = describe_daemons().map(|daemons| format!(" Or else: {daemons}.")).unwrap_or_default();
-    let own = own_place().map(|file| format!(", and then {}", folders::short(&file))).unwrap_or_default();
+    let own = user_config_file()
+        .map(|file| format!(", and then {}", xdg::abbreviate_home(&file)))
+        .unwrap_or_default();
     format!(
         "Ostler found no config, so these are not the user's servers: there is only the built-in server `demo`. It \
          looked for {} in the working directory of this client and up to the root of its repository{own}. Tell the \
@@ -248,51 +256,59 @@ pub(crate) fn describe_missing() -> String {
 }
 
 /// A place as people write it: relative to the working directory, or to their home.
-fn shown_place(file: &Path) -> String {
-    let near = shown(file);
+fn display_candidate(file: &Path) -> String {
+    let near = relative_to_cwd(file);
     match near.components().count() {
         1 => Path::new(".").join(near).display().to_string(),
-        _ => folders::short(file),
+        _ => xdg::abbreviate_home(file),
     }
 }
 
 /// Whether the file of a project's clients names Ostler and nothing else: that is how a client is told of Ostler.
-fn is_ostler_alone(file: &Path) -> bool {
-    if !file.ends_with(CLIENTS) {
+fn names_only_ostler(file: &Path) -> bool {
+    if !file.ends_with(CLIENT_CONFIG_NAME) {
         return false;
     }
-    let disk = Disk::default();
-    let parsed = disk.read(file).ok().map(|text| Config::parse(file, &text, Format::Json, &disk));
+    let disk = DiskSource::default();
+    let parsed = disk.read(file).ok().map(|text| Config::parse(file, &text, ConfigFormat::Json, &disk));
     parsed.and_then(Result::ok).is_some_and(|mut config| {
-        let problems = self_reference::leave_out(&mut config, file, None);
-        self_reference::is_all(&config, &problems)
+        let problems = self_reference::disable_own_servers(&mut config, file, None);
+        self_reference::has_only_own_servers(&config, &problems)
     })
 }
 
 /// The config of a file. One that can't be used is a failure, and its problems are said.
-pub(crate) fn usable(file: &Path, config: Option<Config>, problems: &[Problem]) -> Result<Config, Failure> {
+pub(crate) fn require_usable(
+    file: &Path,
+    config: Option<Config>,
+    problems: &[Problem],
+) -> Result<Config, CommandFailure> {
     config.ok_or_else(|| {
-        tell_problems(problems);
-        Failure::config(file, problems)
+        print_problems(problems);
+        CommandFailure::invalid_config(file, problems)
     })
 }
 
 /// Reads a file and what it includes.
-pub(crate) fn read(file: PathBuf) -> Result<Reading, Failure> {
-    read_for(file, None)
+pub(crate) fn read(file: PathBuf) -> Result<LoadedConfig, CommandFailure> {
+    read_with_listen(file, None)
 }
 
 /// The same for a daemon that listens elsewhere than its config says.
-pub(crate) fn read_for(file: PathBuf, listens: Option<SocketAddr>) -> Result<Reading, Failure> {
-    let unreadable = |why: String, hint| Failure::Unreadable { file: shown(&file).to_owned(), why, hint };
+pub(crate) fn read_with_listen(
+    file: PathBuf,
+    listens: Option<SocketAddr>,
+) -> Result<LoadedConfig, CommandFailure> {
+    let unreadable =
+        |why: String, hint| CommandFailure::Unreadable { file: relative_to_cwd(&file).to_owned(), why, hint };
     if file.is_dir() {
         let hint = "name a file in it with --config, such as its ostler.toml or .mcp.json";
         return Err(unreadable("it is a directory".into(), hint));
     }
-    let format = Format::of(&file).ok_or_else(|| {
+    let format = ConfigFormat::from_path(&file).ok_or_else(|| {
         unreadable("its format is not known".into(), "the name of a config ends in .toml, .json or .jsonc")
     })?;
-    let disk = Disk::default();
+    let disk = DiskSource::default();
     let text = disk.read(&file).map_err(|error| {
         let why = match error.kind() {
             io::ErrorKind::NotFound => "it does not exist".to_owned(),
@@ -301,63 +317,72 @@ pub(crate) fn read_for(file: PathBuf, listens: Option<SocketAddr>) -> Result<Rea
         unreadable(why, "name another file with --config, or write this one")
     })?;
     let (config, problems) = match Config::parse(&file, &text, format, &disk) {
-        Err(Report { problems }) => (None, problems),
+        Err(ConfigError { problems }) => (None, problems),
         Ok(mut config) => {
-            workspace::make_real(&mut config);
-            let own = self_reference::leave_out(&mut config, &file, listens);
+            workspace::canonicalize_workspaces(&mut config);
+            let own = self_reference::disable_own_servers(&mut config, &file, listens);
             let problems = config.notices.iter().cloned().chain(own).collect();
             (Some(config), problems)
         }
     };
     let mut stamps = disk.asked.into_inner();
-    let locked = pins::file::read(&file, &mut stamps);
-    Ok(Reading { file, config, problems, stamps, locked })
+    let locked = pins::lock_file::read(&file, &mut stamps);
+    Ok(LoadedConfig { file, config, problems, stamps, lock_file: locked })
 }
 
 /// Says what people should know of a config that can be used. Many warnings are counted: one command shows them all.
-pub(crate) fn tell_warnings(file: &Path, problems: &[Problem]) {
+pub(crate) fn print_warnings(file: &Path, problems: &[Problem]) {
     if problems.len() <= SHOWN_WARNINGS {
-        return tell_problems(problems);
+        return print_problems(problems);
     }
-    let counted = counted(problems);
-    tell(&format!("{}: {counted}; {} shows what about", shown(file).display(), command("check")));
+    let counted = count_problems(problems);
+    print_stderr(&format!(
+        "{}: {counted}; {} shows what about",
+        relative_to_cwd(file).display(),
+        command("check")
+    ));
 }
 
 /// Says that a config has no servers that run, and how one is written in its format. Without a name it is the file that
 /// commands find here.
-pub(crate) fn tell_no_servers(named: Option<&Path>, disabled: &[ServerName]) {
+pub(crate) fn print_no_servers(named: Option<&Path>, disabled: &[ServerName]) {
     match disabled {
         [] => {}
-        [only] => return tell(&format!("the config has 1 server, and it is disabled: `{only}`")),
+        [only] => return print_stderr(&format!("the config has 1 server, and it is disabled: `{only}`")),
         several => {
-            let names = output::names(several.iter().map(ServerName::as_str));
-            return tell(&format!("the config has {} servers, and all are disabled: {names}", several.len()));
+            let names = output::quote_names(several.iter().map(ServerName::as_str));
+            return print_stderr(&format!(
+                "the config has {} servers, and all are disabled: {names}",
+                several.len()
+            ));
         }
     }
-    let found = || std::env::current_dir().ok().and_then(|here| first_place(&here));
+    let found = || std::env::current_dir().ok().and_then(|here| first_candidate(&here));
     let file = named.map(Path::to_owned).or_else(found);
-    let one = match file.as_deref().and_then(Format::of) {
-        Some(Format::Json) => r#""mcpServers": {"NAME": {"command": "…"}}, or "url" in place of "command""#,
+    let one = match file.as_deref().and_then(ConfigFormat::from_path) {
+        Some(ConfigFormat::Json) => {
+            r#""mcpServers": {"NAME": {"command": "…"}}, or "url" in place of "command""#
+        }
         _ => "[servers.NAME], and below it command = \"…\" or url = \"…\"",
     };
-    tell(&format!("the config has no servers\n  hint: write one: {one}"));
+    print_stderr(&format!("the config has no servers\n  hint: write one: {one}"));
 }
 
 /// Says problems on stderr.
-pub(crate) fn tell_problems(problems: &[Problem]) {
+pub(crate) fn print_problems(problems: &[Problem]) {
     let style = Style::stderr();
     for problem in problems {
         let (word, tint) =
-            if problem.is_error() { ("error:", Tint::Bad) } else { ("warning:", Tint::Doubtful) };
+            if problem.is_error() { ("error:", Tint::Error) } else { ("warning:", Tint::Warning) };
         let mut near = problem.clone();
-        near.file = shown(&problem.file).to_owned();
+        near.file = relative_to_cwd(&problem.file).to_owned();
         // The first such word is the severity: only the place stands before it.
-        tell(&near.to_string().replacen(word, &style.paint(tint, word), 1));
+        print_stderr(&near.to_string().replacen(word, &style.paint(tint, word), 1));
     }
 }
 
 /// `2 errors, 1 warning`; nothing if there is no problem.
-pub(crate) fn counted(problems: &[Problem]) -> String {
+pub(crate) fn count_problems(problems: &[Problem]) -> String {
     let errors = problems.iter().filter(|problem| problem.is_error()).count();
     let kinds = [(errors, "error"), (problems.len() - errors, "warning")];
     let words =
@@ -366,7 +391,7 @@ pub(crate) fn counted(problems: &[Problem]) -> String {
 }
 
 /// A path as short as it can be said from here.
-pub(crate) fn shown(path: &Path) -> &Path {
+pub(crate) fn relative_to_cwd(path: &Path) -> &Path {
     let Ok(here) = std::env::current_dir() else { return path };
     match path.strip_prefix(here) {
         Ok(near) if near.as_os_str().is_empty() => Path::new("."),
@@ -408,22 +433,22 @@ fn read_text(file: File, limit: u64) -> io::Result<String> {
 
 /// Files on disk.
 #[derive(Debug, Default)]
-struct Disk {
+struct DiskSource {
     /// Every file that was asked for.
-    asked: RefCell<Stamps>,
+    asked: RefCell<FileStamps>,
 }
 
-impl Source for Disk {
+impl ConfigSource for DiskSource {
     fn read(&self, path: &Path) -> io::Result<String> {
         self.asked.borrow_mut().add(path);
-        read_at_most(path, LARGEST_FILE)
+        read_at_most(path, MAX_FILE_BYTES)
     }
 
     fn home(&self) -> Option<PathBuf> {
-        folders::home()
+        xdg::home()
     }
 
-    fn settings(&self) -> Option<PathBuf> {
-        folders::config()
+    fn config_dir(&self) -> Option<PathBuf> {
+        xdg::config_dir()
     }
 }

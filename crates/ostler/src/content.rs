@@ -3,19 +3,19 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::output::{clean, size};
+use crate::output::{escape_line, size};
 
 /// A result, taken apart for a terminal.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct RenderedContent {
     /// For stdout; ends in a newline unless it is empty.
     pub(crate) text: String,
     /// One line for each part that is not text.
-    pub(crate) others: Vec<String>,
+    pub(crate) non_text: Vec<String>,
 }
 
 #[derive(Deserialize)]
-struct Body<'a> {
+struct ToolResultBody<'a> {
     #[serde(borrow, default)]
     content: Vec<&'a RawValue>,
     #[serde(borrow, default, rename = "structuredContent")]
@@ -24,19 +24,19 @@ struct Body<'a> {
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Part {
+struct ContentBlock {
     r#type: String,
     text: Option<String>,
     mime_type: Option<String>,
     uri: Option<String>,
     /// Base64, of images and audio.
     data: Option<String>,
-    resource: Option<Resource>,
+    resource: Option<EmbeddedResource>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Resource {
+struct EmbeddedResource {
     uri: Option<String>,
     mime_type: Option<String>,
     text: Option<String>,
@@ -46,17 +46,20 @@ struct Resource {
 
 /// Takes a result apart. What can't be understood is named and not shown;
 /// `--json` shows everything.
-pub(crate) fn show(body: &[u8]) -> Shown {
-    let Ok(body) = serde_json::from_slice::<Body<'_>>(body) else {
-        return Shown { text: String::new(), others: vec!["[a result of an unknown shape]".into()] };
+pub(crate) fn render(body: &[u8]) -> RenderedContent {
+    let Ok(body) = serde_json::from_slice::<ToolResultBody<'_>>(body) else {
+        return RenderedContent {
+            text: String::new(),
+            non_text: vec!["[a result of an unknown shape]".into()],
+        };
     };
-    let mut shown = Shown::default();
+    let mut shown = RenderedContent::default();
     for raw in &body.content {
         // A part of an unknown shape may still have a known type.
-        let part: Part = serde_json::from_str(raw.get()).unwrap_or_default();
+        let part: ContentBlock = serde_json::from_str(raw.get()).unwrap_or_default();
         match part {
-            Part { ref r#type, text: Some(text), .. } if r#type == "text" => shown.add(&text),
-            other => shown.others.push(name(&other)),
+            ContentBlock { ref r#type, text: Some(text), .. } if r#type == "text" => shown.add(&text),
+            other => shown.non_text.push(describe_block(&other)),
         }
     }
     if let (true, Some(structured)) = (body.content.is_empty(), body.structured) {
@@ -66,32 +69,35 @@ pub(crate) fn show(body: &[u8]) -> Shown {
 }
 
 /// Takes the messages of a prompt apart, each behind the role that says it.
-pub(crate) fn show_prompt(body: &[u8]) -> Shown {
+pub(crate) fn render_prompt(body: &[u8]) -> RenderedContent {
     #[derive(Deserialize)]
-    struct Prompt {
-        messages: Vec<Message>,
+    struct PromptResult {
+        messages: Vec<PromptMessage>,
     }
     #[derive(Deserialize)]
-    struct Message {
+    struct PromptMessage {
         role: String,
-        content: Part,
+        content: ContentBlock,
     }
-    let Ok(prompt) = serde_json::from_slice::<Prompt>(body) else {
-        return Shown { text: String::new(), others: vec!["[a prompt of an unknown shape]".into()] };
+    let Ok(prompt) = serde_json::from_slice::<PromptResult>(body) else {
+        return RenderedContent {
+            text: String::new(),
+            non_text: vec!["[a prompt of an unknown shape]".into()],
+        };
     };
-    let mut shown = Shown::default();
-    for Message { role, content } in prompt.messages {
+    let mut shown = RenderedContent::default();
+    for PromptMessage { role, content } in prompt.messages {
         match content {
-            Part { ref r#type, text: Some(text), .. } if r#type == "text" => {
-                shown.add(&format!("{}: {text}", clean(&role)));
+            ContentBlock { ref r#type, text: Some(text), .. } if r#type == "text" => {
+                shown.add(&format!("{}: {text}", escape_line(&role)));
             }
-            other => shown.others.push(name(&other)),
+            other => shown.non_text.push(describe_block(&other)),
         }
     }
     shown
 }
 
-impl Shown {
+impl RenderedContent {
     fn add(&mut self, text: &str) {
         self.text.push_str(text);
         if !text.is_empty() && !text.ends_with('\n') {
@@ -101,7 +107,7 @@ impl Shown {
 }
 
 /// `[image image/png, 12.3 KB]`
-fn name(part: &Part) -> String {
+fn describe_block(part: &ContentBlock) -> String {
     let kind = if part.r#type.is_empty() { "something" } else { part.r#type.as_str() };
     let (uri, mime, bytes) = match &part.resource {
         Some(resource) => {
@@ -113,7 +119,7 @@ fn name(part: &Part) -> String {
     };
     let words: Vec<&str> = [Some(kind), uri.as_deref(), mime.as_deref()].into_iter().flatten().collect();
     let size = bytes.map(|bytes| format!(", {}", size(bytes))).unwrap_or_default();
-    clean(&format!("[{}{size}]", words.join(" ")))
+    escape_line(&format!("[{}{size}]", words.join(" ")))
 }
 
 /// How many bytes a base64 text stands for.
@@ -127,7 +133,7 @@ mod tests {
 
     #[test]
     fn text_is_printed_and_the_rest_is_named() {
-        let shown = show(
+        let shown = render(
             br#"{"content":[
                 {"type":"text","text":"one"},
                 {"type":"image","mimeType":"image/png","data":"AAAAAAA="},
@@ -140,7 +146,7 @@ mod tests {
         );
         assert_eq!(shown.text, "one\ntwo\n");
         assert_eq!(
-            shown.others,
+            shown.non_text,
             [
                 "[image image/png, 5 B]",
                 "[resource file:///x text/plain, 5 B]",
@@ -154,15 +160,15 @@ mod tests {
     #[test]
     fn structured_content_speaks_where_there_is_no_other() {
         assert_eq!(
-            show(br#"{"content":[],"structuredContent":{"n":9007199254740993}}"#).text,
+            render(br#"{"content":[],"structuredContent":{"n":9007199254740993}}"#).text,
             "{\"n\":9007199254740993}\n"
         );
-        assert_eq!(show(br#"{"structuredContent":{"n":1}}"#).text, "{\"n\":1}\n");
+        assert_eq!(render(br#"{"structuredContent":{"n":1}}"#).text, "{\"n\":1}\n");
     }
 
     #[test]
     fn an_empty_result_is_silence_and_a_strange_one_is_named() {
-        assert_eq!(show(br#"{"content":[]}"#), Shown::default());
-        assert_eq!(show(br#"{"content":"x"}"#).others, ["[a result of an unknown shape]"]);
+        assert_eq!(render(br#"{"content":[]}"#), RenderedContent::default());
+        assert_eq!(render(br#"{"content":"x"}"#).non_text, ["[a result of an unknown shape]"]);
     }
 }

@@ -7,15 +7,15 @@ use reqwest::Url;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::output::clean;
+use crate::output::escape_line;
 
 /// The most fields that a person is asked for by one form.
-const MOST_FIELDS: usize = 50;
+const MAX_FIELDS: usize = 50;
 /// The most values that one field may offer.
-const MOST_OPTIONS: usize = 200;
+const MAX_OPTIONS: usize = 200;
 
 /// The longest address of a page, in characters.
-const LONGEST_URL: usize = 2048;
+const MAX_URL_CHARS: usize = 2048;
 
 /// The code of an error that says which pages a person has to visit first.
 pub(crate) const URL_REQUIRED: i64 = -32_042;
@@ -24,25 +24,25 @@ pub(crate) const URL_REQUIRED: i64 = -32_042;
 #[derive(Debug)]
 pub(crate) enum Elicitation {
     /// Values for these fields; without fields, consent.
-    Form { message: String, fields: Vec<Field> },
+    Form { message: String, fields: Vec<ElicitationField> },
     /// A visit to a page. What is entered there does not pass through here.
     Url { message: String, url: Url },
 }
 
 /// One value that is asked for.
 #[derive(Debug)]
-pub(crate) struct Field {
+pub(crate) struct ElicitationField {
     pub(crate) name: String,
     pub(crate) title: Option<String>,
     pub(crate) description: Option<String>,
     pub(crate) is_required: bool,
     /// Fits the field.
     pub(crate) default: Option<Value>,
-    kind: Kind,
+    kind: FieldKind,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum FieldKind {
     Text { min: Option<u64>, max: Option<u64>, format: Option<String> },
     Number { is_whole: bool, min: Option<f64>, max: Option<f64> },
     Boolean,
@@ -59,13 +59,13 @@ struct Choice {
 
 /// How a person answers.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Reply {
+pub(crate) enum ElicitationReply {
     Accept(Option<Map<String, Value>>),
     Decline,
     Cancel,
 }
 
-impl Reply {
+impl ElicitationReply {
     /// Returns the result of the request.
     pub(crate) fn result(self) -> String {
         match self {
@@ -79,7 +79,7 @@ impl Reply {
 }
 
 #[derive(Deserialize)]
-struct Params {
+struct ElicitationParams {
     #[serde(default)]
     mode: Option<String>,
     #[serde(default)]
@@ -108,24 +108,24 @@ struct Property {
     max_items: Option<u64>,
     #[serde(rename = "enumNames")]
     names: Option<Vec<String>>,
-    items: Option<Listed>,
+    items: Option<ChoiceList>,
     #[serde(flatten)]
-    listed: Listed,
+    listed: ChoiceList,
 }
 
 /// The two ways to write what may be chosen.
 #[derive(Default, Deserialize)]
-struct Listed {
+struct ChoiceList {
     #[serde(rename = "enum")]
     values: Option<Vec<String>>,
     #[serde(rename = "oneOf")]
-    one_of: Option<Vec<Titled>>,
+    one_of: Option<Vec<TitledChoice>>,
     #[serde(rename = "anyOf")]
-    any_of: Option<Vec<Titled>>,
+    any_of: Option<Vec<TitledChoice>>,
 }
 
 #[derive(Deserialize)]
-struct Titled {
+struct TitledChoice {
     r#const: String,
     title: Option<String>,
 }
@@ -138,113 +138,117 @@ impl Elicitation {
     /// Says what a person at a terminal can't be asked.
     pub(crate) fn parse(params: &[u8]) -> Result<Self, String> {
         ostler_wire::all_members(params).ok_or("the question can't be read: it is no object")?;
-        let Params { mode, message, url } =
+        let ElicitationParams { mode, message, url } =
             serde_json::from_slice(params).map_err(|error| format!("the question can't be read: {error}"))?;
         match mode.as_deref() {
             Some("url") => {
                 let url = url.as_deref().and_then(page).ok_or_else(|| {
-                    format!("it names no page of the web with an address of at most {LONGEST_URL} characters")
+                    format!(
+                        "it names no page of the web with an address of at most {MAX_URL_CHARS} characters"
+                    )
                 })?;
                 Ok(Self::Url { message, url })
             }
             Some("form") | None => Ok(Self::Form { message, fields: fields(params)? }),
-            Some(other) => Err(format!("it asks in the mode `{}`, which is not known here", clean(other))),
+            Some(other) => {
+                Err(format!("it asks in the mode `{}`, which is not known here", escape_line(other)))
+            }
         }
     }
 }
 
 /// Reads the address of a page of the web.
 fn page(url: &str) -> Option<Url> {
-    let url = Url::parse(url).ok().filter(|url| url.as_str().len() <= LONGEST_URL)?;
+    let url = Url::parse(url).ok().filter(|url| url.as_str().len() <= MAX_URL_CHARS)?;
     (matches!(url.scheme(), "https" | "http") && url.has_host()).then_some(url)
 }
 
 /// Returns the pages that an error of the code [`URL_REQUIRED`] names.
-pub(crate) fn pages_of(error: &[u8]) -> Vec<Url> {
+pub(crate) fn required_pages(error: &[u8]) -> Vec<Url> {
     #[derive(Deserialize)]
-    struct Required {
-        data: Listed,
+    struct UrlRequiredError {
+        data: RequiredPages,
     }
     #[derive(Deserialize)]
-    struct Listed {
-        elicitations: Vec<Params>,
+    struct RequiredPages {
+        elicitations: Vec<ElicitationParams>,
     }
-    let Ok(Required { data }) = serde_json::from_slice(error) else { return Vec::new() };
-    data.elicitations.iter().filter_map(|it| page(it.url.as_deref()?)).take(MOST_OPTIONS).collect()
+    let Ok(UrlRequiredError { data }) = serde_json::from_slice(error) else { return Vec::new() };
+    data.elicitations.iter().filter_map(|it| page(it.url.as_deref()?)).take(MAX_OPTIONS).collect()
 }
 
 /// Characters of a host that are shown.
-const LONGEST_HOST: usize = 60;
+const MAX_HOST_CHARS: usize = 60;
 
 /// Returns the host of a page, of a long one the end: that is the part which says whose it is.
 pub(crate) fn host_of(page: &Url) -> String {
     let host = page.host_str().unwrap_or_default();
-    match host.char_indices().rev().nth(LONGEST_HOST - 1) {
+    match host.char_indices().rev().nth(MAX_HOST_CHARS - 1) {
         Some((start, _)) if start > 0 => format!("…{}", &host[start..]),
         _ => host.to_owned(),
     }
 }
 
 /// Pages that a hint names.
-const MOST_PAGES: usize = 3;
+const MAX_PAGES: usize = 3;
 /// Characters of an address that a hint shows: ten rows of a terminal.
-const LONGEST_PAGE: usize = 750;
+const MAX_PAGE_CHARS: usize = 750;
 
 /// Names pages, each with its host behind it: the end of an address can look like another one.
 pub(crate) fn name_pages(pages: &[Url]) -> Option<String> {
     let name = |page: &Url| {
         let host = host_of(page);
-        match page.as_str().len() <= LONGEST_PAGE {
+        match page.as_str().len() <= MAX_PAGE_CHARS {
             true => format!("{page} (a page of `{host}`)"),
             false => format!("a page of `{host}`, whose address is too long to be shown"),
         }
     };
-    let named: Vec<String> = pages.iter().take(MOST_PAGES).map(name).collect();
-    let more = pages.len().saturating_sub(MOST_PAGES);
+    let named: Vec<String> = pages.iter().take(MAX_PAGES).map(name).collect();
+    let more = pages.len().saturating_sub(MAX_PAGES);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     (!named.is_empty()).then(|| named.join(", ") + &more)
 }
 
-fn fields(params: &[u8]) -> Result<Vec<Field>, String> {
+fn fields(params: &[u8]) -> Result<Vec<ElicitationField>, String> {
     let Some(schema) = ostler_wire::member(params, "requestedSchema") else { return Ok(Vec::new()) };
     let properties = ostler_wire::member(schema, "properties").and_then(ostler_wire::all_members);
     let required = ostler_wire::member(schema, "required");
     let required: Vec<String> = required.and_then(|raw| serde_json::from_slice(raw).ok()).unwrap_or_default();
     let properties = properties.unwrap_or_default();
-    if properties.len() > MOST_FIELDS {
-        return Err(format!("it asks for more than {MOST_FIELDS} values"));
+    if properties.len() > MAX_FIELDS {
+        return Err(format!("it asks for more than {MAX_FIELDS} values"));
     }
     let field = |(name, raw): (String, &[u8])| {
         let is_required = required.contains(&name);
-        Field::parse(name, raw, is_required)
+        ElicitationField::parse(name, raw, is_required)
     };
     properties.into_iter().map(field).collect()
 }
 
-impl Field {
+impl ElicitationField {
     fn parse(name: String, raw: &[u8], is_required: bool) -> Result<Self, String> {
-        let strange = |why: &str| format!("the field `{}` {why}", clean(&name));
+        let strange = |why: &str| format!("the field `{}` {why}", escape_line(&name));
         let property: Property =
             serde_json::from_slice(raw).map_err(|error| strange(&format!("can't be read: {error}")))?;
         let Property { min_items, max_items, min_length, max_length, minimum, maximum, .. } = property;
         let choices = property.listed.choices(property.names);
         let kind = match (property.kind.as_deref(), choices) {
-            (Some("string") | None, Some(choices)) => Kind::One(choices),
+            (Some("string") | None, Some(choices)) => FieldKind::One(choices),
             (Some("string"), None) => {
-                Kind::Text { min: min_length, max: max_length, format: property.format }
+                FieldKind::Text { min: min_length, max: max_length, format: property.format }
             }
             (Some(kind @ ("number" | "integer")), _) => {
-                Kind::Number { is_whole: kind == "integer", min: minimum, max: maximum }
+                FieldKind::Number { is_whole: kind == "integer", min: minimum, max: maximum }
             }
-            (Some("boolean"), _) => Kind::Boolean,
+            (Some("boolean"), _) => FieldKind::Boolean,
             (Some("array"), _) => {
                 let choices = property.items.unwrap_or_default().choices(None);
                 let choices = choices.ok_or_else(|| strange("is a list of anything"))?;
-                Kind::Several { choices, min: min_items, max: max_items }
+                FieldKind::Several { choices, min: min_items, max: max_items }
             }
             _ => return Err(strange("is no text, number, boolean or choice")),
         };
-        let is_long = matches!(&kind, Kind::One(choices) | Kind::Several { choices, .. } if choices.len() > MOST_OPTIONS);
+        let is_long = matches!(&kind, FieldKind::One(choices) | FieldKind::Several { choices, .. } if choices.len() > MAX_OPTIONS);
         if is_long {
             return Err(strange("offers too many values"));
         }
@@ -260,7 +264,7 @@ impl Field {
     }
 
     /// Says what may be typed.
-    pub(crate) fn wants(&self) -> String {
+    pub(crate) fn input_hint(&self) -> String {
         let between = |min: Option<String>, max: Option<String>| match (min, max) {
             (Some(min), Some(max)) => format!(" from {min} to {max}"),
             (Some(min), None) => format!(" from {min} on"),
@@ -269,33 +273,37 @@ impl Field {
         };
         let text = |number: &Option<f64>| number.map(|number| number.to_string());
         match &self.kind {
-            Kind::Text { format: Some(format), .. } => clean(format),
-            Kind::Text { min: Some(min @ 2..), max: Some(max), .. } => format!("{min} to {max} characters"),
-            Kind::Text { max: Some(max), .. } => format!("at most {max} characters"),
-            Kind::Text { min: Some(min @ 2..), .. } => format!("at least {min} characters"),
-            Kind::Text { .. } => "text".into(),
-            Kind::Number { is_whole: true, min, max } => {
+            FieldKind::Text { format: Some(format), .. } => escape_line(format),
+            FieldKind::Text { min: Some(min @ 2..), max: Some(max), .. } => {
+                format!("{min} to {max} characters")
+            }
+            FieldKind::Text { max: Some(max), .. } => format!("at most {max} characters"),
+            FieldKind::Text { min: Some(min @ 2..), .. } => format!("at least {min} characters"),
+            FieldKind::Text { .. } => "text".into(),
+            FieldKind::Number { is_whole: true, min, max } => {
                 format!("whole number{}", between(text(min), text(max)))
             }
-            Kind::Number { min, max, .. } => format!("number{}", between(text(min), text(max))),
-            Kind::Boolean => "y or n".into(),
-            Kind::One(choices) => format!("1 to {}", choices.len()),
-            Kind::Several { choices, .. } => format!("some of 1 to {}, with commas", choices.len()),
+            FieldKind::Number { min, max, .. } => format!("number{}", between(text(min), text(max))),
+            FieldKind::Boolean => "y or n".into(),
+            FieldKind::One(choices) => format!("1 to {}", choices.len()),
+            FieldKind::Several { choices, .. } => format!("some of 1 to {}, with commas", choices.len()),
         }
     }
 
     /// Returns what may be chosen, numbered.
     pub(crate) fn options(&self) -> Vec<String> {
-        let (Kind::One(choices) | Kind::Several { choices, .. }) = &self.kind else { return Vec::new() };
-        let named = |(at, choice): (usize, &Choice)| format!("{}) {}", at + 1, clean(&choice.title));
+        let (FieldKind::One(choices) | FieldKind::Several { choices, .. }) = &self.kind else {
+            return Vec::new();
+        };
+        let named = |(at, choice): (usize, &Choice)| format!("{}) {}", at + 1, escape_line(&choice.title));
         choices.iter().enumerate().map(named).collect()
     }
 
     /// Returns the default as it would be typed.
     pub(crate) fn shown_default(&self) -> Option<String> {
-        let (Kind::One(choices) | Kind::Several { choices, .. }) = &self.kind else {
+        let (FieldKind::One(choices) | FieldKind::Several { choices, .. }) = &self.kind else {
             return Some(match self.default.as_ref()? {
-                Value::String(text) => clean(text),
+                Value::String(text) => escape_line(text),
                 Value::Bool(is_true) => if *is_true { "y" } else { "n" }.into(),
                 other => other.to_string(),
             });
@@ -305,7 +313,7 @@ impl Field {
             other => other.as_str().into_iter().collect(),
         };
         let is_chosen = |choice: &&Choice| chosen.contains(&choice.value.as_str());
-        Some(choices.iter().filter(is_chosen).map(|it| clean(&it.title)).collect::<Vec<_>>().join(", "))
+        Some(choices.iter().filter(is_chosen).map(|it| escape_line(&it.title)).collect::<Vec<_>>().join(", "))
     }
 
     /// Reads what was typed.
@@ -313,24 +321,24 @@ impl Field {
     /// # Errors
     ///
     /// Says what is wrong with it.
-    pub(crate) fn read(&self, typed: &str) -> Result<Value, String> {
+    pub(crate) fn parse_input(&self, typed: &str) -> Result<Value, String> {
         let word = typed.trim();
         let value = match &self.kind {
-            Kind::Text { .. } => Value::String(typed.to_owned()),
-            Kind::Number { .. } => {
+            FieldKind::Text { .. } => Value::String(typed.to_owned()),
+            FieldKind::Number { .. } => {
                 let number = serde_json::from_str(word).ok().filter(Value::is_number);
                 number.ok_or("that is no number")?
             }
-            Kind::Boolean => match word.to_lowercase().as_str() {
+            FieldKind::Boolean => match word.to_lowercase().as_str() {
                 "y" | "yes" | "true" | "1" => Value::Bool(true),
                 "n" | "no" | "false" | "0" => Value::Bool(false),
                 _ => return Err("answer y or n".into()),
             },
-            Kind::One(choices) => Value::String(pick(choices, word)?),
-            Kind::Several { choices, .. } => {
+            FieldKind::One(choices) => Value::String(find_choice(choices, word)?),
+            FieldKind::Several { choices, .. } => {
                 let mut picked: Vec<String> = Vec::new();
                 for word in word.split(',').map(str::trim).filter(|word| !word.is_empty()) {
-                    let value = pick(choices, word)?;
+                    let value = find_choice(choices, word)?;
                     if !picked.contains(&value) {
                         picked.push(value);
                     }
@@ -346,25 +354,25 @@ impl Field {
         let is_known =
             |choices: &[Choice], it: &Value| choices.iter().any(|choice| it.as_str() == Some(&choice.value));
         let fits = match (&self.kind, value) {
-            (Kind::Text { min, max, format }, Value::String(text)) => {
+            (FieldKind::Text { min, max, format }, Value::String(text)) => {
                 let length = text.chars().count() as u64;
                 within(length, *min, *max, "characters")?;
                 format.as_deref().map_or(Ok(()), |format| check_format(format, text))?;
                 true
             }
-            (Kind::Number { is_whole, min, max }, Value::Number(number)) => {
+            (FieldKind::Number { is_whole, min, max }, Value::Number(number)) => {
                 let number = number.as_f64().ok_or("that number is too large")?;
                 if *is_whole && number.fract() != 0.0 {
                     return Err("that is no whole number".into());
                 }
                 if min.is_some_and(|min| number < min) || max.is_some_and(|max| number > max) {
-                    return Err(format!("it must be a {}", self.wants()));
+                    return Err(format!("it must be a {}", self.input_hint()));
                 }
                 true
             }
-            (Kind::Boolean, Value::Bool(_)) => true,
-            (Kind::One(choices), it) => is_known(choices, it),
-            (Kind::Several { choices, min, max }, Value::Array(items)) => {
+            (FieldKind::Boolean, Value::Bool(_)) => true,
+            (FieldKind::One(choices), it) => is_known(choices, it),
+            (FieldKind::Several { choices, min, max }, Value::Array(items)) => {
                 within(items.len() as u64, *min, *max, "of them")?;
                 items.iter().all(|it| is_known(choices, it))
             }
@@ -374,10 +382,10 @@ impl Field {
     }
 }
 
-impl Listed {
+impl ChoiceList {
     fn choices(self, names: Option<Vec<String>>) -> Option<Vec<Choice>> {
         if let Some(titled) = self.one_of.or(self.any_of) {
-            let choice = |it: Titled| Choice {
+            let choice = |it: TitledChoice| Choice {
                 title: it.title.unwrap_or_else(|| it.r#const.clone()),
                 value: it.r#const,
             };
@@ -391,12 +399,12 @@ impl Listed {
 }
 
 /// Finds a choice by its value, its title or its number.
-fn pick(choices: &[Choice], word: &str) -> Result<String, String> {
+fn find_choice(choices: &[Choice], word: &str) -> Result<String, String> {
     let exact = choices.iter().find(|choice| choice.value == word || choice.title == word);
     let numbered = || choices.get(word.parse::<usize>().ok()?.checked_sub(1)?);
     let found = exact.or_else(numbered).map(|choice| choice.value.clone());
     found.ok_or_else(|| {
-        format!("`{}` is none of them; type a number from 1 to {}", clean(word), choices.len())
+        format!("`{}` is none of them; type a number from 1 to {}", escape_line(word), choices.len())
     })
 }
 
@@ -429,12 +437,12 @@ fn check_format(format: &str, text: &str) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn field(schema: &str) -> Field {
-        Field::parse("f".into(), schema.as_bytes(), true).unwrap()
+    fn field(schema: &str) -> ElicitationField {
+        ElicitationField::parse("f".into(), schema.as_bytes(), true).unwrap()
     }
 
     fn read(schema: &str, typed: &str) -> Result<Value, String> {
-        field(schema).read(typed)
+        field(schema).parse_input(typed)
     }
 
     #[test]
@@ -512,7 +520,7 @@ mod tests {
         assert_eq!(host("https://github.com@evil.example/https://github.com"), "evil.example");
         let long = host(&format!("https://github.com.{}.evil.example/", "a".repeat(60)));
         assert!(long.starts_with("…a") && long.ends_with("a.evil.example"), "{long}");
-        assert_eq!(long.chars().count(), LONGEST_HOST + 1);
+        assert_eq!(long.chars().count(), MAX_HOST_CHARS + 1);
     }
 
     #[test]
@@ -521,10 +529,10 @@ mod tests {
         let one = page("https://evil.example/?https://github.com/login");
         let named = name_pages(std::slice::from_ref(&one)).unwrap();
         assert_eq!(named, "https://evil.example/?https://github.com/login (a page of `evil.example`)");
-        let long = page(&format!("https://evil.example/{}https://github.com", "a".repeat(LONGEST_PAGE)));
+        let long = page(&format!("https://evil.example/{}https://github.com", "a".repeat(MAX_PAGE_CHARS)));
         let named = name_pages(&[long]).unwrap();
         assert_eq!(named, "a page of `evil.example`, whose address is too long to be shown");
-        let many = name_pages(&vec![one; MOST_PAGES + 2]).unwrap();
+        let many = name_pages(&vec![one; MAX_PAGES + 2]).unwrap();
         assert!(many.ends_with("(a page of `evil.example`) and 2 more"), "{many}");
         assert_eq!(name_pages(&[]), None);
     }
@@ -532,9 +540,9 @@ mod tests {
     #[test]
     fn an_error_names_pages_of_the_web_and_no_others() {
         let error = br#"{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url","url":"https://a.example/1"},{"url":"file:///x"}]}}"#;
-        let pages: Vec<String> = pages_of(error).iter().map(ToString::to_string).collect();
+        let pages: Vec<String> = required_pages(error).iter().map(ToString::to_string).collect();
         assert_eq!(pages, ["https://a.example/1"]);
-        assert!(pages_of(br#"{"code":-32042,"data":7}"#).is_empty());
+        assert!(required_pages(br#"{"code":-32042,"data":7}"#).is_empty());
     }
 
     #[test]

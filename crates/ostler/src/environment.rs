@@ -5,15 +5,17 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use ostler_core::config::{Config, Problem, Reference, RelayCredentials, ResolveError, Severity, Template};
+use ostler_core::config::{
+    Config, Problem, RelayCredentials, ResolveError, Severity, Template, TemplateReference,
+};
 use ostler_core::fault::{ExecFault, PermanentCause};
 use ostler_core::remedy;
-use ostler_core::spec::{Process, ServerSpec, Transport};
+use ostler_core::spec::{ProcessSpec, ServerSpec, ServerTransport};
 
 use crate::config_file::read_at_most;
 
 /// The largest file behind a reference, as the host has it.
-const LARGEST_VALUE: u64 = 1 << 20;
+const MAX_VALUE_BYTES: u64 = 1 << 20;
 
 /// An error for everything that keeps a server from starting here, and a warning for what keeps workers away.
 pub(crate) fn check(config: &Config) -> Vec<Problem> {
@@ -60,21 +62,21 @@ fn check_server(config: &Config, spec: &ServerSpec) -> Vec<Problem> {
             config.origin(name),
             format!("servers.{name}.{key}"),
             format!("`{name}` can't start: {cause} (`{key}`)"),
-            remedy::of_cause(name, &cause),
+            remedy::for_permanent_cause(name, &cause),
         )
     };
     let workspace = spec.workspace.as_deref().and_then(Path::to_str);
     let unresolved = values(spec).into_iter().filter_map(|(key, text)| {
         resolve_in(text, workspace).err().map(|error| (key, PermanentCause::Unresolved(error)))
     });
-    let process = if let Transport::Stdio(process) = &spec.transport { Some(process) } else { None };
+    let process = if let ServerTransport::Stdio(process) = &spec.transport { Some(process) } else { None };
     let process = process.into_iter().flat_map(|process| {
         let folder = process.cwd_in(workspace).filter(|folder| !folder.is_dir());
         let folder = folder.map(|it| ("cwd".to_owned(), PermanentCause::NoFolder(it.display().to_string())));
         // Without its directory a relative program can't be found either.
         let is_there = folder.is_none();
         let command = resolve_in(&process.command, workspace).ok().filter(|_| is_there);
-        let program = command.and_then(|command| cannot_run(&command, process));
+        let program = command.and_then(|command| execution_problem(&command, process));
         folder.into_iter().chain(program.map(|cause| ("command".to_owned(), cause)))
     });
     unresolved.chain(process).map(problem).collect()
@@ -83,14 +85,16 @@ fn check_server(config: &Config, spec: &ServerSpec) -> Vec<Problem> {
 /// Whether the server can't start, or only not without a client that names its workspace.
 fn severity(cause: &PermanentCause) -> Severity {
     match cause {
-        PermanentCause::Unresolved(ResolveError { reference: Reference::Workspace, .. }) => Severity::Warning,
+        PermanentCause::Unresolved(ResolveError { reference: TemplateReference::Workspace, .. }) => {
+            Severity::Warning
+        }
         _ => Severity::Error,
     }
 }
 
 /// Why a program can't be executed, as far as its file tells.
-fn cannot_run(command: &str, process: &Process) -> Option<PermanentCause> {
-    if program(command, process).is_some() {
+fn execution_problem(command: &str, process: &ProcessSpec) -> Option<PermanentCause> {
+    if find_program(command, process).is_some() {
         return None;
     }
     let program = command.escape_debug().to_string();
@@ -103,7 +107,7 @@ fn cannot_run(command: &str, process: &Process) -> Option<PermanentCause> {
     let file = process.cwd.as_deref().unwrap_or(Path::new("")).join(command);
     Some(match file.metadata() {
         Ok(meta) if meta.is_file() => PermanentCause::NotExecutable { program, why: ExecFault::Permission },
-        Ok(_) => PermanentCause::NotExecutable { program, why: ExecFault::NoFile },
+        Ok(_) => PermanentCause::NotExecutable { program, why: ExecFault::NotAFile },
         Err(_) => PermanentCause::ProgramMissing { program, path: None },
     })
 }
@@ -112,12 +116,12 @@ fn cannot_run(command: &str, process: &Process) -> Option<PermanentCause> {
 fn values(spec: &ServerSpec) -> Vec<(String, &str)> {
     let entries = |key: &str, (name, value)| (format!("{key}.{name}"), value);
     match &spec.transport {
-        Transport::Stdio(process) => {
+        ServerTransport::Stdio(process) => {
             let args = process.args.iter().map(|arg| ("args".to_owned(), arg.as_str()));
             let env = process.env.iter().map(|(name, value)| entries("env", (name, value.as_str())));
             std::iter::once(("command".to_owned(), process.command.as_str())).chain(args).chain(env).collect()
         }
-        Transport::Http(endpoint) => {
+        ServerTransport::Http(endpoint) => {
             let headers =
                 endpoint.headers.iter().map(|(name, value)| entries("headers", (name, value.as_str())));
             std::iter::once(("url".to_owned(), endpoint.url.as_str())).chain(headers).collect()
@@ -134,17 +138,19 @@ pub(crate) fn resolve(text: &str) -> Result<String, String> {
 /// that was read are templates.
 fn resolve_in(text: &str, workspace: Option<&str>) -> Result<String, ResolveError> {
     match Template::parse(text) {
-        Ok(template) => template.resolve(&|reference| look_up(reference, workspace)),
+        Ok(template) => template.resolve(&|reference| resolve_reference(reference, workspace)),
         Err(_) => Ok(text.to_owned()),
     }
 }
 
-fn look_up(reference: &Reference, workspace: Option<&str>) -> Result<String, String> {
+fn resolve_reference(reference: &TemplateReference, workspace: Option<&str>) -> Result<String, String> {
     match reference {
-        Reference::Workspace => workspace.map(str::to_owned).ok_or_else(|| "is not known here".into()),
-        Reference::Env(name) => std::env::var(name).map_err(|_| "is not set".into()),
-        Reference::File(path) => match read_at_most(Path::new(path), LARGEST_VALUE) {
-            Ok(text) if text.len() as u64 > LARGEST_VALUE => Err("is larger than 1 MiB".into()),
+        TemplateReference::Workspace => {
+            workspace.map(str::to_owned).ok_or_else(|| "is not known here".into())
+        }
+        TemplateReference::Env(name) => std::env::var(name).map_err(|_| "is not set".into()),
+        TemplateReference::File(path) => match read_at_most(Path::new(path), MAX_VALUE_BYTES) {
+            Ok(text) if text.len() as u64 > MAX_VALUE_BYTES => Err("is larger than 1 MiB".into()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err("does not exist".into()),
             read => read.map_err(|error| format!("can't be read: {error}")),
         },
@@ -152,7 +158,7 @@ fn look_up(reference: &Reference, workspace: Option<&str>) -> Result<String, Str
 }
 
 /// The file that the server's process would execute, by its own `PATH` if it is given one.
-pub(crate) fn program(command: &str, process: &Process) -> Option<PathBuf> {
+pub(crate) fn find_program(command: &str, process: &ProcessSpec) -> Option<PathBuf> {
     if command.contains('/') {
         let file = process.cwd.as_deref().unwrap_or(Path::new("")).join(command);
         return Some(file).filter(|file| is_executable(file));
@@ -161,7 +167,7 @@ pub(crate) fn program(command: &str, process: &Process) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder: PathBuf| folder.join(command)).find(|file| is_executable(file))
 }
 
-fn search_path(process: &Process) -> OsString {
+fn search_path(process: &ProcessSpec) -> OsString {
     let own = process.env.get("PATH").and_then(|text| resolve(text).ok()).map(Into::into);
     own.or_else(|| std::env::var_os("PATH")).unwrap_or_default()
 }

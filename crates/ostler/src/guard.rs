@@ -9,10 +9,10 @@ use std::io;
 use std::process::ExitCode;
 
 use ostler_core::fault::Exit;
-use ostler_host::guard::{run_command, run_warden};
+use ostler_host::process::{run_command, run_warden};
 
-use crate::descriptors;
-use crate::output::tell;
+use crate::fd_limits;
+use crate::output::print_stderr;
 
 /// A command that was found and could not be executed, as shells say it.
 const NOT_EXECUTABLE: u8 = 126;
@@ -22,7 +22,7 @@ const NOT_FOUND: u8 = 127;
 pub(crate) const BY_SIGNAL: i32 = 128;
 
 /// Becomes a guard if that is what the arguments say; its exit code then.
-pub(crate) fn run_if_asked(mut args: impl Iterator<Item = OsString>) -> Option<ExitCode> {
+pub(crate) fn run_if_requested(mut args: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     if args.next()? != "guard" {
         return None;
     }
@@ -30,7 +30,7 @@ pub(crate) fn run_if_asked(mut args: impl Iterator<Item = OsString>) -> Option<E
     match first.to_str()? {
         "--warden" => {
             if let Some(told) = args.next().and_then(|word| word.into_string().ok()) {
-                descriptors::lower(&told);
+                fd_limits::restore(&told);
             }
             Some(match run_warden() {
                 Ok(()) => ExitCode::SUCCESS,
@@ -51,7 +51,7 @@ pub(crate) fn run(argv: Vec<String>) -> ExitCode {
     match run_command(argv) {
         Ok(exit) => ExitCode::from(code_of(exit)),
         Err(error) => {
-            tell(&format!("error: `{}` could not be started: {error}", program.escape_debug()));
+            print_stderr(&format!("error: `{}` could not be started: {error}", program.escape_debug()));
             ExitCode::from(match error.kind() {
                 io::ErrorKind::NotFound => NOT_FOUND,
                 _ => NOT_EXECUTABLE,
@@ -85,7 +85,7 @@ mod tests {
     fn only_a_guard_with_something_to_do_is_recognized() {
         for line in ["", "tools", "guard", "guard --help", "guard --", "call guard -- x"] {
             let words = line.split_whitespace().map(OsString::from);
-            assert!(run_if_asked(words).is_none(), "{line}");
+            assert!(run_if_requested(words).is_none(), "{line}");
         }
     }
 }

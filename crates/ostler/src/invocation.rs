@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use ostler_core::shell::quote;
 
-use crate::cli::Shared;
+use crate::cli::GlobalOptions;
 
 /// Flags that every suggested command repeats.
 #[derive(Debug, Default)]
@@ -15,20 +15,20 @@ pub(crate) struct Invocation {
 }
 
 /// The flags of this process.
-static TYPED: OnceLock<Invocation> = OnceLock::new();
+static PROCESS_FLAGS: OnceLock<Invocation> = OnceLock::new();
 
 /// Keeps the flags that were typed, for all commands that are suggested later.
-pub(crate) fn remember(shared: &Shared) {
+pub(crate) fn remember_flags(shared: &GlobalOptions) {
     let mut typed = Invocation::new(shared.config.as_deref());
     if let Some(daemon) = &shared.daemon {
         typed.flags.push_str(&format!(" --daemon {}", quote(&daemon.to_string())));
     }
-    let _ = TYPED.set(typed);
+    let _ = PROCESS_FLAGS.set(typed);
 }
 
 /// `ostler status time --config FILE`, in backticks, with the flags of this process.
 pub(crate) fn command(words: &str) -> String {
-    TYPED.get_or_init(Invocation::default).command(words)
+    PROCESS_FLAGS.get_or_init(Invocation::default).command(words)
 }
 
 impl Invocation {

@@ -9,55 +9,55 @@
 //!                         output.rs: data on stdout, talk on stderr;  failure.rs: exit codes
 //! ```
 
-mod about;
 mod api;
 mod arguments;
 mod audit;
 mod auth;
 mod call_events;
 mod cli;
-mod clock;
+mod client;
 mod command;
 mod completion;
 mod config_file;
 mod content;
 mod daemon;
+mod daemon_info;
+mod daemon_proof;
 mod demo;
-mod descriptors;
 mod elicitation;
 mod environment;
 mod failure;
-mod folders;
+mod fd_limits;
+mod file_stamp;
 mod guard;
-mod interrupt;
+mod instance;
 mod invocation;
 mod output;
 mod pins;
-mod proof;
-mod reach;
-mod refusal;
 mod relay;
 mod rule_check;
 mod sabotage;
 mod self_reference;
-mod spot;
-mod stamps;
+mod signals;
 mod stdio;
-mod table;
+mod stdio_failure;
 mod terminal;
+mod text_table;
+mod time_text;
 mod token;
 mod trust;
 mod worker;
 mod workspace;
+mod xdg;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if let Some(code) = guard::run_if_asked(std::env::args_os().skip(1)) {
+    if let Some(code) = guard::run_if_requested(std::env::args_os().skip(1)) {
         return code;
     }
-    conceal();
-    if let Some(code) = completion::run_if_asked() {
+    disable_dumping();
+    if let Some(code) = completion::run_if_requested() {
         return code;
     }
     let cli = match cli::parse() {
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
 /// Keeps other processes of the same user, servers among them, from reading the
 /// memory, the environment and the descriptors of this one. There are no core
 /// dumps either: they would hold the same.
-fn conceal() {
+fn disable_dumping() {
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_dumpable(false);
 }

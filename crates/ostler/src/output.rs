@@ -3,9 +3,9 @@
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ostler_core::error::is_deceptive;
+use ostler_core::error::needs_escape;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Whether data has gone to stdout. A document for programs that is followed by a second one can't be read.
 static HAS_PRINTED: AtomicBool = AtomicBool::new(false);
@@ -22,71 +22,71 @@ pub(crate) fn is_json_wanted() -> bool {
 }
 
 /// Writes data to stdout.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
+pub(crate) fn print(text: &str) -> Result<(), CommandFailure> {
     print_bytes(text.as_bytes())
 }
 
 /// Writes data to stdout as it is.
-pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), CommandFailure> {
     HAS_PRINTED.store(true, Ordering::Relaxed);
     begin_line();
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| match error.kind() {
-        io::ErrorKind::BrokenPipe => Failure::OutputClosed,
-        _ => Failure::Output(error),
+        io::ErrorKind::BrokenPipe => CommandFailure::OutputClosed,
+        _ => CommandFailure::Output(error),
     })
 }
 
 /// Writes JSON for programs to stdout, laid out so that people can read it too.
-pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::Output(error.into()))?;
+pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), CommandFailure> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| CommandFailure::Output(error.into()))?;
     print(&(text + "\n"))
 }
 
 /// Says something on stderr. If nobody can hear it there is nobody to tell that either.
-pub(crate) fn tell(text: &str) {
+pub(crate) fn print_stderr(text: &str) {
     begin_line();
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 /// Whether the last line of the terminal is one that is rewritten.
-static IS_PASSING: AtomicBool = AtomicBool::new(false);
+static HAS_TRANSIENT_LINE: AtomicBool = AtomicBool::new(false);
 /// Whether the cursor stands behind a question.
-static IS_ASKING: AtomicBool = AtomicBool::new(false);
+static HAS_OPEN_PROMPT: AtomicBool = AtomicBool::new(false);
 
 /// Shows a line on the terminal that the next thing said replaces.
-pub(crate) fn show_passing(text: &str) {
-    let text = crate::table::cut(text, stderr_columns().map(|columns| columns.saturating_sub(1)));
+pub(crate) fn print_transient(text: &str) {
+    let text = crate::text_table::truncate(text, stderr_columns().map(|columns| columns.saturating_sub(1)));
     let mut stderr = io::stderr().lock();
-    IS_PASSING.store(true, Ordering::Relaxed);
+    HAS_TRANSIENT_LINE.store(true, Ordering::Relaxed);
     let _ = write!(stderr, "\r{text}\x1b[K").and_then(|()| stderr.flush());
 }
 
 /// Moves the cursor to the beginning of an empty line.
 fn begin_line() {
-    if IS_PASSING.swap(false, Ordering::Relaxed) {
+    if HAS_TRANSIENT_LINE.swap(false, Ordering::Relaxed) {
         let _ = write!(io::stderr().lock(), "\r\x1b[K");
     }
-    if IS_ASKING.swap(false, Ordering::Relaxed) {
+    if HAS_OPEN_PROMPT.swap(false, Ordering::Relaxed) {
         let _ = writeln!(io::stderr().lock());
     }
 }
 
 /// Notes that a question was answered with a whole line, which has moved the cursor.
-pub(crate) fn note_answer() {
-    IS_ASKING.store(false, Ordering::Relaxed);
+pub(crate) fn close_prompt() {
+    HAS_OPEN_PROMPT.store(false, Ordering::Relaxed);
 }
 
 /// Asks on stderr; what is typed stands on the same line.
 pub(crate) fn prompt(text: &str) {
     begin_line();
-    IS_ASKING.store(true, Ordering::Relaxed);
+    HAS_OPEN_PROMPT.store(true, Ordering::Relaxed);
     let mut stderr = io::stderr().lock();
     let _ = write!(stderr, "{text}").and_then(|()| stderr.flush());
 }
 
 /// Columns of the terminal, or what `COLUMNS` says; without either, lines may be as long as they are.
-pub(crate) fn width() -> Option<usize> {
+pub(crate) fn stdout_columns() -> Option<usize> {
     let wished = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
     let actual = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0.into());
     wished.or_else(actual).filter(|width| *width > 0)
@@ -112,13 +112,13 @@ pub(crate) enum Tint {
     Heading,
     Label,
     Faint,
-    Good,
-    Doubtful,
-    Bad,
+    Success,
+    Warning,
+    Error,
     /// What is not there any more.
-    Gone,
+    Removed,
     /// What was not there before.
-    Come,
+    Added,
 }
 
 impl Style {
@@ -161,11 +161,11 @@ impl Style {
             Tint::Heading => "1",
             Tint::Label => "36",
             Tint::Faint => "2",
-            Tint::Good => "32",
-            Tint::Doubtful => "33",
-            Tint::Bad => "1;31",
-            Tint::Gone => "9;31",
-            Tint::Come => "4;32",
+            Tint::Success => "32",
+            Tint::Warning => "33",
+            Tint::Error => "1;31",
+            Tint::Removed => "9;31",
+            Tint::Added => "4;32",
         };
         if self.is_coloured { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
@@ -173,14 +173,14 @@ impl Style {
 
 /// Text of servers, made fit for one line of a terminal: characters that
 /// control it or change how others are shown are escaped.
-pub(crate) fn clean(text: &str) -> String {
-    escape(text, is_deceptive)
+pub(crate) fn escape_line(text: &str) -> String {
+    escape(text, needs_escape)
 }
 
 /// Text of servers that may have lines, made fit for a terminal: it can't move
 /// the cursor, change colours or titles, reach the clipboard, or show what
 /// stands in it in another order.
-pub(crate) fn tame(text: &str) -> String {
+pub(crate) fn escape_text(text: &str) -> String {
     let is_control = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
     escape(&text.replace("\r\n", "\n"), |c| is_control(c) || is_bidi_control(c))
 }
@@ -201,13 +201,13 @@ pub(crate) fn is_terminal() -> bool {
 }
 
 /// Most names that a message lists.
-const MOST_NAMES: usize = 20;
+const MAX_NAMES: usize = 20;
 
 /// `` `a`, `b`, `c` ``, and how many more there are.
-pub(crate) fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+pub(crate) fn quote_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.collect();
-    let (shown, more) = names.split_at(names.len().min(MOST_NAMES));
-    let shown = shown.iter().map(|name| format!("`{}`", clean(name))).collect::<Vec<_>>().join(", ");
+    let (shown, more) = names.split_at(names.len().min(MAX_NAMES));
+    let shown = shown.iter().map(|name| format!("`{}`", escape_line(name))).collect::<Vec<_>>().join(", ");
     if more.is_empty() { shown } else { format!("{shown} and {} more", more.len()) }
 }
 
@@ -232,7 +232,7 @@ pub(crate) fn size(bytes: usize) -> String {
 }
 
 /// Returns the label of the stream that a line of a server came from, and the line without the one that it begins with.
-pub(crate) fn stream_of(line: &str) -> (&'static str, &str) {
+pub(crate) fn split_stream_label(line: &str) -> (&'static str, &str) {
     line.strip_prefix("stdout: ").map_or(("stderr:", line), |rest| ("stdout:", rest))
 }
 
@@ -242,25 +242,28 @@ mod tests {
 
     #[test]
     fn a_line_of_a_server_has_one_label() {
-        assert_eq!(stream_of("stdout: hello"), ("stdout:", "hello"));
-        assert_eq!(stream_of("hello"), ("stderr:", "hello"));
+        assert_eq!(split_stream_label("stdout: hello"), ("stdout:", "hello"));
+        assert_eq!(split_stream_label("hello"), ("stderr:", "hello"));
     }
 
     #[test]
     fn text_of_servers_can_not_move_the_cursor() {
-        assert_eq!(clean("a\u{1b}[2Jb\r\u{202e}c é 日"), "a\\u{1b}[2Jb\\r\\u{202e}c é 日");
+        assert_eq!(escape_line("a\u{1b}[2Jb\r\u{202e}c é 日"), "a\\u{1b}[2Jb\\r\\u{202e}c é 日");
     }
 
     #[test]
     fn lines_of_servers_stay_lines_and_nothing_else() {
-        assert_eq!(tame("a\r\n\tb\n\u{1b}]0;x\u{7}\rc\u{9b}2J"), "a\n\tb\n\\u{1b}]0;x\\u{7}\\rc\\u{9b}2J");
+        assert_eq!(
+            escape_text("a\r\n\tb\n\u{1b}]0;x\u{7}\rc\u{9b}2J"),
+            "a\n\tb\n\\u{1b}]0;x\\u{7}\\rc\\u{9b}2J"
+        );
     }
 
     #[test]
     fn text_of_servers_can_not_reorder_what_a_terminal_shows() {
         let text = "rm \u{202e}txt.exe\u{202c} \u{2066}a\u{2069} \u{200f}שלום 日本 👩\u{200d}💻";
         let shown = "rm \\u{202e}txt.exe\\u{202c} \\u{2066}a\\u{2069} \\u{200f}שלום 日本 👩\u{200d}💻";
-        assert_eq!(tame(text), shown);
+        assert_eq!(escape_text(text), shown);
     }
 
     #[test]
@@ -281,7 +284,7 @@ mod tests {
 
     #[test]
     fn colours_stay_out_of_plain_text() {
-        assert_eq!(Style::plain().paint(Tint::Bad, "x"), "x");
-        assert_eq!(Style { is_coloured: true }.paint(Tint::Bad, "x"), "\x1b[1;31mx\x1b[0m");
+        assert_eq!(Style::plain().paint(Tint::Error, "x"), "x");
+        assert_eq!(Style { is_coloured: true }.paint(Tint::Error, "x"), "\x1b[1;31mx\x1b[0m");
     }
 }

@@ -7,7 +7,7 @@ use ostler_core::catalog::nearest;
 use ostler_core::config::{Config, Problem};
 use ostler_core::policy::{Rules, Subject, glob};
 use ostler_core::spec::ServerSpec;
-use ostler_host::{Kind, kept_names};
+use ostler_host::{Kind, persisted_names};
 
 use crate::invocation::command;
 use crate::workspace;
@@ -15,11 +15,12 @@ use crate::workspace;
 /// A warning for every role that can use nothing, and for every rule that
 /// matches nothing of a server whose lists are known from an earlier run.
 pub(crate) fn check(config: &Config, state_dir: Option<&Path>) -> Vec<Problem> {
-    let mut problems: Vec<Problem> = config.roles.keys().filter_map(|role| useless(config, role)).collect();
+    let mut problems: Vec<Problem> =
+        config.roles.keys().filter_map(|role| check_useless_role(config, role)).collect();
     for (name, role) in &config.roles {
         for (list, rules) in [("allow", &role.allow), ("deny", &role.deny)] {
             for (index, rule) in rules.iter().enumerate() {
-                let hint = state_dir.and_then(|dir| misses(config, dir, rule));
+                let hint = state_dir.and_then(|dir| unmatched_hint(config, dir, rule));
                 problems.extend(hint.map(|hint| {
                     let message = format!(
                         "`{}` in `roles.{name}.{list}` matches nothing that its server is known to have",
@@ -34,10 +35,10 @@ pub(crate) fn check(config: &Config, state_dir: Option<&Path>) -> Vec<Problem> {
 }
 
 /// A lockout that is written as one is meant; any other may be a mistake.
-fn useless(config: &Config, role: &str) -> Option<Problem> {
-    let rules = Rules::of(&config.roles);
+fn check_useless_role(config: &Config, role: &str) -> Option<Problem> {
+    let rules = Rules::from_roles(&config.roles);
     let caller = Caller::new(role, role);
-    let sees = |spec: &ServerSpec| rules.of_server(&caller, spec.name.as_str()).is_allowed();
+    let sees = |spec: &ServerSpec| rules.decide_server(&caller, spec.name.as_str()).is_allowed();
     let is_meant = config.roles.get(role).is_none_or(|role| role.allow.is_empty());
     if is_meant || config.servers.is_empty() || config.servers.iter().any(sees) {
         return None;
@@ -49,7 +50,7 @@ fn useless(config: &Config, role: &str) -> Option<Problem> {
 
 /// What to do about a rule that matches nothing known; `None` if it matches, or
 /// if nobody can tell.
-fn misses(config: &Config, state_dir: &Path, rule: &str) -> Option<String> {
+fn unmatched_hint(config: &Config, state_dir: &Path, rule: &str) -> Option<String> {
     let (server, subject) = rule.split_once('/')?;
     let spec = config.server(server)?;
     let needed = match Subject::parse(subject) {
@@ -58,8 +59,8 @@ fn misses(config: &Config, state_dir: &Path, rule: &str) -> Option<String> {
         // Not everything that can be read or asked for is listed.
         Subject::Resource(_) | Subject::Method(_) => return None,
     };
-    let caller = workspace::caller_here(Caller::operator());
-    let names = kept_names(state_dir, spec, &caller, needed)?;
+    let caller = workspace::caller_in_current_dir(Caller::operator());
+    let names = persisted_names(state_dir, spec, &caller, needed)?;
     let spell = |kind: Kind, name: &str| match kind {
         Kind::Tools => Subject::Tool(name).to_string(),
         Kind::Prompts => Subject::Prompt(name).to_string(),
@@ -71,7 +72,7 @@ fn misses(config: &Config, state_dir: &Path, rule: &str) -> Option<String> {
     let others = Kind::ALL.into_iter().filter(|kind| *kind != needed && has_wildcard);
     let has_other = others
         .flat_map(|kind| {
-            let names = kept_names(state_dir, spec, &caller, kind).unwrap_or_default();
+            let names = persisted_names(state_dir, spec, &caller, kind).unwrap_or_default();
             names.into_iter().map(move |name| (kind, name))
         })
         .any(|(kind, name)| is_match(kind, &name));

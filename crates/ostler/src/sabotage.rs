@@ -13,7 +13,7 @@ mod broken {
 
     use ostler_core::sabotage::{FAULTS, VARIABLE, chosen};
 
-    use crate::output::tell;
+    use crate::output::print_stderr;
 
     /// The text of `--version`.
     pub(crate) const VERSION: &str =
@@ -26,13 +26,15 @@ mod broken {
     pub(crate) fn refuse_unknown() -> Option<ExitCode> {
         let name = chosen().err()?;
         let known = FAULTS.map(|(_, name)| name).join(", ");
-        tell(&format!("error: {VARIABLE} names no fault: `{name}`\nhint: there are {known}"));
+        print_stderr(&format!("error: {VARIABLE} names no fault: `{name}`\nhint: there are {known}"));
         Some(ExitCode::from(USAGE))
     }
 
     /// Warns on the terminal that this build is broken.
     pub(crate) fn warn() {
         let fault = chosen().ok().flatten().map_or("none chosen", |(_, name)| name);
-        tell(&format!("warning: this build is broken on purpose and must never be used (fault: {fault})"));
+        print_stderr(&format!(
+            "warning: this build is broken on purpose and must never be used (fault: {fault})"
+        ));
     }
 }

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use axum::http::Uri;
 use ostler_core::config::{Config, Problem};
 use ostler_core::loopback::{is_loopback, is_loopback_host};
-use ostler_core::spec::{Process, ServerSpec, Transport};
+use ostler_core::spec::{ProcessSpec, ServerSpec, ServerTransport};
 
-use crate::{config_file, environment, spot};
+use crate::{config_file, environment, instance};
 
 /// Programs that run another one, which their first plain argument names.
 const WRAPPERS: [&str; 8] = ["env", "npx", "bunx", "uvx", "pipx", "exec", "nohup", "nice"];
@@ -24,15 +24,22 @@ const WRAPPER_WORDS: [&str; 2] = ["run", "exec"];
 /// Programs that read a command line behind `-c`.
 const SHELLS: [&str; 5] = ["sh", "bash", "zsh", "dash", "fish"];
 /// Wrappers around wrappers that are looked into.
-const DEEPEST: usize = 4;
+const MAX_DEPTH: usize = 4;
 
 /// Disables servers that are Ostler itself; returns a warning for each. `listens` is where the daemon of this config
 /// listens, if that is not where the config says.
-pub(crate) fn leave_out(config: &mut Config, file: &Path, listens: Option<SocketAddr>) -> Vec<Problem> {
+pub(crate) fn disable_own_servers(
+    config: &mut Config,
+    file: &Path,
+    listens: Option<SocketAddr>,
+) -> Vec<Problem> {
     let files = files_of(config, file);
-    let own = Own { files: &files, config, listens };
-    let found: Vec<_> =
-        config.servers.iter().filter_map(|spec| own.why(spec).map(|why| (spec.name.clone(), why))).collect();
+    let own = OwnConfig { files: &files, config, listens };
+    let found: Vec<_> = config
+        .servers
+        .iter()
+        .filter_map(|spec| own.own_server_reason(spec).map(|why| (spec.name.clone(), why)))
+        .collect();
     let mut problems = Vec::new();
     for (name, why) in found {
         let message = format!("`servers.{name}` {why}, which would be Ostler in itself; it is left out");
@@ -51,7 +58,7 @@ pub(crate) fn leave_out(config: &mut Config, file: &Path, listens: Option<Socket
 }
 
 /// Whether a client's file names Ostler and nothing else, so that it says nothing about what Ostler should run.
-pub(crate) fn is_all(config: &Config, problems: &[Problem]) -> bool {
+pub(crate) fn has_only_own_servers(config: &Config, problems: &[Problem]) -> bool {
     config.servers.is_empty() && !problems.is_empty() && config.disabled.len() == problems.len()
 }
 
@@ -63,24 +70,24 @@ fn files_of(config: &Config, main: &Path) -> BTreeSet<PathBuf> {
 }
 
 /// What a server is compared with.
-struct Own<'a> {
+struct OwnConfig<'a> {
     files: &'a BTreeSet<PathBuf>,
     config: &'a Config,
     listens: Option<SocketAddr>,
 }
 
-impl Own<'_> {
+impl OwnConfig<'_> {
     /// What makes a server Ostler itself: the end of a sentence about it.
-    fn why(&self, spec: &ServerSpec) -> Option<String> {
+    fn own_server_reason(&self, spec: &ServerSpec) -> Option<String> {
         match &spec.transport {
-            Transport::Http(endpoint) => {
+            ServerTransport::Http(endpoint) => {
                 let url = environment::resolve(&endpoint.url).ok()?;
                 self.is_own_address(&url).then(|| "is the address of this daemon".into())
             }
-            Transport::Stdio(process) => {
-                let words = words_of(process)?;
-                let args = arguments_of_ostler(&words, process, DEEPEST)?;
-                self.leads_here(&args, process).then(|| match args.first() {
+            ServerTransport::Stdio(process) => {
+                let words = resolve_command_line(process)?;
+                let args = arguments_of_ostler(&words, process, MAX_DEPTH)?;
+                self.serves_this_config(&args, process).then(|| match args.first() {
                     Some(command) => format!("runs `ostler {command}` for this config"),
                     None => "runs `ostler`".into(),
                 })
@@ -89,8 +96,8 @@ impl Own<'_> {
     }
 
     /// Whether `ostler` with these arguments serves this config.
-    fn leads_here(&self, args: &[String], process: &Process) -> bool {
-        let plain = plain_words(args);
+    fn serves_this_config(&self, args: &[String], process: &ProcessSpec) -> bool {
+        let plain = positional_args(args);
         let Some(command) = plain.first() else { return false };
         let url = option(args, "--url").or_else(|| option(args, "--daemon"));
         match command.as_str() {
@@ -113,11 +120,11 @@ impl Own<'_> {
     }
 
     /// Whether the config that is named, or found from the server's directory, is this one.
-    fn is_own_config(&self, named: Option<String>, process: &Process) -> bool {
+    fn is_own_config(&self, named: Option<String>, process: &ProcessSpec) -> bool {
         let folder = process.cwd.as_deref().unwrap_or(Path::new("."));
         let target = match named {
             Some(named) => Some(folder.join(named)),
-            None => config_file::first_place(folder),
+            None => config_file::first_candidate(folder),
         };
         // Without any config it would serve `demo`, for which this config is no reason.
         target.is_some_and(|file| self.files.contains(&file.canonicalize().unwrap_or(file)))
@@ -133,7 +140,7 @@ impl Own<'_> {
             return false;
         }
         // A daemon of another config that has the address is another server.
-        let holder = spot::holder_of(listens).and_then(|note| note.config);
+        let holder = instance::daemon_at(listens).and_then(|note| note.config);
         holder.is_none_or(|file| self.files.contains(&file.canonicalize().unwrap_or(file)))
     }
 
@@ -154,7 +161,7 @@ impl Own<'_> {
 }
 
 /// Command and arguments with their references resolved.
-fn words_of(process: &Process) -> Option<Vec<String>> {
+fn resolve_command_line(process: &ProcessSpec) -> Option<Vec<String>> {
     std::iter::once(&process.command)
         .chain(&process.args)
         .map(|word| environment::resolve(word).ok())
@@ -162,7 +169,7 @@ fn words_of(process: &Process) -> Option<Vec<String>> {
 }
 
 /// The arguments that `ostler` is given by a command line; `None` if it runs something else.
-fn arguments_of_ostler(words: &[String], process: &Process, depth: usize) -> Option<Vec<String>> {
+fn arguments_of_ostler(words: &[String], process: &ProcessSpec, depth: usize) -> Option<Vec<String>> {
     let (program, args) = words.split_first()?;
     if is_ostler(program, process) {
         return Some(args.to_vec());
@@ -198,8 +205,8 @@ fn is_script_flag(word: &str) -> bool {
 }
 
 /// Whether a program is this one, or one that is called as it is.
-fn is_ostler(program: &str, process: &Process) -> bool {
-    let Some(file) = environment::program(program, process) else {
+fn is_ostler(program: &str, process: &ProcessSpec) -> bool {
+    let Some(file) = environment::find_program(program, process) else {
         return Path::new(program).file_name() == Some(OsStr::new("ostler"));
     };
     let end = file.canonicalize().unwrap_or(file);
@@ -210,7 +217,7 @@ fn is_ostler(program: &str, process: &Process) -> bool {
 }
 
 /// Arguments that are no options. Values of options stand apart only behind those that are shared by all commands.
-fn plain_words(args: &[String]) -> Vec<String> {
+fn positional_args(args: &[String]) -> Vec<String> {
     let mut plain = Vec::new();
     let mut words = args.iter();
     while let Some(word) = words.next() {
@@ -233,15 +240,15 @@ fn option(args: &[String], name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use ostler_core::config::{Format, NoSource};
+    use ostler_core::config::{ConfigFormat, NoSource};
 
     use super::*;
 
     fn left_out(folder: &Path, text: &str) -> Vec<String> {
         let file = folder.join("ostler.toml");
         std::fs::write(&file, text).unwrap();
-        let mut config = Config::parse(&file, text, Format::Toml, &NoSource).unwrap();
-        leave_out(&mut config, &file, None);
+        let mut config = Config::parse(&file, text, ConfigFormat::Toml, &NoSource).unwrap();
+        disable_own_servers(&mut config, &file, None);
         config.disabled.iter().map(|server| server.spec.name.to_string()).collect()
     }
 
@@ -310,9 +317,9 @@ mod tests {
         let file = folder.path().join(".mcp.json");
         let read = |text: &str| {
             std::fs::write(&file, text).unwrap();
-            let mut config = Config::parse(&file, text, Format::Json, &NoSource).unwrap();
-            let problems = leave_out(&mut config, &file, None);
-            is_all(&config, &problems)
+            let mut config = Config::parse(&file, text, ConfigFormat::Json, &NoSource).unwrap();
+            let problems = disable_own_servers(&mut config, &file, None);
+            has_only_own_servers(&config, &problems)
         };
         assert!(read(r#"{"mcpServers": {"x": {"command": "ostler", "args": ["stdio"]}}}"#));
         assert!(!read(

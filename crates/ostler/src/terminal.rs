@@ -11,47 +11,47 @@ use std::time::Duration;
 use bytes::Bytes;
 use nix::sys::termios::{FlushArg, tcflush};
 use nix::unistd::{getpgrp, tcgetpgrp};
-use ostler_host::STATE_LIFE;
-use ostler_host::upstream::Question;
-use ostler_wire::Outcome;
+use ostler_host::REQUEST_STATE_TTL;
+use ostler_host::upstream::ServerRequest;
+use ostler_wire::RpcOutcome;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::call_events::{Event, Events};
+use crate::call_events::{CallEvent, CallEvents};
 use crate::cli;
-use crate::elicitation::{Elicitation, Field, Reply, host_of};
-use crate::interrupt::Held;
-use crate::output::{self, clean, prompt, tell};
-use crate::table::{cut, wrap};
+use crate::elicitation::{Elicitation, ElicitationField, ElicitationReply, host_of};
+use crate::output::{self, escape_line, print_stderr, prompt};
+use crate::signals::CtrlCHold;
+use crate::text_table::{truncate, wrap};
 
 /// How long a person may think about one question: what a modern server wants back is still good then.
-const PATIENCE: Duration = STATE_LIFE.saturating_sub(Duration::from_secs(30));
+const ANSWER_TIMEOUT: Duration = REQUEST_STATE_TTL.saturating_sub(Duration::from_secs(30));
 /// Questions that one call may ask: a server that asks without end must not keep a person busy.
-const MOST_QUESTIONS: u32 = 32;
+const MAX_QUESTIONS: u32 = 32;
 /// Lines and characters of a server's text that are shown.
-const MOST_LINES: usize = 20;
-const LONGEST_TEXT: usize = 2000;
+const MAX_LINES: usize = 20;
+const MAX_TEXT_CHARS: usize = 2000;
 /// Characters of a server's label, option or default that are shown.
-const LONGEST_LABEL: usize = 80;
+const MAX_LABEL_CHARS: usize = 80;
 /// Values to choose from that are shown; the others can be chosen too.
-const MOST_OPTIONS: usize = 64;
+const MAX_SHOWN_OPTIONS: usize = 64;
 /// Columns of a server's progress and log that are shown.
-const MOST_COLUMNS: usize = 500;
+const MAX_COLUMNS: usize = 500;
 /// Rows of a page's address that are shown: more could push what Ostler says of it off the screen.
-const MOST_URL_ROWS: usize = 10;
+const MAX_URL_ROWS: usize = 10;
 /// Stands before every line of a server's text.
 const INDENT: &str = "  ";
 /// Columns of a server's text on a terminal that is narrower still.
-const NARROWEST: usize = 8;
+const MIN_COLUMNS: usize = 8;
 
 /// Shows a call to a person.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     /// Progress rewrites one line; else each is a line.
     is_rewriting: bool,
-    input: Option<Input>,
+    input: Option<TerminalInput>,
     /// Questions that came so far.
     questions: u32,
     /// Ctrl-C has cancelled a question; the next one ends the call, or a server that asks again would take it away.
@@ -60,10 +60,10 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     /// Returns the terminal of this process; `None` if nobody would see what is shown.
-    pub(crate) fn of(shared: &cli::Shared) -> Option<Self> {
+    pub(crate) fn open(shared: &cli::GlobalOptions) -> Option<Self> {
         let is_terminal = io::stderr().is_terminal();
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        let input = if is_terminal { Input::open() } else { None };
+        let input = if is_terminal { TerminalInput::open() } else { None };
         // A log on stderr would break the line that is rewritten.
         let is_rewriting = is_terminal && !is_dumb && !shared.verbose;
         (is_terminal || shared.verbose).then_some(Self {
@@ -80,11 +80,11 @@ impl Terminal {
     }
 
     /// Shows events of a call to a server, and answers its questions, until it is dropped.
-    pub(crate) async fn attend<T>(&mut self, server: &str, events: &mut Events) -> T {
+    pub(crate) async fn show_events<T>(&mut self, server: &str, events: &mut CallEvents) -> T {
         while let Some(event) = events.recv().await {
             match event {
-                Event::Question(question) => self.take(server, question).await,
-                note => self.show_note(server, &note),
+                CallEvent::ServerRequest(question) => self.answer_request(server, question).await,
+                note => self.show_event(server, &note),
             }
         }
         // The call goes on without anything to be shown.
@@ -92,29 +92,31 @@ impl Terminal {
     }
 
     /// Shows what came together with the result.
-    pub(crate) fn show_rest(&self, server: &str, events: &mut Events) {
+    pub(crate) fn show_remaining(&self, server: &str, events: &mut CallEvents) {
         while let Ok(note) = events.try_recv() {
-            self.show_note(server, &note);
+            self.show_event(server, &note);
         }
     }
 
-    fn show_note(&self, server: &str, note: &Event) {
+    fn show_event(&self, server: &str, note: &CallEvent) {
         match note {
-            Event::Progress(note) => self.show_progress(server, note),
-            Event::Log(note) => show_log(server, note),
+            CallEvent::Progress(note) => self.show_progress(server, note),
+            CallEvent::Log(note) => show_log(server, note),
             // The server does not wait for it any more.
-            Event::Question(_) => {}
+            CallEvent::ServerRequest(_) => {}
         }
     }
 
     fn show_progress(&self, server: &str, note: &[u8]) {
         #[derive(Deserialize)]
-        struct Note {
+        struct ProgressNotification {
             progress: f64,
             total: Option<f64>,
             message: Option<String>,
         }
-        let Ok(Note { progress, total, message }) = serde_json::from_slice(note) else { return };
+        let Ok(ProgressNotification { progress, total, message }) = serde_json::from_slice(note) else {
+            return;
+        };
         let short = |number: f64| format!("{:.1$}", number, usize::from(number.fract() != 0.0) * 2);
         let figure = match total {
             Some(total) if total > 0.0 => {
@@ -123,49 +125,49 @@ impl Terminal {
             }
             _ => short(progress),
         };
-        let message = message.map(|text| format!(" {}", clean(&text))).unwrap_or_default();
+        let message = message.map(|text| format!(" {}", escape_line(&text))).unwrap_or_default();
         let line = format!("{server}: {figure}{message}");
         if self.is_rewriting {
-            output::show_passing(&line)
+            output::print_transient(&line)
         } else {
-            tell(&folded(&cut(&line, Some(MOST_COLUMNS))))
+            print_stderr(&wrap_indented(&truncate(&line, Some(MAX_COLUMNS))))
         }
     }
 
     /// Answers a question of a server that waits for it during the call.
-    async fn take(&mut self, server: &str, mut question: Question) {
+    async fn answer_request(&mut self, server: &str, mut question: ServerRequest) {
         let params = question.params.clone().unwrap_or_else(|| Bytes::from_static(b"{}"));
         let result = tokio::select! {
-            result = self.answer(server, &params) => result,
-            () = question.withdrawn() => {
-                return tell("  the server does not wait for this answer any more");
+            result = self.elicit(server, &params) => result,
+            () = question.cancelled() => {
+                return print_stderr("  the server does not wait for this answer any more");
             }
         };
-        question.answer(Outcome::Result(result.into()));
+        question.answer(RpcOutcome::Result(result.into()));
     }
 
     /// Asks a person what a server wants to know; returns the result of its request.
-    pub(crate) async fn answer(&mut self, server: &str, params: &[u8]) -> String {
+    pub(crate) async fn elicit(&mut self, server: &str, params: &[u8]) -> String {
         self.questions = self.questions.saturating_add(1);
-        if self.questions > MOST_QUESTIONS {
-            if self.questions == MOST_QUESTIONS + 1 {
-                tell(&format!(
-                    "`{server}` has asked {MOST_QUESTIONS} questions in this call: further ones are cancelled, \
+        if self.questions > MAX_QUESTIONS {
+            if self.questions == MAX_QUESTIONS + 1 {
+                print_stderr(&format!(
+                    "`{server}` has asked {MAX_QUESTIONS} questions in this call: further ones are cancelled, \
                      Ctrl-C ends the call"
                 ));
             }
-            return Reply::Cancel.result();
+            return ElicitationReply::Cancel.result();
         }
         let asked = match Elicitation::parse(params) {
             Ok(asked) => asked,
             Err(why) => {
-                tell(&format!("`{server}` asks something that can't be answered here:"));
-                show(&why);
-                return Reply::Cancel.result();
+                print_stderr(&format!("`{server}` asks something that can't be answered here:"));
+                print_server_text(&why);
+                return ElicitationReply::Cancel.result();
             }
         };
-        let Some(input) = &mut self.input else { return Reply::Cancel.result() };
-        let held = (!self.was_interrupted).then(Held::take);
+        let Some(input) = &mut self.input else { return ElicitationReply::Cancel.result() };
+        let held = (!self.was_interrupted).then(CtrlCHold::claim);
         let interrupted = async {
             match &held {
                 Some(held) => held.interrupted().await,
@@ -175,20 +177,22 @@ impl Terminal {
         };
         let ctrl_c = if self.was_interrupted { "ends the call" } else { "cancels" };
         let reply = tokio::select! {
-            reply = timeout(PATIENCE, ask(input, server, &asked, ctrl_c)) => reply.unwrap_or_else(|_| {
-                tell("  no answer came in time");
-                Reply::Cancel
+            reply = timeout(ANSWER_TIMEOUT, ask_person(input, server, &asked, ctrl_c)) => reply.unwrap_or_else(|_| {
+                print_stderr("  no answer came in time");
+                ElicitationReply::Cancel
             }),
             () = interrupted => {
                 self.was_interrupted = true;
-                Reply::Cancel
+                ElicitationReply::Cancel
             }
         };
         match &reply {
-            Reply::Accept(_) => {}
-            Reply::Decline => tell("  declined"),
-            Reply::Cancel if self.was_interrupted => tell("  cancelled; Ctrl-C again ends the call"),
-            Reply::Cancel => tell("  cancelled"),
+            ElicitationReply::Accept(_) => {}
+            ElicitationReply::Decline => print_stderr("  declined"),
+            ElicitationReply::Cancel if self.was_interrupted => {
+                print_stderr("  cancelled; Ctrl-C again ends the call")
+            }
+            ElicitationReply::Cancel => print_stderr("  cancelled"),
         }
         reply.result()
     }
@@ -196,39 +200,39 @@ impl Terminal {
 
 fn show_log(server: &str, note: &[u8]) {
     #[derive(Deserialize)]
-    struct Note {
+    struct LogNotification {
         level: String,
         #[serde(default)]
         data: Value,
     }
-    let Ok(Note { level, data }) = serde_json::from_slice(note) else { return };
+    let Ok(LogNotification { level, data }) = serde_json::from_slice(note) else { return };
     let text = data.as_str().map_or_else(|| data.to_string(), str::to_owned);
-    let line = format!("{server}: {}: {}", clean(&level), clean(&text));
-    tell(&folded(&cut(&line, Some(MOST_COLUMNS))));
+    let line = format!("{server}: {}: {}", escape_line(&level), escape_line(&text));
+    print_stderr(&wrap_indented(&truncate(&line, Some(MAX_COLUMNS))));
 }
 
 /// Shows text of a server, line by line.
-fn show(text: &str) {
-    let start = start_of(text, LONGEST_TEXT);
-    for line in start.lines().take(MOST_LINES) {
-        show_line(&clean(line));
+fn print_server_text(text: &str) {
+    let start = start_of(text, MAX_TEXT_CHARS);
+    for line in start.lines().take(MAX_LINES) {
+        print_server_line(&escape_line(line));
     }
-    match text.lines().count().saturating_sub(MOST_LINES) {
-        0 if start.len() < text.len() => show_line("…"),
+    match text.lines().count().saturating_sub(MAX_LINES) {
+        0 if start.len() < text.len() => print_server_line("…"),
         0 => {}
-        more => show_line(&format!("… {more} more lines")),
+        more => print_server_line(&format!("… {more} more lines")),
     }
 }
 
 /// Shows a line of a server's text that is fit for a terminal.
-fn show_line(line: &str) {
-    tell(&format!("{INDENT}{}", folded(line)));
+fn print_server_line(line: &str) {
+    print_stderr(&format!("{INDENT}{}", wrap_indented(line)));
 }
 
 /// Breaks a line at the edge of the terminal and indents what follows: a terminal that breaks it does not.
-fn folded(line: &str) -> String {
+fn wrap_indented(line: &str) -> String {
     let Some(columns) = output::stderr_columns() else { return line.to_owned() };
-    let room = columns.saturating_sub(INDENT.len() + 1).max(NARROWEST);
+    let room = columns.saturating_sub(INDENT.len() + 1).max(MIN_COLUMNS);
     wrap(line, room).join(&format!("\n{INDENT}"))
 }
 
@@ -236,16 +240,16 @@ fn folded(line: &str) -> String {
 /// an address. Returns `None` if there are too many.
 fn url_rows(url: &str, columns: Option<usize>) -> Option<String> {
     let room =
-        columns.map_or(usize::MAX, |columns| columns.saturating_sub(2 * INDENT.len() + 1).max(NARROWEST));
+        columns.map_or(usize::MAX, |columns| columns.saturating_sub(2 * INDENT.len() + 1).max(MIN_COLUMNS));
     let rows = wrap(url, room);
     let text = format!("{INDENT}{}", rows.join(&format!("\n{INDENT}{INDENT}")));
-    (rows.len() <= MOST_URL_ROWS).then_some(text)
+    (rows.len() <= MAX_URL_ROWS).then_some(text)
 }
 
 /// A server's text as a part of a line.
 fn label(text: &str) -> String {
-    let start = start_of(text, LONGEST_LABEL);
-    clean(start) + if start.len() < text.len() { "…" } else { "" }
+    let start = start_of(text, MAX_LABEL_CHARS);
+    escape_line(start) + if start.len() < text.len() { "…" } else { "" }
 }
 
 /// The first characters of a text.
@@ -254,74 +258,88 @@ fn start_of(text: &str, most: usize) -> &str {
 }
 
 /// Asks; `ctrl_c` says what that key does.
-async fn ask(input: &mut Input, server: &str, asked: &Elicitation, ctrl_c: &str) -> Reply {
+async fn ask_person(
+    input: &mut TerminalInput,
+    server: &str,
+    asked: &Elicitation,
+    ctrl_c: &str,
+) -> ElicitationReply {
     // What was typed before the question is no answer to it.
     input.flush();
     match asked {
         Elicitation::Form { message, fields } => {
-            tell(&format!("`{server}` asks:"));
-            show(message);
-            fill(input, server, fields, ctrl_c).await
+            print_stderr(&format!("`{server}` asks:"));
+            print_server_text(message);
+            fill_form(input, server, fields, ctrl_c).await
         }
         Elicitation::Url { message, url } => {
             let host = host_of(url);
             let Some(rows) = url_rows(url.as_str(), output::stderr_columns()) else {
-                tell(&format!("`{server}` asks you to visit a page of {host}:"));
-                tell(&format!("{INDENT}its address has more than {MOST_URL_ROWS} rows, which can deceive"));
-                return Reply::Decline;
+                print_stderr(&format!("`{server}` asks you to visit a page of {host}:"));
+                print_stderr(&format!(
+                    "{INDENT}its address has more than {MAX_URL_ROWS} rows, which can deceive"
+                ));
+                return ElicitationReply::Decline;
             };
-            tell(&format!("`{server}` asks you to visit a page of {host}:"));
-            show(message);
-            tell(&rows);
+            print_stderr(&format!("`{server}` asks you to visit a page of {host}:"));
+            print_server_text(message);
+            print_stderr(&rows);
             // Said again: the end of an address can look like another one.
-            tell(&format!("That is a page of {host}. Ostler does not open it."));
-            tell("If you trust that address, open it yourself.");
+            print_stderr(&format!("That is a page of {host}. Ostler does not open it."));
+            print_stderr("If you trust that address, open it yourself.");
             match confirm(input, &format!("Did you open the page of `{host}`, or will you? [y/N] "), false)
                 .await
             {
-                true => Reply::Accept(None),
-                false => Reply::Decline,
+                true => ElicitationReply::Accept(None),
+                false => ElicitationReply::Decline,
             }
         }
     }
 }
 
-async fn fill(input: &mut Input, server: &str, fields: &[Field], ctrl_c: &str) -> Reply {
+async fn fill_form(
+    input: &mut TerminalInput,
+    server: &str,
+    fields: &[ElicitationField],
+    ctrl_c: &str,
+) -> ElicitationReply {
     let mut content = Map::new();
     if fields.is_empty() {
         return match confirm(input, "Agree? [y/N] ", false).await {
-            true => Reply::Accept(Some(content)),
-            false => Reply::Decline,
+            true => ElicitationReply::Accept(Some(content)),
+            false => ElicitationReply::Decline,
         };
     }
-    tell(&format!("(Ctrl-D declines, and so does Enter where an answer is required; Ctrl-C {ctrl_c})"));
+    print_stderr(&format!(
+        "(Ctrl-D declines, and so does Enter where an answer is required; Ctrl-C {ctrl_c})"
+    ));
     for field in fields {
-        match value_of(input, field).await {
+        match ask_value(input, field).await {
             Some(Some(value)) => drop(content.insert(field.name.clone(), value)),
             Some(None) => {}
-            None => return Reply::Decline,
+            None => return ElicitationReply::Decline,
         }
     }
     if fields.len() > 1 && !confirm(input, &format!("Send this to `{server}`? [Y/n] "), true).await {
-        return Reply::Decline;
+        return ElicitationReply::Decline;
     }
-    Reply::Accept(Some(content))
+    ElicitationReply::Accept(Some(content))
 }
 
 /// Asks for one value until one fits; `Some(None)` leaves it out, `None` declines.
-async fn value_of(input: &mut Input, field: &Field) -> Option<Option<Value>> {
+async fn ask_value(input: &mut TerminalInput, field: &ElicitationField) -> Option<Option<Value>> {
     if let Some(description) = &field.description {
-        show(description);
+        print_server_text(description);
     }
     let options = field.options();
-    options.iter().take(MOST_OPTIONS).for_each(|option| show_line(&label(option)));
-    if options.len() > MOST_OPTIONS {
-        show_line(&format!("… {} more", options.len() - MOST_OPTIONS));
+    options.iter().take(MAX_SHOWN_OPTIONS).for_each(|option| print_server_line(&label(option)));
+    if options.len() > MAX_SHOWN_OPTIONS {
+        print_server_line(&format!("… {} more", options.len() - MAX_SHOWN_OPTIONS));
     }
     let optional = if field.is_required { "" } else { ", optional" };
     let default = field.shown_default().map(|value| format!(" [{}]", label(&value))).unwrap_or_default();
-    let question = format!("{} ({}{optional}){default}: ", label(field.label()), label(&field.wants()));
-    let question = format!("{INDENT}{}", folded(&question));
+    let question = format!("{} ({}{optional}){default}: ", label(field.label()), label(&field.input_hint()));
+    let question = format!("{INDENT}{}", wrap_indented(&question));
     loop {
         prompt(&question);
         let typed = input.line().await?;
@@ -332,15 +350,15 @@ async fn value_of(input: &mut Input, field: &Field) -> Option<Option<Value>> {
                 (None, true) => None,
             };
         }
-        match field.read(&typed) {
+        match field.parse_input(&typed) {
             Ok(value) => return Some(Some(value)),
-            Err(why) => tell(&format!("  {why}")),
+            Err(why) => print_stderr(&format!("  {why}")),
         }
     }
 }
 
 /// Asks for yes or no; no line at all is no.
-async fn confirm(input: &mut Input, question: &str, default: bool) -> bool {
+async fn confirm(input: &mut TerminalInput, question: &str, default: bool) -> bool {
     loop {
         prompt(question);
         let Some(typed) = input.line().await else { return false };
@@ -348,22 +366,22 @@ async fn confirm(input: &mut Input, question: &str, default: bool) -> bool {
             "" => return default,
             "y" | "yes" => return true,
             "n" | "no" => return false,
-            _ => tell("  answer y or n"),
+            _ => print_stderr("  answer y or n"),
         }
     }
 }
 
 /// Lines that a person types. A thread reads them, one when one is wanted: reading a terminal can't be cancelled.
 #[derive(Debug)]
-struct Input {
+struct TerminalInput {
     terminal: File,
-    wanted: std::sync::mpsc::SyncSender<()>,
+    line_requests: std::sync::mpsc::SyncSender<()>,
     lines: mpsc::Receiver<Option<String>>,
     /// A line was asked for that has not come.
     is_reading: bool,
 }
 
-impl Input {
+impl TerminalInput {
     /// Opens the terminal of this process; `None` without one, and in the background of a shell.
     fn open() -> Option<Self> {
         let stdin = || {
@@ -389,7 +407,7 @@ impl Input {
                 }
             }
         });
-        Some(Self { terminal, wanted, lines, is_reading: false })
+        Some(Self { terminal, line_requests: wanted, lines, is_reading: false })
     }
 
     /// Forgets what was typed and not read.
@@ -403,12 +421,12 @@ impl Input {
     /// Waits for a line; `None` if there is none (Ctrl-D).
     async fn line(&mut self) -> Option<String> {
         if !self.is_reading {
-            self.wanted.send(()).ok()?;
+            self.line_requests.send(()).ok()?;
             self.is_reading = true;
         }
         let line = self.lines.recv().await?;
         self.is_reading = false;
-        line.inspect(|_| output::note_answer())
+        line.inspect(|_| output::close_prompt())
     }
 }
 

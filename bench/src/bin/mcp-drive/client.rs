@@ -36,7 +36,7 @@ pub(crate) struct Rpc<'a> {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Reply {
+pub(crate) struct DriveReply {
     pub(crate) status: u16,
     pub(crate) session: Option<String>,
     pub(crate) sse: bool,
@@ -138,7 +138,7 @@ impl Conn {
         Ok(())
     }
 
-    pub(crate) async fn request(&mut self, method: &str, headers: &str, body: &[u8]) -> Result<Reply> {
+    pub(crate) async fn request(&mut self, method: &str, headers: &str, body: &[u8]) -> Result<DriveReply> {
         let r = self.request_inner(method, headers, body).await;
         if r.is_err() {
             self.close();
@@ -146,7 +146,7 @@ impl Conn {
         r
     }
 
-    async fn request_inner(&mut self, method: &str, headers: &str, body: &[u8]) -> Result<Reply> {
+    async fn request_inner(&mut self, method: &str, headers: &str, body: &[u8]) -> Result<DriveReply> {
         if self.s.is_none() {
             let s = TcpStream::connect(&self.url.authority).await?;
             s.set_nodelay(true)?;
@@ -164,7 +164,7 @@ impl Conn {
         out.extend_from_slice(body);
         self.s.as_mut().unwrap().write_all(&out).await?;
 
-        let mut rep = Reply::default();
+        let mut rep = DriveReply::default();
         let (mut len, mut chunked, mut close) = (None, false, false);
         loop {
             if self.at < self.buf.len() {
@@ -254,7 +254,7 @@ impl Conn {
 
 /// One MCP session (legacy) or one stateless client (2026-07-28).
 #[derive(Clone, Debug)]
-pub(crate) struct Session {
+pub(crate) struct DriveSession {
     pub(crate) proto: String,
     pub(crate) id: Option<String>,
     pub(crate) extra: String,
@@ -263,7 +263,7 @@ pub(crate) struct Session {
 pub(crate) const MODERN: &str = "2026-07-28";
 pub(crate) const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"mcp-drive","version":"0.1.0"},"io.modelcontextprotocol/clientCapabilities":{}}"#;
 
-impl Session {
+impl DriveSession {
     pub(crate) fn modern(&self) -> bool {
         self.proto == MODERN
     }
@@ -288,8 +288,8 @@ impl Session {
             "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\",\"params\":{{\"name\":{tool},\"arguments\":{args}{meta}}}}}"
         )
     }
-    pub(crate) async fn open(c: &mut Conn, proto: &str, extra: &str) -> Result<Session> {
-        let mut s = Session { proto: proto.into(), id: None, extra: extra.into() };
+    pub(crate) async fn open(c: &mut Conn, proto: &str, extra: &str) -> Result<DriveSession> {
+        let mut s = DriveSession { proto: proto.into(), id: None, extra: extra.into() };
         if s.modern() {
             let b = format!(
                 "{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"server/discover\",\"params\":{{{META}}}}}"
@@ -348,7 +348,7 @@ impl Session {
         }
         Ok(names)
     }
-    pub(crate) async fn call(&self, c: &mut Conn, id: u64, tool: &str, args: &str) -> Result<Reply> {
+    pub(crate) async fn call(&self, c: &mut Conn, id: u64, tool: &str, args: &str) -> Result<DriveReply> {
         c.request("POST", &self.headers("tools/call", Some(tool)), self.call_body(id, tool, args).as_bytes())
             .await
     }
@@ -358,15 +358,15 @@ impl Session {
 }
 
 /// `Ok` when the reply is a successful tool result of at least `min` bytes.
-pub(crate) fn judge(r: &Reply, min: usize) -> std::result::Result<(), String> {
+pub(crate) fn check_reply(r: &DriveReply, min: usize) -> std::result::Result<(), String> {
     let short = |m: &[u8]| String::from_utf8_lossy(&m[..m.len().min(200)]).to_string();
     if r.status != 200 {
         return Err(format!("HTTP {}: {}", r.status, short(&r.msg)));
     }
-    judge_msg(&r.msg, min)
+    check_message(&r.msg, min)
 }
 
-pub(crate) fn judge_msg(msg: &[u8], min: usize) -> std::result::Result<(), String> {
+pub(crate) fn check_message(msg: &[u8], min: usize) -> std::result::Result<(), String> {
     let short = |m: &[u8]| String::from_utf8_lossy(&m[..m.len().min(200)]).to_string();
     match serde_json::from_slice::<Rpc>(msg) {
         Ok(Rpc { error: Some(e), .. }) => Err(format!("rpc error: {}", short(e.get().as_bytes()))),

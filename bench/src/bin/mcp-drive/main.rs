@@ -23,22 +23,22 @@
 mod client;
 
 use bench::Args;
-use bench::process::{Tree, Usage};
-use client::{Conn, META, MODERN, Reply, Session, Url, judge, judge_msg};
+use bench::process::{MeasuredUsage, TreeUsage};
+use client::{Conn, DriveReply, DriveSession, META, MODERN, Url, check_message, check_reply};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-fn psum(s: &Usage) -> Value {
+fn usage_json(s: &MeasuredUsage) -> Value {
     json!({"procs": s.procs, "threads": s.threads, "fds": s.fds, "rss_mib": mib(s.rss_kib), "hwm_mib": mib(s.hwm_kib), "pss_mib": mib(s.pss_kib)})
 }
 fn mib(kib: i64) -> f64 {
     (kib as f64 / 102.4).round() / 10.0
 }
-fn tree_json(t: &Tree) -> Value {
-    json!({"gateway": psum(&t.gateway), "stubs": psum(&t.stubs)})
+fn tree_json(t: &TreeUsage) -> Value {
+    json!({"gateway": usage_json(&t.gateway), "stubs": usage_json(&t.stubs)})
 }
 fn us(ns: u64) -> f64 {
     (ns as f64 / 100.0).round() / 10.0
@@ -48,12 +48,12 @@ fn ms(d: Duration) -> f64 {
 }
 
 #[derive(Default)]
-struct Tally {
+struct LatencyTally {
     ns: Vec<u64>,
     errors: u64,
     samples: Vec<String>,
 }
-impl Tally {
+impl LatencyTally {
     fn err(&mut self, e: String) {
         self.errors += 1;
         if self.samples.len() < 3 && !self.samples.contains(&e) {
@@ -119,7 +119,7 @@ fn pick(tools: &[String], want: &str) -> Vec<String> {
 }
 
 fn cpu(pid: Option<u32>) -> i64 {
-    pid.map(|p| Tree::of(p).gateway.cpu_us).unwrap_or(0)
+    pid.map(|p| TreeUsage::read(p).gateway.cpu_us).unwrap_or(0)
 }
 
 async fn http_load(a: &Args) -> Value {
@@ -129,7 +129,7 @@ async fn http_load(a: &Args) -> Value {
     let mut sessions = Vec::new();
     let t_open = Instant::now();
     for _ in 0..a.num("sessions", 1usize) {
-        match Session::open(&mut c0, &o.proto, &o.headers).await {
+        match DriveSession::open(&mut c0, &o.proto, &o.headers).await {
             Ok(s) => sessions.push(s),
             Err(e) => return json!({"error": format!("open: {e}")}),
         }
@@ -149,7 +149,7 @@ async fn http_load(a: &Args) -> Value {
     if !a.flag("spread") {
         names.truncate(1);
     }
-    let tally = Rc::new(RefCell::new(Tally::default()));
+    let tally = Rc::new(RefCell::new(LatencyTally::default()));
     let start = Instant::now() + Duration::from_secs_f64(o.warm);
     let end = start + Duration::from_secs_f64(o.secs);
     let local = tokio::task::LocalSet::new();
@@ -177,7 +177,7 @@ async fn http_load(a: &Args) -> Value {
                 )
                 .await;
                 let bad = match r {
-                    Ok(Ok(rep)) => match judge(&rep, min) {
+                    Ok(Ok(rep)) => match check_reply(&rep, min) {
                         Ok(()) => {
                             if t0 >= start {
                                 tally
@@ -233,7 +233,7 @@ async fn http_load(a: &Args) -> Value {
     if let Some(p) = o.pid {
         let n = v["calls"].as_u64().unwrap_or(0).max(1);
         v["cpu_us_per_call"] = json!(((cpu1 - cpu0) as f64 / n as f64 * 10.0).round() / 10.0);
-        v["rss"] = tree_json(&Tree::of(p));
+        v["rss"] = tree_json(&TreeUsage::read(p));
     }
     if !a.flag("keep-sessions") {
         for s in &sessions {
@@ -288,7 +288,7 @@ async fn stdio_load(a: &Args) -> Value {
             }
         }
     }
-    let mut s = Session { proto: o.proto.clone(), id: None, extra: String::new() };
+    let mut s = DriveSession { proto: o.proto.clone(), id: None, extra: String::new() };
     let t0 = Instant::now();
     if !s.modern() {
         let b = format!(
@@ -318,7 +318,7 @@ async fn stdio_load(a: &Args) -> Value {
         return json!({"error": format!("no tool: {v}")});
     };
 
-    let mut tally = Tally::default();
+    let mut tally = LatencyTally::default();
     let start = Instant::now() + Duration::from_secs_f64(o.warm);
     let end = start + Duration::from_secs_f64(o.secs);
     // Slot i owns the ids congruent to i modulo the concurrency.
@@ -361,7 +361,7 @@ async fn stdio_load(a: &Args) -> Value {
             let Some(id) = r.id.and_then(|i| i.get().parse::<u64>().ok()) else { continue };
             let slot = (id % conc) as usize;
             let now = Instant::now();
-            match judge_msg(msg, o.payload) {
+            match check_message(msg, o.payload) {
                 Ok(()) if sent[slot] >= start => {
                     tally.ns.push(now.duration_since(sent[slot]).as_nanos() as u64)
                 }
@@ -383,7 +383,7 @@ async fn stdio_load(a: &Args) -> Value {
         let n = v["calls"].as_u64().unwrap_or(0).max(1);
         v["cpu_us_per_call"] =
             json!(((cpu(pid) - cpu0.unwrap_or(0)) as f64 / n as f64 * 10.0).round() / 10.0);
-        v["rss"] = tree_json(&Tree::of(p));
+        v["rss"] = tree_json(&TreeUsage::read(p));
     }
     v
 }
@@ -395,7 +395,7 @@ async fn ready(url: &Url, o: &Opts, min: usize, limit: Duration) -> Value {
     while t0.elapsed() < limit {
         let mut c = Conn::new(url);
         let r = tokio::time::timeout(limit.saturating_sub(t0.elapsed()), async {
-            let s = Session::open(&mut c, &o.proto, &o.headers).await?;
+            let s = DriveSession::open(&mut c, &o.proto, &o.headers).await?;
             let t = s.tools(&mut c).await?;
             if s.id.is_some() {
                 let _ = tokio::time::timeout(Duration::from_secs(1), s.delete(&mut c)).await;
@@ -431,7 +431,7 @@ async fn start(a: &Args) -> Value {
     let pid = child.id().unwrap();
     let mut v = ready(&url, &o, a.num("min-tools", 1), Duration::from_secs_f64(a.num("timeout", 60.0))).await;
     tokio::time::sleep(Duration::from_secs_f64(a.num("settle", 1.0))).await;
-    v["rss"] = tree_json(&Tree::of(pid));
+    v["rss"] = tree_json(&TreeUsage::read(pid));
     // End the whole group that this command started, and nothing else.
     let _ = std::process::Command::new("kill").args(["-TERM", "--", &format!("-{pid}")]).status();
     if tokio::time::timeout(Duration::from_secs(5), child.wait()).await.is_err() {
@@ -441,11 +441,11 @@ async fn start(a: &Args) -> Value {
     v
 }
 
-fn outcome(r: Result<std::io::Result<Reply>, tokio::time::error::Elapsed>) -> String {
+fn outcome(r: Result<std::io::Result<DriveReply>, tokio::time::error::Elapsed>) -> String {
     match r {
         Err(_) => "TIMEOUT".into(),
         Ok(Err(e)) => format!("connection: {e}"),
-        Ok(Ok(rep)) => match judge(&rep, 0) {
+        Ok(Ok(rep)) => match check_reply(&rep, 0) {
             Ok(()) => "ok".into(),
             Err(e) => e,
         },
@@ -457,11 +457,11 @@ async fn crash(a: &Args) -> Value {
     let url = Url::parse(a.get("url").expect("--url"));
     let limit = Duration::from_secs_f64(a.num("timeout", 20.0));
     let (mut ca, mut cb, mut cs) = (Conn::new(&url), Conn::new(&url), Conn::new(&url));
-    let sa = match Session::open(&mut ca, &o.proto, &o.headers).await {
+    let sa = match DriveSession::open(&mut ca, &o.proto, &o.headers).await {
         Ok(s) => s,
         Err(e) => return json!({"error": e.to_string()}),
     };
-    let sb = match Session::open(&mut cb, &o.proto, &o.headers).await {
+    let sb = match DriveSession::open(&mut cb, &o.proto, &o.headers).await {
         Ok(s) => s,
         Err(e) => return json!({"error": e.to_string()}),
     };
@@ -482,7 +482,7 @@ async fn crash(a: &Args) -> Value {
     let b = outcome(tokio::time::timeout(limit, sa.call(&mut ca, 3, &boom, "{}")).await);
     let crash_ms = ms(t0.elapsed());
     let end = Instant::now() + limit;
-    let probe = |label: &'static str, fixed: Option<Session>| {
+    let probe = |label: &'static str, fixed: Option<DriveSession>| {
         let (url, o_proto, hdr, echo) = (url.clone(), o.proto.clone(), o.headers.clone(), echo.clone());
         async move {
             let (mut n, mut last, mut c) = (0u32, String::new(), Conn::new(&url));
@@ -491,7 +491,7 @@ async fn crash(a: &Args) -> Value {
                 let r = tokio::time::timeout(Duration::from_secs(5), async {
                     let s = match &fixed {
                         Some(s) => s.clone(),
-                        None => Session::open(&mut c, &o_proto, &hdr).await?,
+                        None => DriveSession::open(&mut c, &o_proto, &hdr).await?,
                     };
                     s.call(&mut c, 10 + n as u64, &echo, "{}").await
                 })
@@ -525,12 +525,12 @@ async fn sessions(a: &Args) -> Value {
     let count: u64 = a.num("count", 1000);
     let limit = Instant::now() + Duration::from_secs_f64(a.num("timeout", 120.0));
     let mut c = Conn::new(&url);
-    let (mut tally, mut marks, mut tool) = (Tally::default(), Vec::new(), None::<String>);
+    let (mut tally, mut marks, mut tool) = (LatencyTally::default(), Vec::new(), None::<String>);
     let t0 = Instant::now();
     let mut done = 0;
     let mut mark = |n: u64| {
         if let Some(p) = o.pid {
-            let t = Tree::of(p);
+            let t = TreeUsage::read(p);
             marks.push(json!({"sessions": n, "rss_mib": mib(t.gateway.rss_kib), "fds": t.gateway.fds, "stub_procs": t.stubs.procs}));
         }
     };
@@ -541,7 +541,7 @@ async fn sessions(a: &Args) -> Value {
         }
         let t = Instant::now();
         let r = tokio::time::timeout(Duration::from_secs(20), async {
-            let s = Session::open(&mut c, &o.proto, &o.headers).await?;
+            let s = DriveSession::open(&mut c, &o.proto, &o.headers).await?;
             if tool.is_none() {
                 let tools = s.tools(&mut c).await?;
                 tool = Some(pick(&tools, &o.tool).first().cloned().unwrap_or(o.tool.clone()));
@@ -588,7 +588,7 @@ fn main() {
         Some("start") => rt.block_on(start(&a)),
         Some("crash") => local.block_on(&rt, crash(&a)),
         Some("sessions") => rt.block_on(sessions(&a)),
-        Some("rss") => tree_json(&Tree::of(a.num("pid", 0))),
+        Some("rss") => tree_json(&TreeUsage::read(a.num("pid", 0))),
         _ => {
             eprintln!(
                 "usage: mcp-drive http|stdio|ready|start|crash|sessions|rss ... (modern protocol: --proto {MODERN})"

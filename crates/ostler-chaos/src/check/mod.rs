@@ -6,33 +6,33 @@
 
 use std::fmt;
 
-mod cross_harm;
-mod ends;
+mod at_most_once;
+mod every_call_ends;
 mod evidence;
-mod left;
-mod once;
+#[cfg(test)]
+mod history_builder;
+mod no_cross_harm;
+mod none_left_behind;
+mod one_probe;
 mod own_answer;
-mod policy;
-mod private;
-mod probe;
-mod quiet;
+mod policy_everywhere;
+mod private_cache;
+mod quiet_when_idle;
 mod records;
 mod recovers;
-#[cfg(test)]
-mod story;
-mod truthful;
+mod truthful_end;
 
 use serde::Serialize;
 
 pub use self::evidence::{Evidence, evidence, is_whole};
 
 use self::records::Records;
-use crate::history::{Event, Nonce};
+use crate::history::{CallNumber, HistoryEvent};
 use crate::ledger::Execution;
 
 /// How far two clocks of one machine may be apart: the wall's, which the records
 /// are written by, is corrected now and then, and the daemon's own is not.
-const CLOCK: u64 = 50_000;
+const CLOCK_TOLERANCE: u64 = 50_000;
 
 /// What is promised to callers and operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -67,7 +67,7 @@ pub enum Promise {
 pub struct Violation {
     pub promise: Promise,
     /// The calls that show it.
-    pub calls: Vec<Nonce>,
+    pub calls: Vec<CallNumber>,
     /// For people: what was seen, with times and names.
     pub what: String,
 }
@@ -79,27 +79,27 @@ impl fmt::Display for Violation {
 }
 
 impl Violation {
-    fn new(promise: Promise, calls: impl IntoIterator<Item = Nonce>, what: String) -> Self {
+    fn new(promise: Promise, calls: impl IntoIterator<Item = CallNumber>, what: String) -> Self {
         Self { promise, calls: calls.into_iter().collect(), what }
     }
 }
 
 /// Everything that is wrong with a run.
 #[must_use]
-pub fn check(history: &[Event], executions: &[Execution]) -> Vec<Violation> {
+pub fn check(history: &[HistoryEvent], executions: &[Execution]) -> Vec<Violation> {
     let records = Records::new(history, executions);
     let checks = [
-        ends::check,
+        every_call_ends::check,
         own_answer::check,
-        once::check,
-        truthful::check,
-        policy::check,
-        private::check,
-        probe::check,
-        left::check,
+        at_most_once::check,
+        truthful_end::check,
+        policy_everywhere::check,
+        private_cache::check,
+        one_probe::check,
+        none_left_behind::check,
         recovers::check,
-        cross_harm::check,
-        quiet::check,
+        no_cross_harm::check,
+        quiet_when_idle::check,
     ];
     checks.iter().flat_map(|check| check(&records)).collect()
 }

@@ -1,28 +1,28 @@
 //! An answer is the answer of that call.
 
-use super::records::{Call, Records};
+use super::records::{CallRecord, Records};
 use super::{Promise, Violation};
-use crate::history::{End, Nonce, Purpose};
+use crate::history::{CallEnd, CallNumber, Purpose};
 use crate::ledger::Execution;
 
 pub(super) fn check(records: &Records<'_>) -> Vec<Violation> {
     let answers = records.calls().iter().filter_map(|call| {
-        let Some((_, End::Ok { echoed, stamp })) = call.end else { return None };
-        let (others, why) = fault_of(records, call, *echoed, stamp.as_deref())?;
-        let what = format!("{} got {}: {why}", records.tell(call), records.tell_end(call));
+        let Some((_, CallEnd::Ok { echoed, stamp })) = call.end else { return None };
+        let (others, why) = wrong_answer(records, call, *echoed, stamp.as_deref())?;
+        let what = format!("{} got {}: {why}", records.describe_call(call), records.describe_end(call));
         let calls = std::iter::once(call.invoke.call).chain(others);
         Some(Violation::new(Promise::OwnAnswer, calls, what))
     });
-    answers.chain(astray(records)).collect()
+    answers.chain(misrouted(records)).collect()
 }
 
 /// What is wrong with an answer, and whose it is instead.
-fn fault_of(
+fn wrong_answer(
     records: &Records<'_>,
-    call: &Call<'_>,
-    echoed: Option<Nonce>,
+    call: &CallRecord<'_>,
+    echoed: Option<CallNumber>,
     stamp: Option<&str>,
-) -> Option<(Option<Nonce>, String)> {
+) -> Option<(Option<CallNumber>, String)> {
     let invoke = call.invoke;
     let is_numbered = match invoke.purpose {
         Purpose::Once | Purpose::Sick => true,
@@ -34,50 +34,52 @@ fn fault_of(
     if is_numbered && echoed != Some(invoke.call) {
         return Some(match echoed {
             Some(other) => {
-                let whose = records
-                    .call(other)
-                    .map_or_else(|| format!("{other}, which nobody made"), |other| records.tell(other));
+                let whose = records.call(other).map_or_else(
+                    || format!("{other}, which nobody made"),
+                    |other| records.describe_call(other),
+                );
                 (Some(other), format!("it is the answer of {whose}"))
             }
             None => (None, "it holds no number".into()),
         });
     }
     let Some(stamp) = stamp else { return Some((None, "it names no execution".into())) };
-    let Some(execution) = records.stamped(stamp) else {
+    let Some(execution) = records.execution_by_stamp(stamp) else {
         return Some((None, "no server has executed that".into()));
     };
     let is_its_own = match execution.call {
         Some(number) => number == invoke.call,
         None => !is_numbered,
     };
-    if is_its_own && is_place_of(execution, call) {
+    if is_its_own && is_target_of(execution, call) {
         return None;
     }
     let other = execution.call.filter(|number| *number != invoke.call);
-    Some((other, format!("it was made by {}", records.tell_execution(execution))))
+    Some((other, format!("it was made by {}", records.describe_execution(execution))))
 }
 
-fn is_place_of(execution: &Execution, call: &Call<'_>) -> bool {
+fn is_target_of(execution: &Execution, call: &CallRecord<'_>) -> bool {
     execution.server == call.invoke.server && execution.tool == call.invoke.tool
 }
 
 /// Calls that reached another server or tool than they were made for.
-fn astray(records: &Records<'_>) -> impl Iterator<Item = Violation> {
+fn misrouted(records: &Records<'_>) -> impl Iterator<Item = Violation> {
     records.executions.iter().filter_map(|execution| {
         let call = records.call(execution.call?)?;
         // With an answer it is told above.
-        let is_told = matches!(call.end, Some((_, End::Ok { .. })));
-        if is_told || is_place_of(execution, call) {
+        let is_told = matches!(call.end, Some((_, CallEnd::Ok { .. })));
+        if is_told || is_target_of(execution, call) {
             return None;
         }
-        let what = format!("{} reached {}", records.tell(call), records.tell_execution(execution));
+        let what =
+            format!("{} reached {}", records.describe_call(call), records.describe_execution(execution));
         Some(Violation::new(Promise::OwnAnswer, [call.invoke.call], what))
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::story::{MS, Story, call, execution, ok, unknown};
+    use super::super::history_builder::{HistoryBuilder, MS, call, execution, ok, unknown};
     use super::*;
     use crate::history::Invoke;
 
@@ -91,28 +93,28 @@ mod tests {
 
     #[test]
     fn each_call_with_its_own_answer_is_fine() {
-        let remembered = End::Ok { echoed: None, stamp: Some("s3".into()) };
-        let story = Story::default()
-            .good(call(1, 0))
-            .good(call(2, 0))
+        let remembered = CallEnd::Ok { echoed: None, stamp: Some("s3".into()) };
+        let story = HistoryBuilder::default()
+            .successful(call(1, 0))
+            .successful(call(2, 0))
             .invoke(private(3, 0))
-            .ran(secret(3, MS))
+            .executed(secret(3, MS))
             .end(3, 5 * MS, remembered.clone())
             .invoke(private(4, 6 * MS))
             .end(4, 7 * MS, remembered);
-        story.keeps(Promise::OwnAnswer);
+        story.assert_kept(Promise::OwnAnswer);
     }
 
     #[test]
     fn swapped_answers_name_both_calls() {
-        let story = Story::default()
+        let story = HistoryBuilder::default()
             .invoke(call(1, 0))
             .invoke(call(2, 0))
-            .ran(execution(1, MS, 2 * MS))
-            .ran(execution(2, MS, 2 * MS))
+            .executed(execution(1, MS, 2 * MS))
+            .executed(execution(2, MS, 2 * MS))
             .end(1, 3 * MS, ok(2))
             .end(2, 3 * MS, ok(2));
-        story.breaks(
+        story.assert_broken(
             Promise::OwnAnswer,
             &[1, 2],
             &["#1", "#2", "is the answer of", "http-modern", "stamp s2"],
@@ -122,28 +124,37 @@ mod tests {
     #[test]
     fn an_answer_without_number_stamp_or_execution_is_nobodys() {
         let with = |echoed, stamp: Option<&str>| {
-            let end = End::Ok { echoed, stamp: stamp.map(str::to_owned) };
-            Story::default().invoke(call(1, 0)).ran(execution(1, MS, 2 * MS)).end(1, 3 * MS, end)
+            let end = CallEnd::Ok { echoed, stamp: stamp.map(str::to_owned) };
+            HistoryBuilder::default().invoke(call(1, 0)).executed(execution(1, MS, 2 * MS)).end(
+                1,
+                3 * MS,
+                end,
+            )
         };
-        with(None, Some("s1")).breaks(Promise::OwnAnswer, &[1], &["no number"]);
-        with(Some(Nonce(1)), None).breaks(Promise::OwnAnswer, &[1], &["no execution"]);
-        with(Some(Nonce(1)), Some("s9")).breaks(Promise::OwnAnswer, &[1], &["no server has executed"]);
-        with(Some(Nonce(9)), Some("s1")).breaks(Promise::OwnAnswer, &[1, 9], &["nobody made"]);
+        with(None, Some("s1")).assert_broken(Promise::OwnAnswer, &[1], &["no number"]);
+        with(Some(CallNumber(1)), None).assert_broken(Promise::OwnAnswer, &[1], &["no execution"]);
+        with(Some(CallNumber(1)), Some("s9")).assert_broken(
+            Promise::OwnAnswer,
+            &[1],
+            &["no server has executed"],
+        );
+        with(Some(CallNumber(9)), Some("s1")).assert_broken(Promise::OwnAnswer, &[1, 9], &["nobody made"]);
     }
 
     #[test]
     fn the_right_number_from_another_execution_is_not_its_own_answer() {
-        let end = End::Ok { echoed: Some(Nonce(1)), stamp: Some("s2".into()) };
-        let story = Story::default().good(call(2, 0)).invoke(call(1, 0)).end(1, 9 * MS, end);
-        story.breaks(Promise::OwnAnswer, &[1, 2], &["made by", "stamp s2"]);
+        let end = CallEnd::Ok { echoed: Some(CallNumber(1)), stamp: Some("s2".into()) };
+        let story = HistoryBuilder::default().successful(call(2, 0)).invoke(call(1, 0)).end(1, 9 * MS, end);
+        story.assert_broken(Promise::OwnAnswer, &[1, 2], &["made by", "stamp s2"]);
     }
 
     #[test]
     fn a_call_that_reached_another_server_is_found_whatever_its_end() {
         let elsewhere = || Execution { server: "b".into(), ..execution(1, MS, 2 * MS) };
         for end in [ok(1), unknown()] {
-            let story = Story::default().invoke(call(1, 0)).ran(elsewhere()).end(1, 3 * MS, end);
-            story.breaks(Promise::OwnAnswer, &[1], &["a/deed", "b/deed"]);
+            let story =
+                HistoryBuilder::default().invoke(call(1, 0)).executed(elsewhere()).end(1, 3 * MS, end);
+            story.assert_broken(Promise::OwnAnswer, &[1], &["a/deed", "b/deed"]);
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::records::{Call, Records, way_name};
+use super::records::{CallRecord, Records, route_name};
 use super::{Promise, Violation};
-use crate::history::{End, Event, Micros, Purpose, Way};
+use crate::history::{CallEnd, CallRoute, HistoryEvent, Micros, Purpose};
 
 /// So many calls must have failed before a way to a server counts as broken while
 /// both work otherwise: one or two of them may be those of callers who left.
@@ -13,54 +13,57 @@ const ENOUGH: usize = 5;
 
 /// What calls are counted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Place<'a> {
+enum RecoveryTarget<'a> {
     Server(&'a str),
-    Way(Way),
-    Path(Way, &'a str),
+    Way(CallRoute),
+    Path(CallRoute, &'a str),
 }
 
 /// What was tried in the calm at one place.
 #[derive(Debug, Default)]
-struct Tries<'r, 'a> {
+struct CalmAttempts<'r, 'a> {
     count: usize,
     has_succeeded: bool,
-    last: Option<&'r Call<'a>>,
+    last: Option<&'r CallRecord<'a>>,
 }
 
-type Tried<'r, 'a> = BTreeMap<Place<'a>, Tries<'r, 'a>>;
+type AttemptsByTarget<'r, 'a> = BTreeMap<RecoveryTarget<'a>, CalmAttempts<'r, 'a>>;
 
 pub(super) fn check(records: &Records<'_>) -> Vec<Violation> {
-    let Some(calm) = calm_of(records) else { return Vec::new() };
-    let tried = tried_since(records, calm);
+    let Some(calm) = calm_start(records) else { return Vec::new() };
+    let tried = attempts_since(records, calm);
     let broken = tried.iter().filter(|(place, tries)| is_broken(&tried, **place, tries));
     broken.filter_map(|(place, tries)| violation(records, calm, *place, tries)).collect()
 }
 
 /// How many calls it is held against.
 pub(super) fn count(records: &Records<'_>) -> usize {
-    let Some(calm) = calm_of(records) else { return 0 };
-    let servers =
-        tried_since(records, calm).into_iter().filter(|(place, _)| matches!(place, Place::Server(_)));
+    let Some(calm) = calm_start(records) else { return 0 };
+    let servers = attempts_since(records, calm)
+        .into_iter()
+        .filter(|(place, _)| matches!(place, RecoveryTarget::Server(_)));
     servers.map(|(_, tries)| tries.count).sum()
 }
 
-fn calm_of(records: &Records<'_>) -> Option<Micros> {
+fn calm_start(records: &Records<'_>) -> Option<Micros> {
     records.history.iter().find_map(|event| match event {
-        Event::Calm { at } => Some(*at),
+        HistoryEvent::Calm { at } => Some(*at),
         _ => None,
     })
 }
 
 /// What was not tried may work, and is not in here.
-fn tried_since<'r, 'a>(records: &'r Records<'a>, calm: Micros) -> Tried<'r, 'a> {
-    let mut tried = Tried::new();
+fn attempts_since<'r, 'a>(records: &'r Records<'a>, calm: Micros) -> AttemptsByTarget<'r, 'a> {
+    let mut tried = AttemptsByTarget::new();
     let allowed = records.calls().iter().filter(|call| call.invoke.purpose == Purpose::Once);
     for call in allowed.filter(|call| call.invoke.at >= calm) {
         let (way, server) = (call.invoke.way, &*call.invoke.server);
-        for place in [Place::Server(server), Place::Way(way), Place::Path(way, server)] {
+        for place in
+            [RecoveryTarget::Server(server), RecoveryTarget::Way(way), RecoveryTarget::Path(way, server)]
+        {
             let tries = tried.entry(place).or_default();
             tries.count += 1;
-            tries.has_succeeded |= matches!(call.end, Some((_, End::Ok { .. })));
+            tries.has_succeeded |= matches!(call.end, Some((_, CallEnd::Ok { .. })));
             tries.last = Some(call);
         }
     }
@@ -68,12 +71,16 @@ fn tried_since<'r, 'a>(records: &'r Records<'a>, calm: Micros) -> Tried<'r, 'a> 
 }
 
 /// A way to a server is not told of where the way or the server is.
-fn is_broken(tried: &Tried<'_, '_>, place: Place<'_>, tries: &Tries<'_, '_>) -> bool {
+fn is_broken(
+    tried: &AttemptsByTarget<'_, '_>,
+    place: RecoveryTarget<'_>,
+    tries: &CalmAttempts<'_, '_>,
+) -> bool {
     let works = |place| tried.get(&place).is_some_and(|tries| tries.has_succeeded);
     let is_told = match place {
-        Place::Server(_) | Place::Way(_) => true,
-        Place::Path(way, server) => {
-            tries.count >= ENOUGH && works(Place::Way(way)) && works(Place::Server(server))
+        RecoveryTarget::Server(_) | RecoveryTarget::Way(_) => true,
+        RecoveryTarget::Path(way, server) => {
+            tries.count >= ENOUGH && works(RecoveryTarget::Way(way)) && works(RecoveryTarget::Server(server))
         }
     };
     is_told && !tries.has_succeeded
@@ -82,103 +89,109 @@ fn is_broken(tried: &Tried<'_, '_>, place: Place<'_>, tries: &Tries<'_, '_>) -> 
 fn violation(
     records: &Records<'_>,
     calm: Micros,
-    place: Place<'_>,
-    tries: &Tries<'_, '_>,
+    place: RecoveryTarget<'_>,
+    tries: &CalmAttempts<'_, '_>,
 ) -> Option<Violation> {
-    let (calm, last) = (records.at(calm), tries.last?);
+    let (calm, last) = (records.format_time(calm), tries.last?);
     let what = format!(
         "since the calm, {calm}, none of {} calls has succeeded on {place}: the last was {}, {}",
         tries.count,
-        records.tell(last),
-        records.tell_end(last)
+        records.describe_call(last),
+        records.describe_end(last)
     );
     Some(Violation::new(Promise::Recovers, [last.invoke.call], what))
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for RecoveryTarget<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Server(server) => write!(f, "the server {server}"),
-            Self::Way(way) => write!(f, "the way {}", way_name(*way)),
-            Self::Path(way, server) => write!(f, "the way {} to the server {server}", way_name(*way)),
+            Self::Way(way) => write!(f, "the way {}", route_name(*way)),
+            Self::Path(way, server) => write!(f, "the way {} to the server {server}", route_name(*way)),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::story::{MS, Story, call, refused, unknown};
+    use super::super::history_builder::{HistoryBuilder, MS, call, refused, unknown};
     use super::*;
     use crate::history::Invoke;
 
     const CALM: u64 = 1_000 * MS;
 
     fn relayed(number: u64, at: u64) -> Invoke {
-        Invoke { way: Way::Relay, server: "b".into(), ..call(number, at) }
+        Invoke { way: CallRoute::Relay, server: "b".into(), ..call(number, at) }
     }
 
-    fn story() -> Story {
-        Story::default().good(call(1, 0)).good(relayed(2, 0)).event(Event::Calm { at: CALM })
+    fn story() -> HistoryBuilder {
+        HistoryBuilder::default()
+            .successful(call(1, 0))
+            .successful(relayed(2, 0))
+            .event(HistoryEvent::Calm { at: CALM })
     }
 
     #[test]
     fn a_first_failure_in_the_calm_is_fine_if_a_success_follows() {
         let story = story()
-            .good(call(3, CALM))
+            .successful(call(3, CALM))
             .invoke(relayed(4, CALM))
             .end(4, CALM + MS, refused())
-            .good(relayed(5, CALM + 9 * MS));
-        story.keeps(Promise::Recovers);
+            .successful(relayed(5, CALM + 9 * MS));
+        story.assert_kept(Promise::Recovers);
     }
 
     #[test]
     fn without_a_calm_nothing_is_asked() {
-        Story::default().invoke(call(1, 0)).end(1, MS, unknown()).keeps(Promise::Recovers);
+        HistoryBuilder::default().invoke(call(1, 0)).end(1, MS, unknown()).assert_kept(Promise::Recovers);
     }
 
     #[test]
     fn a_way_and_a_server_that_stay_broken_are_named() {
-        let story = story().good(call(3, CALM)).invoke(relayed(4, CALM)).end(4, CALM + MS, refused());
-        let broken = story.broken(Promise::Recovers);
+        let story = story().successful(call(3, CALM)).invoke(relayed(4, CALM)).end(4, CALM + MS, refused());
+        let broken = story.violations_of(Promise::Recovers);
         let told: Vec<&str> = broken.iter().map(|violation| &*violation.what).collect();
         assert_eq!(told.len(), 2, "{told:#?}");
         assert!(told[0].contains("none of 1 calls has succeeded on the server b"), "{}", told[0]);
         assert!(told[1].contains("the way relay") && told[1].contains("overloaded"), "{}", told[1]);
-        assert_eq!(broken[0].calls, [crate::history::Nonce(4)]);
+        assert_eq!(broken[0].calls, [crate::history::CallNumber(4)]);
     }
 
     /// So many calls in the calm, over the relay to `a`, none of which succeeds.
-    fn one_path_down(story: Story, count: u64) -> Story {
+    fn one_path_down(story: HistoryBuilder, count: u64) -> HistoryBuilder {
         (0..count).fold(story, |story, number| {
             let (number, at) = (10 + number, CALM + number * MS);
-            story.invoke(Invoke { way: Way::Relay, ..call(number, at) }).end(number, at + MS, refused())
+            story.invoke(Invoke { way: CallRoute::Relay, ..call(number, at) }).end(number, at + MS, refused())
         })
     }
 
-    fn all_else_works() -> Story {
-        story().good(call(3, CALM)).good(relayed(4, CALM))
+    fn all_else_works() -> HistoryBuilder {
+        story().successful(call(3, CALM)).successful(relayed(4, CALM))
     }
 
     #[test]
     fn a_way_to_one_server_that_stays_broken_is_named_though_both_work_otherwise() {
         let words = ["none of 5 calls has succeeded on the way relay to the server a", "overloaded"];
-        one_path_down(all_else_works(), 5).breaks(Promise::Recovers, &[14], &words);
+        one_path_down(all_else_works(), 5).assert_broken(Promise::Recovers, &[14], &words);
     }
 
     #[test]
     fn a_few_calls_that_fail_on_the_way_to_one_server_are_fine() {
-        one_path_down(all_else_works(), 4).keeps(Promise::Recovers);
+        one_path_down(all_else_works(), 4).assert_kept(Promise::Recovers);
     }
 
     #[test]
     fn a_way_that_works_to_no_server_is_told_of_once() {
-        let story = one_path_down(story().good(call(3, CALM)), 9);
-        story.breaks(Promise::Recovers, &[18], &["none of 9 calls has succeeded on the way relay: "]);
+        let story = one_path_down(story().successful(call(3, CALM)), 9);
+        story.assert_broken(Promise::Recovers, &[18], &["none of 9 calls has succeeded on the way relay: "]);
     }
 
     #[test]
     fn what_is_not_tried_again_may_work() {
-        let story = Story::default().good(call(1, 0)).event(Event::Calm { at: CALM }).good(relayed(3, CALM));
-        story.keeps(Promise::Recovers);
+        let story = HistoryBuilder::default()
+            .successful(call(1, 0))
+            .event(HistoryEvent::Calm { at: CALM })
+            .successful(relayed(3, CALM));
+        story.assert_kept(Promise::Recovers);
     }
 }

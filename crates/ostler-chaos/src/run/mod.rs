@@ -6,35 +6,37 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ostler_chaos::history::{Event, Occasion, Way};
-use ostler_testkit::{HeldPort, NatsServer, NatsVersion};
+use ostler_chaos::history::{CallRoute, HistoryEvent, Occasion};
+use ostler_testkit::{NatsServer, NatsVersion, ReservedPort};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use self::caller::hub::Hub;
-use self::caller::{Caller, Focus, Stage, abuse};
-use self::keeping::Keeping;
+use self::caller::program_pool::ProgramPool;
+use self::caller::{CallerContext, ChaosCaller, Focus, abuse};
+use self::environment::config::{
+    ConfigVariant, SERVERS, SHARED, SICK, SICK_FAILURES, SICK_RESET, hostile_lists,
+};
+use self::environment::daemon::DaemonProcess;
+use self::environment::daemon_processes::DaemonProcesses;
+use self::environment::testbed::{Programs, Testbed};
+use self::environment::users::{NONE, SOME, TOOLS, TestUser};
+use self::history_writer::{HistoryWriter, now};
 use self::nemesis::{Act, Nemesis};
-use self::proxy::Proxy;
-use self::record::{Recorder, now};
-use self::report::{Report, Vitals};
-use self::web::Web;
-use self::world::config::{SERVERS, SHARED, SICK, SICK_FAILURES, SICK_RESET, Shape, hostile_lists};
-use self::world::daemon::Daemon;
-use self::world::family::Family;
-use self::world::people::{NONE, Person, SOME, TOOLS};
-use self::world::site::{Programs, Site};
+use self::proxy::CuttableProxy;
+use self::report::{DaemonSamples, RunReport};
+use self::run_folder::RunFolder;
+use self::web_server::WebServer;
 
 mod caller;
-pub(crate) mod ending;
-mod keeping;
+pub(crate) mod cleanup;
+mod environment;
+mod history_writer;
 mod nemesis;
 mod proxy;
-mod record;
 mod report;
-pub(crate) mod web;
-mod world;
+mod run_folder;
+pub(crate) mod web_server;
 
 /// Between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
@@ -50,8 +52,8 @@ const HISTORY: &str = "history.jsonl";
 
 /// What was asked for.
 #[derive(Debug)]
-pub(crate) struct Options {
-    pub(crate) lasts: Duration,
+pub(crate) struct RunOptions {
+    pub(crate) duration: Duration,
     pub(crate) seed: u64,
     pub(crate) callers: usize,
     pub(crate) ostler: Option<PathBuf>,
@@ -67,9 +69,15 @@ pub(crate) struct Options {
     pub(crate) is_json: bool,
 }
 
-impl Options {
-    fn ways(&self) -> anyhow::Result<Vec<Way>> {
-        let all = [Way::HttpLegacy, Way::HttpModern, Way::HttpFace, Way::Stdio, Way::Relay];
+impl RunOptions {
+    fn ways(&self) -> anyhow::Result<Vec<CallRoute>> {
+        let all = [
+            CallRoute::HttpLegacy,
+            CallRoute::HttpModern,
+            CallRoute::HttpFace,
+            CallRoute::Stdio,
+            CallRoute::Relay,
+        ];
         if self.only.is_empty() {
             return Ok(all.to_vec());
         }
@@ -81,8 +89,8 @@ impl Options {
     }
 
     /// The command that repeats the run.
-    fn again(&self) -> String {
-        let mut line = format!("scripts/chaos --seconds {} --seed {}", self.lasts.as_secs(), self.seed);
+    fn repeat_command(&self) -> String {
+        let mut line = format!("scripts/chaos --seconds {} --seed {}", self.duration.as_secs(), self.seed);
         if self.callers != 32 {
             line.push_str(&format!(" --callers {}", self.callers));
         }
@@ -99,55 +107,55 @@ impl Options {
 }
 
 /// Runs, checks and reports; whether all promises were kept.
-pub(crate) async fn run(options: Options) -> anyhow::Result<bool> {
-    let plan = Plan::of(&options)?;
-    let keeping = Keeping::prepare(options.keep.as_deref())?;
-    tell(&format!("seed {}; again: {}", options.seed, options.again()));
+pub(crate) async fn run(options: RunOptions) -> anyhow::Result<bool> {
+    let plan = RunPlan::from_options(&options)?;
+    let keeping = RunFolder::prepare(options.keep.as_deref())?;
+    print_progress(&format!("seed {}; again: {}", options.seed, options.repeat_command()));
     let is_good = tokio::select! {
         outcome = run_in(keeping.folder(), &options, plan) => outcome,
-        signal = ending::interrupted() => Err(signal?.into()),
+        signal = cleanup::wait_for_signal() => Err(signal?.into()),
     };
-    let left = ending::end_all(keeping.folder()).await;
+    let left = cleanup::kill_all(keeping.folder()).await;
     if !left.is_empty() {
         let left: Vec<String> = left.iter().map(|proc| format!("{} ({})", proc.pid, proc.name())).collect();
-        tell(&format!("warning: these processes of the run can't be ended: {}", left.join(", ")));
+        print_progress(&format!("warning: these processes of the run can't be ended: {}", left.join(", ")));
     }
     let is_broken = matches!(is_good, Ok(false));
     if let Some(kept) = keeping.finish(is_broken)? {
-        tell(&format!("the records are kept in {}", kept.display()));
+        print_progress(&format!("the records are kept in {}", kept.display()));
     }
     is_good
 }
 
 /// Everything that is started in here ends when it is dropped, or soon after.
-async fn run_in(folder: &Path, options: &Options, plan: Plan) -> anyhow::Result<bool> {
+async fn run_in(folder: &Path, options: &RunOptions, plan: RunPlan) -> anyhow::Result<bool> {
     let (site, nemesis) = set_up(folder, options, &plan).await?;
-    let vitals = play(&site, nemesis, options, &plan).await?;
-    let mut report = Report::read(folder)?;
-    report.complete(vitals, options.seed, options.again());
+    let vitals = run_callers_and_nemesis(&site, nemesis, options, &plan).await?;
+    let mut report = RunReport::read(folder)?;
+    report.complete(vitals, options.seed, options.repeat_command());
     report.print(options.is_json)?;
     Ok(report.is_good())
 }
 
 /// Progress, for whoever still reads it.
-pub(crate) fn tell(line: &str) {
+pub(crate) fn print_progress(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// What was asked for, understood, before anything is started.
-struct Plan {
-    ways: Vec<Way>,
+struct RunPlan {
+    ways: Vec<CallRoute>,
     acts: Vec<Act>,
     focus: Option<Focus>,
     programs: Programs,
 }
 
-impl Plan {
-    fn of(options: &Options) -> anyhow::Result<Self> {
+impl RunPlan {
+    fn from_options(options: &RunOptions) -> anyhow::Result<Self> {
         Ok(Self {
             ways: options.ways()?,
-            acts: Act::named(&options.nemesis)?,
-            focus: options.focus.as_deref().map(Focus::named).transpose()?,
+            acts: Act::parse(&options.nemesis)?,
+            focus: options.focus.as_deref().map(Focus::parse).transpose()?,
             programs: Programs::find(options.ostler.as_deref())?,
         })
     }
@@ -155,46 +163,50 @@ impl Plan {
 
 /// Checks what a run has kept.
 pub(crate) fn check_kept(folder: &Path, is_json: bool) -> anyhow::Result<bool> {
-    let report = Report::read(folder)?;
+    let report = RunReport::read(folder)?;
     report.print(is_json)?;
     Ok(report.is_good())
 }
 
 /// Brings everything up: broker, server behind a URL, tokens, daemon.
-async fn set_up(folder: &Path, options: &Options, plan: &Plan) -> anyhow::Result<(Arc<Site>, Nemesis)> {
-    let mut site = Site::new(folder, plan.programs.clone())?;
+async fn set_up(
+    folder: &Path,
+    options: &RunOptions,
+    plan: &RunPlan,
+) -> anyhow::Result<(Arc<Testbed>, Nemesis)> {
+    let mut site = Testbed::new(folder, plan.programs.clone())?;
     let (mut broker, mut back) = (None, None);
-    if plan.ways.contains(&Way::Relay) {
-        let server = NatsServer::plain(NatsVersion::Core).await;
-        let proxy = Proxy::start(server.port()).await?;
+    if plan.ways.contains(&CallRoute::Relay) {
+        let server = NatsServer::start_default(NatsVersion::Core).await;
+        let proxy = CuttableProxy::start(server.port()).await?;
         site.ports.broker = Some(proxy.port);
         (broker, back) = (Some(server), Some(proxy));
     }
     let mut acts = plan.acts.clone();
     acts.retain(|act| broker.is_some() || !act.needs_broker());
     // Both are started again at the same place.
-    let ports = [HeldPort::new(), HeldPort::new()];
+    let ports = [ReservedPort::new(), ReservedPort::new()];
     [site.ports.web, site.ports.daemon] = [ports[0].address().port(), ports[1].address().port()];
-    site.configure(Shape::default())?;
+    site.write_config(ConfigVariant::default())?;
     std::fs::write(site.folder.join("hostile.json"), hostile_lists())?;
-    site.make_tokens().await?;
-    let front = Proxy::start(site.ports.daemon).await?;
+    site.create_tokens().await?;
+    let front = CuttableProxy::start(site.ports.daemon).await?;
     site.ports.cuttable = front.port;
     let site = Arc::new(site);
-    let web = Web::start(&site).await?;
-    let daemon = Daemon::start(&site).await?;
+    let web = WebServer::start(&site).await?;
+    let daemon = DaemonProcess::start(&site).await?;
     let nemesis = Nemesis {
-        recorder: Arc::new(Recorder::create(&folder.join(HISTORY))?),
-        hub: Arc::new(Hub::new(Arc::clone(&site))),
-        site: Arc::clone(&site),
+        recorder: Arc::new(HistoryWriter::create(&folder.join(HISTORY))?),
+        programs: Arc::new(ProgramPool::new(Arc::clone(&site))),
+        testbed: Arc::clone(&site),
         daemon,
         broker,
         web,
-        front,
-        back,
+        client_proxy: front,
+        broker_proxy: back,
         prober: None,
         rng: fastrand::Rng::with_seed(options.seed),
-        shape: Shape::default(),
+        config_variant: ConfigVariant::default(),
         acts,
         censuses: JoinSet::new(),
         mishaps: Vec::new(),
@@ -205,63 +217,63 @@ async fn set_up(folder: &Path, options: &Options, plan: &Plan) -> anyhow::Result
 }
 
 /// What each role may not use, of the tools that the run calls.
-fn forbidden() -> impl Iterator<Item = Event> {
-    [SOME, NONE].map(|role| Person { name: "", role }).into_iter().map(|person| {
+fn forbidden_tools() -> impl Iterator<Item = HistoryEvent> {
+    [SOME, NONE].map(|role| TestUser { name: "", role }).into_iter().map(|person| {
         let names = SERVERS.iter().flat_map(|server| TOOLS.map(|tool| (server.name, tool)));
-        let denied = names.filter(|(server, tool)| !person.may(server, tool));
+        let denied = names.filter(|(server, tool)| !person.may_use(server, tool));
         let tools = denied.map(|(server, tool)| format!("{server}__{tool}")).collect();
-        Event::Forbidden { role: person.role.into(), tools }
+        HistoryEvent::Forbidden { role: person.role.into(), tools }
     })
 }
 
 /// Lets callers and nemesis loose, then calms down and ends.
-async fn play(
-    site: &Arc<Site>,
+async fn run_callers_and_nemesis(
+    site: &Arc<Testbed>,
     mut nemesis: Nemesis,
-    options: &Options,
-    plan: &Plan,
-) -> anyhow::Result<Vitals> {
+    options: &RunOptions,
+    plan: &RunPlan,
+) -> anyhow::Result<DaemonSamples> {
     let is_over = watch::Sender::new(false);
     let recorder = Arc::clone(&nemesis.recorder);
     nemesis.is_over = is_over.subscribe();
-    let stage = Arc::new(Stage {
-        site: Arc::clone(site),
+    let stage = Arc::new(CallerContext {
+        testbed: Arc::clone(site),
         recorder: Arc::clone(&recorder),
-        hub: Arc::clone(&nemesis.hub),
-        is_up: nemesis.daemon.watch(),
+        programs: Arc::clone(&nemesis.programs),
+        is_up: nemesis.daemon.subscribe(),
         is_over: is_over.subscribe(),
         focus: plan.focus,
     });
-    nemesis.prober = Some(Caller::prober(&stage));
+    nemesis.prober = Some(ChaosCaller::prober(&stage));
     let wait = u64::try_from(SICK_RESET.as_micros()).unwrap_or(u64::MAX);
-    recorder.add(&Event::Breaker { server: SICK.into(), failures: SICK_FAILURES, wait });
-    recorder.add(&Event::Shared { server: SHARED.into() });
-    forbidden().for_each(|event| recorder.add(&event));
+    recorder.record(&HistoryEvent::Breaker { server: SICK.into(), failures: SICK_FAILURES, wait });
+    recorder.record(&HistoryEvent::Shared { server: SHARED.into() });
+    forbidden_tools().for_each(|event| recorder.record(&event));
     let mut callers = JoinSet::new();
     for number in 0..options.callers {
-        callers.spawn(Caller::new(&stage, options.seed, number, &plan.ways).run());
+        callers.spawn(ChaosCaller::new(&stage, options.seed, number, &plan.ways).run());
     }
     callers.spawn(abuse::run(Arc::clone(&stage), options.seed));
     // Ends with the run, also with one that is dropped.
     let mut progress = JoinSet::new();
     progress.spawn(show_progress(Arc::clone(&recorder)));
-    let mut vitals = Vitals::default();
-    let end = Instant::now() + options.lasts;
-    sleep(CENSUS.min(options.lasts / 4)).await;
-    vitals.begin(&nemesis.daemon.family()?);
+    let mut vitals = DaemonSamples::default();
+    let end = Instant::now() + options.duration;
+    sleep(CENSUS.min(options.duration / 4)).await;
+    vitals.sample_begin(&nemesis.daemon.processes()?);
     while Instant::now() < end {
         let slice = (Instant::now() + CENSUS).min(end);
         nemesis.run(slice).await;
-        if let Ok(family) = nemesis.daemon.family() {
+        if let Ok(family) = nemesis.daemon.processes() {
             take_census(&recorder, Occasion::Running, &family);
         }
     }
     sleep(options.settle).await;
-    recorder.add(&Event::Calm { at: now() });
+    recorder.record(&HistoryEvent::Calm { at: now() });
     sleep(options.calm).await;
     // What has been dead since the last act has had time to be waited for.
-    take_census(&recorder, Occasion::Running, &nemesis.daemon.family()?);
-    vitals.end(&nemesis.daemon.family()?);
+    take_census(&recorder, Occasion::Running, &nemesis.daemon.processes()?);
+    vitals.sample_end(&nemesis.daemon.processes()?);
     is_over.send_replace(true);
     let last = timeout(LAST_CALLS, async { while callers.join_next().await.is_some() {} }).await;
     if last.is_err() {
@@ -270,7 +282,7 @@ async fn play(
     if last.is_ok() {
         watch_idle(&recorder, &nemesis.daemon).await?;
     }
-    if let Err(error) = nemesis.end_in_order().await {
+    if let Err(error) = nemesis.stop_daemon().await {
         nemesis.mishaps.push(format!("{error:#}"));
     }
     nemesis.finish_censuses().await;
@@ -281,25 +293,25 @@ async fn play(
 }
 
 /// Looks on while nobody calls. What the last calls have begun has some time to come to its end.
-async fn watch_idle(recorder: &Recorder, daemon: &Daemon) -> anyhow::Result<()> {
+async fn watch_idle(recorder: &HistoryWriter, daemon: &DaemonProcess) -> anyhow::Result<()> {
     sleep(IDLE).await;
     let end = Instant::now() + IDLE;
     while Instant::now() < end {
-        take_census(recorder, Occasion::Idle, &daemon.family()?);
+        take_census(recorder, Occasion::Idle, &daemon.processes()?);
         sleep(IDLE_CENSUS).await;
     }
     Ok(())
 }
 
-fn take_census(recorder: &Recorder, occasion: Occasion, family: &Family) {
+fn take_census(recorder: &HistoryWriter, occasion: Occasion, family: &DaemonProcesses) {
     let processes = family.census();
-    recorder.add(&Event::Census { at: now(), occasion, processes });
+    recorder.record(&HistoryEvent::Census { at: now(), occasion, processes });
 }
 
-async fn show_progress(recorder: Arc<Recorder>) {
+async fn show_progress(recorder: Arc<HistoryWriter>) {
     let began = Instant::now();
     loop {
         sleep(PROGRESS).await;
-        tell(&format!("{:>4} s: {}", began.elapsed().as_secs(), recorder.counts.line()));
+        print_progress(&format!("{:>4} s: {}", began.elapsed().as_secs(), recorder.counts.summary()));
     }
 }

@@ -12,77 +12,79 @@ use tokio::sync::watch;
 const CHUNK: usize = 16 << 10;
 
 /// How long the far side may take to accept.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What holds for all connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Weather {
-    is_held: bool,
+struct ProxyState {
+    is_stalled: bool,
     /// Connections that were opened under a lower number are over.
     cut: u64,
     /// Those say nothing more towards the far side.
-    half: u64,
+    half_closed: u64,
 }
 
 /// Listens on a port of its own and passes everything on.
 #[derive(Debug, Clone)]
-pub(crate) struct Proxy {
+pub(crate) struct CuttableProxy {
     pub(crate) port: u16,
-    weather: Arc<watch::Sender<Weather>>,
+    state: Arc<watch::Sender<ProxyState>>,
 }
 
-impl Proxy {
+impl CuttableProxy {
     pub(crate) async fn start(far: u16) -> std::io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let port = listener.local_addr()?.port();
-        let weather = Arc::new(watch::Sender::new(Weather::default()));
+        let weather = Arc::new(watch::Sender::new(ProxyState::default()));
         let accepting = Arc::clone(&weather);
         tokio::spawn(async move {
             loop {
                 let Ok((near, _)) = listener.accept().await else { continue };
-                tokio::spawn(pass(near, far, accepting.subscribe()));
+                tokio::spawn(forward(near, far, accepting.subscribe()));
             }
         });
-        Ok(Self { port, weather })
+        Ok(Self { port, state: weather })
     }
 
     /// Ends every connection at once.
     pub(crate) fn cut(&self) {
-        self.weather.send_modify(|weather| weather.cut += 1);
+        self.state.send_modify(|weather| weather.cut += 1);
     }
 
     /// Nothing more goes towards the far side on any connection; what comes back does.
     pub(crate) fn half_close(&self) {
-        self.weather.send_modify(|weather| weather.half += 1);
+        self.state.send_modify(|weather| weather.half_closed += 1);
     }
 
     /// Nothing moves, in no direction, until it is let go.
-    pub(crate) fn hold(&self, is_held: bool) {
-        self.weather.send_modify(|weather| weather.is_held = is_held);
+    pub(crate) fn set_stalled(&self, is_held: bool) {
+        self.state.send_modify(|weather| weather.is_stalled = is_held);
     }
 }
 
-async fn pass(near: TcpStream, far: u16, weather: watch::Receiver<Weather>) {
-    let Ok(Ok(far)) = tokio::time::timeout(PATIENCE, TcpStream::connect(("127.0.0.1", far))).await else {
+async fn forward(near: TcpStream, far: u16, weather: watch::Receiver<ProxyState>) {
+    let Ok(Ok(far)) = tokio::time::timeout(ACCEPT_TIMEOUT, TcpStream::connect(("127.0.0.1", far))).await
+    else {
         return;
     };
     let _ = (near.set_nodelay(true), far.set_nodelay(true));
     let (near_in, near_out) = near.into_split();
     let (far_in, far_out) = far.into_split();
-    let there = carry(near_in, far_out, weather.clone(), true);
-    let back = carry(far_in, near_out, weather, false);
+    let there = copy_until_cut(near_in, far_out, weather.clone(), true);
+    let back = copy_until_cut(far_in, near_out, weather, false);
     tokio::join!(there, back);
 }
 
 /// Carries one direction until it ends or is cut.
-async fn carry(
+async fn copy_until_cut(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    mut weather: watch::Receiver<Weather>,
+    mut weather: watch::Receiver<ProxyState>,
     may_be_halved: bool,
 ) {
     let began = *weather.borrow_and_update();
-    let is_over = |now: &Weather| now.cut != began.cut || (may_be_halved && now.half != began.half);
+    let is_over =
+        |now: &ProxyState| now.cut != began.cut || (may_be_halved && now.half_closed != began.half_closed);
     let mut buffer = vec![0; CHUNK];
     loop {
         let read = tokio::select! {
@@ -90,7 +92,7 @@ async fn carry(
             over = weather.wait_for(|now| is_over(now)) => { drop(over); break }
         };
         let Ok(read @ 1..) = read else { break };
-        let clear = weather.wait_for(|now| is_over(now) || !now.is_held).await.map(|now| is_over(&now));
+        let clear = weather.wait_for(|now| is_over(now) || !now.is_stalled).await.map(|now| is_over(&now));
         if clear.unwrap_or(true) {
             break;
         }
@@ -111,9 +113,9 @@ mod tests {
 
     use super::*;
 
-    async fn pair() -> (Proxy, TcpStream, TcpStream) {
+    async fn pair() -> (CuttableProxy, TcpStream, TcpStream) {
         let far = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let proxy = Proxy::start(far.local_addr().unwrap().port()).await.unwrap();
+        let proxy = CuttableProxy::start(far.local_addr().unwrap().port()).await.unwrap();
         let near = TcpStream::connect(("127.0.0.1", proxy.port)).await.unwrap();
         let far = far.accept().await.unwrap().0;
         (proxy, near, far)

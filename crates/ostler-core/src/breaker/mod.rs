@@ -36,13 +36,13 @@ use std::time::{Duration, Instant};
 
 use hashlink::LinkedHashMap;
 
-use self::scope::Scope;
+use self::scope::BreakerScope;
 use crate::sabotage;
 use crate::spec::BreakerSettings;
 
 /// Callers at tools whose failures are counted; the one that failed least recently is forgotten first. More than
 /// this fail at once only where the whole server fails, which two callers are enough to show.
-const MAX_RECORDS: usize = 256;
+const MAX_CALLER_SCOPES: usize = 256;
 
 /// The longest wait that doubling reaches. A server that is down for hours is
 /// then asked twelve times an hour, which neither burdens it nor hides for
@@ -56,7 +56,7 @@ pub const PROBE_RETRY: Duration = Duration::from_secs(1);
 
 /// Caller and tool of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Origin<'a> {
+pub struct CallOrigin<'a> {
     /// The principal.
     pub caller: &'a str,
     /// The tool, or the method of a request that calls none.
@@ -69,16 +69,16 @@ pub struct Origin<'a> {
 /// as settling it [`Mark::Neutral`].
 #[must_use = "a call is sent under its permit and settled with it"]
 #[derive(Debug)]
-pub struct Permit {
+pub struct BreakerPermit {
     /// The turn of the breaker in which it was given; `None` for a request that the breaker does not judge.
-    turn: Option<u64>,
+    epoch: Option<u64>,
     /// Held by the server's probe alone: the scope watches whether it is still alive.
     probe: Option<Arc<()>>,
     /// Likewise for the caller's own scope.
-    _own_probe: Option<Arc<()>>,
+    _caller_probe: Option<Arc<()>>,
 }
 
-impl Permit {
+impl BreakerPermit {
     /// Returns whether this call is the probe that decides if the server's scope closes.
     pub fn is_probe(&self) -> bool {
         self.probe.is_some()
@@ -88,16 +88,16 @@ impl Permit {
 /// The call is not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the breaker is open")]
-pub struct Refused {
+pub struct BreakerRejection {
     /// When asking again makes sense.
     pub retry_after: Duration,
     /// Failures in a row that led to it: of the caller itself at this tool, or `None` if every caller is held back.
-    pub own_failures: Option<u32>,
+    pub caller_failures: Option<u32>,
 }
 
 /// What a call says about its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mark {
+pub enum HealthSignal {
     /// The server works, whatever it answered.
     Success,
     /// The server or the way to it failed.
@@ -108,7 +108,7 @@ pub enum Mark {
 
 /// What the breaker looks like from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Circuit {
+pub enum BreakerState {
     /// Calls pass.
     Closed {
         /// Failures in a row so far.
@@ -128,7 +128,7 @@ pub enum Circuit {
 
 /// The callers whose calls have failed since the last success of any.
 #[derive(Debug, Default)]
-enum Witnesses {
+enum FailedCallers {
     #[default]
     None,
     One(Box<str>),
@@ -136,7 +136,7 @@ enum Witnesses {
     Several,
 }
 
-impl Witnesses {
+impl FailedCallers {
     fn add(&mut self, caller: &str) {
         *self = match std::mem::take(self) {
             Self::None => Self::One(caller.into()),
@@ -148,7 +148,7 @@ impl Witnesses {
 
 /// The caller whose probe was the only one to fail since the last turn of the server's scope.
 #[derive(Debug)]
-struct Suspect {
+struct LoneProbeFailure {
     caller: Box<str>,
     /// When it may probe again.
     until: Instant,
@@ -161,16 +161,16 @@ struct Suspect {
 pub struct Breaker {
     settings: BreakerSettings,
     /// Of all callers together.
-    server: Scope,
-    witnesses: Witnesses,
+    server: BreakerScope,
+    failed_callers: FailedCallers,
     /// Only while the server's scope is half-open.
-    suspect: Option<Suspect>,
+    lone_probe_failure: Option<LoneProbeFailure>,
     /// Of callers at tools, those alone that failed last. Bounded by [`MAX_RECORDS`].
-    own: LinkedHashMap<Box<str>, Scope>,
+    caller_scopes: LinkedHashMap<Box<str>, BreakerScope>,
     /// Grows with every turn of any scope.
-    turn: u64,
+    epoch: u64,
     /// Turns of the server's scope.
-    server_turns: u64,
+    server_transitions: u64,
 }
 
 impl Breaker {
@@ -178,26 +178,33 @@ impl Breaker {
     pub fn new(settings: BreakerSettings) -> Self {
         Self {
             settings,
-            server: Scope::default(),
-            witnesses: Witnesses::None,
-            suspect: None,
-            own: LinkedHashMap::new(),
-            turn: 0,
-            server_turns: 0,
+            server: BreakerScope::default(),
+            failed_callers: FailedCallers::None,
+            lone_probe_failure: None,
+            caller_scopes: LinkedHashMap::new(),
+            epoch: 0,
+            server_transitions: 0,
         }
     }
 
     /// Asks to send one call; a request without an origin, such as a list, always passes and says nothing.
-    pub fn admit(&mut self, origin: Option<Origin<'_>>, now: Instant) -> Result<Permit, Refused> {
-        let Some(origin) = origin else { return Ok(Permit { turn: None, probe: None, _own_probe: None }) };
-        let own_probe = match self.own_scope(origin) {
-            None => None,
-            Some(scope) => scope
-                .admit(now)
-                .map_err(|retry_after| Refused { retry_after, own_failures: Some(scope.consecutive) })?,
+    pub fn admit(
+        &mut self,
+        origin: Option<CallOrigin<'_>>,
+        now: Instant,
+    ) -> Result<BreakerPermit, BreakerRejection> {
+        let Some(origin) = origin else {
+            return Ok(BreakerPermit { epoch: None, probe: None, _caller_probe: None });
         };
-        let refused = |retry_after| Refused { retry_after, own_failures: None };
-        if let Some(suspect) = &self.suspect
+        let own_probe = match self.caller_scope(origin) {
+            None => None,
+            Some(scope) => scope.admit(now).map_err(|retry_after| BreakerRejection {
+                retry_after,
+                caller_failures: Some(scope.consecutive),
+            })?,
+        };
+        let refused = |retry_after| BreakerRejection { retry_after, caller_failures: None };
+        if let Some(suspect) = &self.lone_probe_failure
             && *suspect.caller == *origin.caller
             && now < suspect.until
         {
@@ -205,51 +212,57 @@ impl Breaker {
         }
         // A probe of its own that is dropped here is free again.
         let probe = self.server.admit(now).map_err(refused)?;
-        Ok(Permit { turn: Some(self.turn), probe, _own_probe: own_probe })
+        Ok(BreakerPermit { epoch: Some(self.epoch), probe, _caller_probe: own_probe })
     }
 
     /// Returns whether the breaker has not turned, for server and caller, since it gave a permit.
     /// One that has waited since before a trip does not.
-    pub fn is_current(&mut self, permit: &Permit, origin: Option<Origin<'_>>) -> bool {
-        let (Some(turn), Some(origin)) = (permit.turn, origin) else { return true };
-        self.server.is_current(turn) && self.own_scope(origin).is_none_or(|own| own.is_current(turn))
+    pub fn is_current(&mut self, permit: &BreakerPermit, origin: Option<CallOrigin<'_>>) -> bool {
+        let (Some(turn), Some(origin)) = (permit.epoch, origin) else { return true };
+        self.server.is_current(turn) && self.caller_scope(origin).is_none_or(|own| own.is_current(turn))
     }
 
     /// Takes a permit back with what the call said about the server.
-    pub fn settle(&mut self, permit: Permit, origin: Option<Origin<'_>>, mark: Mark, now: Instant) {
-        let (Some(turn), Some(origin)) = (permit.turn, origin) else { return };
+    pub fn record_signal(
+        &mut self,
+        permit: BreakerPermit,
+        origin: Option<CallOrigin<'_>>,
+        mark: HealthSignal,
+        now: Instant,
+    ) {
+        let (Some(turn), Some(origin)) = (permit.epoch, origin) else { return };
         match mark {
-            Mark::Neutral => {}
-            Mark::Success => self.on_success(turn, origin),
-            Mark::Failure => self.on_failure(turn, origin, now),
+            HealthSignal::Neutral => {}
+            HealthSignal::Success => self.on_success(turn, origin),
+            HealthSignal::Failure => self.on_failure(turn, origin, now),
         }
     }
 
-    fn on_success(&mut self, turn: u64, origin: Origin<'_>) {
-        if self.own_scope(origin).is_some_and(|own| own.is_current(turn)) {
-            self.own.remove(&*record_key(origin));
+    fn on_success(&mut self, turn: u64, origin: CallOrigin<'_>) {
+        if self.caller_scope(origin).is_some_and(|own| own.is_current(turn)) {
+            self.caller_scopes.remove(&*caller_scope_key(origin));
         }
         if !self.server.is_current(turn) {
             return;
         }
         self.server.consecutive = 0;
-        self.witnesses = Witnesses::None;
+        self.failed_callers = FailedCallers::None;
         if !self.server.is_closed() {
-            let turn = self.turn_server();
+            let turn = self.begin_server_epoch();
             self.server.close(turn);
         }
     }
 
-    fn on_failure(&mut self, turn: u64, origin: Origin<'_>, now: Instant) {
+    fn on_failure(&mut self, turn: u64, origin: CallOrigin<'_>, now: Instant) {
         let settings = self.settings;
         // Before the server's scope turns: the failure is of the turn before.
-        let own = self.record(origin);
+        let own = self.caller_scope_or_insert(origin);
         if own.is_current(turn) {
             own.consecutive = own.consecutive.saturating_add(1);
-            if let Some(wait) = own.next_wait(&settings, now) {
-                self.turn += 1;
-                let turn = self.turn;
-                if let Some(own) = self.own_scope(origin) {
+            if let Some(wait) = own.opening_wait(&settings, now) {
+                self.epoch += 1;
+                let turn = self.epoch;
+                if let Some(own) = self.caller_scope(origin) {
                     own.open(now, wait, turn);
                 }
             }
@@ -258,18 +271,19 @@ impl Breaker {
             return;
         }
         self.server.consecutive = self.server.consecutive.saturating_add(1);
-        self.witnesses.add(origin.caller);
-        sabotage!(SharedBreaker, self.witnesses = Witnesses::Several);
-        if self.server.is_closed() && !matches!(self.witnesses, Witnesses::Several) {
+        self.failed_callers.add(origin.caller);
+        sabotage!(SharedBreaker, self.failed_callers = FailedCallers::Several);
+        if self.server.is_closed() && !matches!(self.failed_callers, FailedCallers::Several) {
             return;
         }
-        let Some(wait) = self.server.next_wait(&settings, now) else { return };
-        match &self.suspect {
+        let Some(wait) = self.server.opening_wait(&settings, now) else { return };
+        match &self.lone_probe_failure {
             _ if self.server.is_closed() => self.open_server(now, wait),
             Some(suspect) if *suspect.caller != *origin.caller => self.open_server(now, wait),
             known => {
-                let wait = known.as_ref().map_or(wait, |suspect| scope::doubled(suspect.wait, &settings));
-                self.suspect = Some(Suspect { caller: origin.caller.into(), until: now + wait, wait });
+                let wait = known.as_ref().map_or(wait, |suspect| scope::double_wait(suspect.wait, &settings));
+                self.lone_probe_failure =
+                    Some(LoneProbeFailure { caller: origin.caller.into(), until: now + wait, wait });
             }
         }
     }
@@ -280,10 +294,10 @@ impl Breaker {
     ///
     /// While open nothing changes but the count, since no call relies on the
     /// server; once the wait is over it is worth as much as a failed probe.
-    pub fn fail(&mut self, now: Instant) {
+    pub fn record_server_failure(&mut self, now: Instant) {
         self.server.consecutive = self.server.consecutive.saturating_add(1);
-        self.witnesses = Witnesses::Several;
-        if let Some(wait) = self.server.next_wait(&self.settings, now) {
+        self.failed_callers = FailedCallers::Several;
+        if let Some(wait) = self.server.opening_wait(&self.settings, now) {
             self.open_server(now, wait);
         }
     }
@@ -291,44 +305,48 @@ impl Breaker {
     /// Holds every caller back for as long as the server asks for, then lets one through as
     /// the probe. The server asks for itself, so this holds with `failures = 0` too. A
     /// longer wait that is under way stands.
-    pub fn hold(&mut self, now: Instant, wait: Duration) {
+    pub fn hold_open(&mut self, now: Instant, wait: Duration) {
         if self.server.time_left(now).is_none_or(|left| left < wait) {
             self.open_server(now, wait);
         }
     }
 
     fn open_server(&mut self, now: Instant, wait: Duration) {
-        let turn = self.turn_server();
+        let turn = self.begin_server_epoch();
         self.server.open(now, wait, turn);
     }
 
     /// Begins another turn of the server's scope.
-    fn turn_server(&mut self) -> u64 {
-        self.turn += 1;
-        self.server_turns += 1;
-        self.suspect = None;
-        self.turn
+    fn begin_server_epoch(&mut self) -> u64 {
+        self.epoch += 1;
+        self.server_transitions += 1;
+        self.lone_probe_failure = None;
+        self.epoch
     }
 
     /// The scope of a caller at a tool, if any of its calls has failed.
-    fn own_scope(&mut self, origin: Origin<'_>) -> Option<&mut Scope> {
+    fn caller_scope(&mut self, origin: CallOrigin<'_>) -> Option<&mut BreakerScope> {
         // Where no call has failed nothing is allocated to look for one.
-        if self.own.is_empty() { None } else { self.own.get_mut(&*record_key(origin)) }
+        if self.caller_scopes.is_empty() {
+            None
+        } else {
+            self.caller_scopes.get_mut(&*caller_scope_key(origin))
+        }
     }
 
     /// The same, made if there is none.
-    fn record(&mut self, origin: Origin<'_>) -> &mut Scope {
-        let key = record_key(origin);
-        let scope = self.own.remove(&key).unwrap_or_default();
-        if self.own.len() >= MAX_RECORDS {
-            self.own.pop_front();
+    fn caller_scope_or_insert(&mut self, origin: CallOrigin<'_>) -> &mut BreakerScope {
+        let key = caller_scope_key(origin);
+        let scope = self.caller_scopes.remove(&key).unwrap_or_default();
+        if self.caller_scopes.len() >= MAX_CALLER_SCOPES {
+            self.caller_scopes.pop_front();
         }
         // A record that was taken out comes last: it failed most recently.
-        self.own.entry(key).or_insert(scope)
+        self.caller_scopes.entry(key).or_insert(scope)
     }
 
     /// Returns the state that a caller without failures meets next.
-    pub fn circuit(&self, now: Instant) -> Circuit {
+    pub fn circuit(&self, now: Instant) -> BreakerState {
         self.server.circuit(now)
     }
 
@@ -339,26 +357,26 @@ impl Breaker {
 
     /// Callers at tools that are held back by their own failures alone.
     pub fn held_back(&self) -> usize {
-        self.own.values().filter(|own| !own.is_closed()).count()
+        self.caller_scopes.values().filter(|own| !own.is_closed()).count()
     }
 
     /// Turns for every caller, by tripping, closing or being cleared: another number than
     /// before says that something changed.
-    pub fn turns(&self) -> u64 {
-        self.server_turns
+    pub fn transitions(&self) -> u64 {
+        self.server_transitions
     }
 
     /// Closes, whatever happened: an operator reloads the server.
     pub fn clear(&mut self) {
-        self.own.clear();
-        self.witnesses = Witnesses::None;
-        let turn = self.turn_server();
+        self.caller_scopes.clear();
+        self.failed_callers = FailedCallers::None;
+        let turn = self.begin_server_epoch();
         self.server.close(turn);
     }
 }
 
 /// Names the record of a caller at a tool. No principal holds the separator.
-fn record_key(origin: Origin<'_>) -> Box<str> {
+fn caller_scope_key(origin: CallOrigin<'_>) -> Box<str> {
     [origin.caller, "\0", origin.tool].concat().into()
 }
 

@@ -3,12 +3,12 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::{Circuit, MAX_RESET, PROBE_RETRY};
+use super::{BreakerState, MAX_RESET, PROBE_RETRY};
 use crate::sabotage;
 use crate::spec::BreakerSettings;
 
 #[derive(Debug, Default)]
-enum State {
+enum ScopeState {
     #[default]
     Closed,
     Open {
@@ -25,87 +25,89 @@ enum State {
 
 /// One scope of a breaker.
 #[derive(Debug, Default)]
-pub(super) struct Scope {
-    state: State,
+pub(super) struct BreakerScope {
+    state: ScopeState,
     /// Failures since the last success, failed probes included.
     pub(super) consecutive: u32,
     /// The turn of the breaker in which this scope last opened or closed.
-    turn: u64,
+    epoch: u64,
 }
 
-impl Scope {
+impl BreakerScope {
     /// Asks to pass; the value is what the probe holds, if the caller is the probe. Refused with the time to wait.
     pub(super) fn admit(&mut self, now: Instant) -> Result<Option<Arc<()>>, Duration> {
         sabotage!(
             BreakerWithoutPermit,
-            if let State::HalfOpen { probe, .. } = &mut self.state {
+            if let ScopeState::HalfOpen { probe, .. } = &mut self.state {
                 *probe = Weak::new();
             }
         );
         let wait = match &self.state {
-            State::Closed => return Ok(None),
-            State::Open { since, wait } => match time_left(*since, *wait, now) {
+            ScopeState::Closed => return Ok(None),
+            ScopeState::Open { since, wait } => match time_left(*since, *wait, now) {
                 Some(retry_after) => return Err(retry_after),
                 None => *wait,
             },
-            State::HalfOpen { probe, .. } if is_alive(probe) => return Err(PROBE_RETRY),
-            State::HalfOpen { wait, .. } => *wait,
+            ScopeState::HalfOpen { probe, .. } if is_alive(probe) => return Err(PROBE_RETRY),
+            ScopeState::HalfOpen { wait, .. } => *wait,
         };
         let probe = Arc::new(());
-        self.state = State::HalfOpen { wait, probe: Arc::downgrade(&probe) };
+        self.state = ScopeState::HalfOpen { wait, probe: Arc::downgrade(&probe) };
         Ok(Some(probe))
     }
 
     /// Counts one more failure and returns how long the scope opens for; `None` if it stays as it is.
-    pub(super) fn next_wait(&self, settings: &BreakerSettings, now: Instant) -> Option<Duration> {
+    pub(super) fn opening_wait(&self, settings: &BreakerSettings, now: Instant) -> Option<Duration> {
         match self.state {
-            State::Closed if settings.failures == 0 || self.consecutive < settings.failures => None,
-            State::Closed => Some(settings.reset),
-            State::Open { .. } if self.time_left(now).is_some() => None,
-            State::Open { wait, .. } | State::HalfOpen { wait, .. } => Some(doubled(wait, settings)),
+            ScopeState::Closed if settings.failures == 0 || self.consecutive < settings.failures => None,
+            ScopeState::Closed => Some(settings.reset),
+            ScopeState::Open { .. } if self.time_left(now).is_some() => None,
+            ScopeState::Open { wait, .. } | ScopeState::HalfOpen { wait, .. } => {
+                Some(double_wait(wait, settings))
+            }
         }
     }
 
     pub(super) fn open(&mut self, now: Instant, wait: Duration, turn: u64) {
-        self.state = State::Open { since: now, wait };
-        self.turn = turn;
+        self.state = ScopeState::Open { since: now, wait };
+        self.epoch = turn;
     }
 
     pub(super) fn close(&mut self, turn: u64) {
-        *self = Self { turn, ..Self::default() };
+        *self = Self { epoch: turn, ..Self::default() };
     }
 
     /// Returns whether the scope has not turned since a permit was given.
     pub(super) fn is_current(&self, given: u64) -> bool {
-        given >= self.turn
+        given >= self.epoch
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        matches!(self.state, State::Closed)
+        matches!(self.state, ScopeState::Closed)
     }
 
     /// What is left of the wait of an open scope.
     pub(super) fn time_left(&self, now: Instant) -> Option<Duration> {
         match self.state {
-            State::Open { since, wait } => time_left(since, wait, now),
-            State::Closed | State::HalfOpen { .. } => None,
+            ScopeState::Open { since, wait } => time_left(since, wait, now),
+            ScopeState::Closed | ScopeState::HalfOpen { .. } => None,
         }
     }
 
-    pub(super) fn circuit(&self, now: Instant) -> Circuit {
+    pub(super) fn circuit(&self, now: Instant) -> BreakerState {
         match &self.state {
-            State::Closed => Circuit::Closed { consecutive: self.consecutive },
-            State::Open { since, wait } => match time_left(*since, *wait, now) {
-                Some(retry_after) => Circuit::Open { retry_after },
-                None => Circuit::HalfOpen { is_probing: false },
+            ScopeState::Closed => BreakerState::Closed { consecutive: self.consecutive },
+            ScopeState::Open { since, wait } => match time_left(*since, *wait, now) {
+                Some(retry_after) => BreakerState::Open { retry_after },
+                None => BreakerState::HalfOpen { is_probing: false },
             },
-            State::HalfOpen { probe, .. } => Circuit::HalfOpen { is_probing: is_alive(probe) },
+            ScopeState::HalfOpen { probe, .. } => BreakerState::HalfOpen { is_probing: is_alive(probe) },
         }
     }
 }
 
 /// Twice a wait, up to the cap.
-pub(super) fn doubled(wait: Duration, settings: &BreakerSettings) -> Duration {
+pub(super) fn double_wait(wait: Duration, settings: &BreakerSettings) -> Duration {
     wait.saturating_mul(2).min(MAX_RESET.max(settings.reset))
 }
 

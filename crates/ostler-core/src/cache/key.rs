@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::name::ServerName;
+use crate::server_name::ServerName;
 
 /// The question, without the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Key {
+pub struct CacheKey {
     /// Who was asked.
     pub server: ServerName,
     /// The generation of its spec: an answer under another spec is another answer.
@@ -24,7 +24,7 @@ pub struct Key {
 
 /// Who may be given an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
+pub enum CacheVisibility {
     /// Anybody.
     Public,
     /// The caller who asked.
@@ -32,27 +32,27 @@ pub enum Scope {
 }
 
 /// A key in a partition.
-pub(super) struct Address {
-    pub(super) key: Key,
+pub(super) struct PartitionKey {
+    pub(super) key: CacheKey,
     /// The principal it belongs to; `None` for everybody.
     pub(super) owner: Option<Arc<str>>,
 }
 
-impl Address {
-    pub(super) fn is(&self, key: &Key, owner: Option<&str>) -> bool {
+impl PartitionKey {
+    pub(super) fn matches(&self, key: &CacheKey, owner: Option<&str>) -> bool {
         self.owner.as_deref() == owner && self.key == *key
     }
 
-    pub(super) fn scope(&self) -> Scope {
+    pub(super) fn scope(&self) -> CacheVisibility {
         match self.owner {
-            Some(_) => Scope::Private,
-            None => Scope::Public,
+            Some(_) => CacheVisibility::Private,
+            None => CacheVisibility::Public,
         }
     }
 }
 
 /// The hashes under which one question of one caller is kept.
-pub(super) struct Hashes {
+pub(super) struct KeyHashes {
     /// Of server, method and subject.
     pub(super) subject: u64,
     /// Of the whole key, for everybody.
@@ -61,9 +61,9 @@ pub(super) struct Hashes {
     pub(super) private: u64,
 }
 
-impl Key {
+impl CacheKey {
     /// Reads the key once for all three.
-    pub(super) fn hashes(&self, hasher: &RandomState, principal: &str) -> Hashes {
+    pub(super) fn hashes(&self, hasher: &RandomState, principal: &str) -> KeyHashes {
         let mut state = hasher.build_hasher();
         self.server.hash(&mut state);
         self.method.hash(&mut state);
@@ -74,6 +74,6 @@ impl Key {
         let mut private = state.clone();
         None::<&str>.hash(&mut state);
         Some(principal).hash(&mut private);
-        Hashes { subject, public: state.finish(), private: private.finish() }
+        KeyHashes { subject, public: state.finish(), private: private.finish() }
     }
 }

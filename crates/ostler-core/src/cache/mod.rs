@@ -13,7 +13,7 @@
 //! are never taken for each other.
 
 mod key;
-mod shelf;
+mod server_entries;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,19 +24,19 @@ use bytes::Bytes;
 use hashlink::LinkedHashMap;
 use serde::{Deserialize, Serialize};
 
-use self::key::Address;
-pub use self::key::{Key, Scope};
-use self::shelf::Shelf;
-use crate::name::ServerName;
+use self::key::PartitionKey;
+pub use self::key::{CacheKey, CacheVisibility};
+use self::server_entries::ServerEntries;
 use crate::sabotage;
+use crate::server_name::ServerName;
 
 /// What an entry costs beside its key and body: the records in the maps. The
 /// exact figure does not matter; that a million empty answers are not free does.
-const OVERHEAD: usize = 256;
+const ENTRY_OVERHEAD: usize = 256;
 
 /// The limits of a cache.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct CacheLimits {
     /// Entries of one server, method and subject.
     pub per_subject: usize,
     /// Bytes of all entries together: keys, bodies, and a constant for each.
@@ -45,7 +45,7 @@ pub struct Bounds {
     pub max_ttl: Duration,
 }
 
-impl Default for Bounds {
+impl Default for CacheLimits {
     fn default() -> Self {
         Self { per_subject: 64, max_bytes: 64 << 20, max_ttl: Duration::from_secs(24 * 3600) }
     }
@@ -53,35 +53,35 @@ impl Default for Bounds {
 
 /// An answer that may be remembered.
 #[derive(Debug, Clone)]
-pub struct Fresh {
+pub struct CacheableResult {
     /// The result as it came.
     pub body: Bytes,
     /// How long it stays fresh, from its receipt.
     pub ttl: Duration,
     /// Who may be given it.
-    pub scope: Scope,
+    pub scope: CacheVisibility,
 }
 
 /// A remembered answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hit {
+pub struct CacheHit {
     /// The result as it came.
     pub body: Bytes,
     /// How long it stays fresh; never zero.
     pub remaining: Duration,
     /// Who may be given it.
-    pub scope: Scope,
+    pub scope: CacheVisibility,
 }
 
 /// Says when a question was asked, so that an answer which an invalidation has
 /// overtaken is not stored. Taken before asking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ticket(u64);
+pub struct CacheEpoch(u64);
 
 /// Counts of a cache, or of one server's part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Stats {
+pub struct CacheStats {
     /// Answers held.
     pub entries: usize,
     /// What they cost.
@@ -92,8 +92,8 @@ pub struct Stats {
     pub misses: u64,
 }
 
-struct Entry {
-    address: Address,
+struct CacheEntry {
+    partition_key: PartitionKey,
     /// Hash of server, method and subject: its place on the shelf.
     subject: u64,
     body: Bytes,
@@ -101,9 +101,9 @@ struct Entry {
     ttl: Duration,
 }
 
-impl Entry {
+impl CacheEntry {
     fn cost(&self) -> usize {
-        cost(&self.address.key, &self.body)
+        cost(&self.partition_key.key, &self.body)
     }
 
     fn remaining(&self, now: Instant) -> Option<Duration> {
@@ -112,8 +112,8 @@ impl Entry {
     }
 }
 
-fn cost(key: &Key, body: &Bytes) -> usize {
-    OVERHEAD
+fn cost(key: &CacheKey, body: &Bytes) -> usize {
+    ENTRY_OVERHEAD
         + key.server.as_str().len()
         + key.method.len()
         + key.subject.len()
@@ -123,41 +123,41 @@ fn cost(key: &Key, body: &Bytes) -> usize {
 
 /// The remembered answers of all servers.
 pub struct Cache {
-    bounds: Bounds,
+    limits: CacheLimits,
     hasher: RandomState,
     /// By the hash of the address, least recently used first.
-    entries: LinkedHashMap<u64, Entry>,
+    entries: LinkedHashMap<u64, CacheEntry>,
     /// Of the servers that have been asked about since they were last forgotten.
-    shelves: HashMap<ServerName, Shelf>,
+    by_server: HashMap<ServerName, ServerEntries>,
     /// The last epoch given out; no epoch is given out twice.
     last_epoch: u64,
     /// The epoch of every server without a shelf.
-    shelfless: u64,
+    default_epoch: u64,
     /// Sums over all servers, forgotten ones included in `hits` and `misses`.
-    total: Stats,
+    total: CacheStats,
 }
 
 impl Cache {
     /// An empty cache.
-    pub fn new(bounds: Bounds) -> Self {
+    pub fn new(limits: CacheLimits) -> Self {
         Self {
-            bounds,
+            limits,
             hasher: RandomState::new(),
             entries: LinkedHashMap::new(),
-            shelves: HashMap::new(),
+            by_server: HashMap::new(),
             last_epoch: 0,
-            shelfless: 0,
-            total: Stats::default(),
+            default_epoch: 0,
+            total: CacheStats::default(),
         }
     }
 
     /// A fresh answer that this caller may be given: its own, else a public one.
-    pub fn lookup(&mut self, key: &Key, principal: &str, now: Instant) -> Option<Hit> {
+    pub fn lookup(&mut self, key: &CacheKey, principal: &str, now: Instant) -> Option<CacheHit> {
         let hashes = key.hashes(&self.hasher, principal);
         let hit = self
-            .recall(hashes.private, key, Some(principal), now)
-            .or_else(|| self.recall(hashes.public, key, None, now));
-        let shelf = self.shelf(&key.server);
+            .get_fresh(hashes.private, key, Some(principal), now)
+            .or_else(|| self.get_fresh(hashes.public, key, None, now));
+        let shelf = self.server_entries(&key.server);
         match hit {
             Some(_) => {
                 shelf.stats.hits += 1;
@@ -173,29 +173,35 @@ impl Cache {
 
     /// Counts requests of a server of which nothing is remembered, for which nothing was looked up.
     pub fn count_misses(&mut self, server: &ServerName, misses: u64) {
-        self.shelf(server).stats.misses += misses;
+        self.server_entries(server).stats.misses += misses;
         self.total.misses += misses;
     }
 
     /// Finds one address, drops it when it is stale, else makes it the most recently used.
-    fn recall(&mut self, hash: u64, key: &Key, owner: Option<&str>, now: Instant) -> Option<Hit> {
-        let entry = self.entries.get(&hash).filter(|entry| entry.address.is(key, owner))?;
+    fn get_fresh(
+        &mut self,
+        hash: u64,
+        key: &CacheKey,
+        owner: Option<&str>,
+        now: Instant,
+    ) -> Option<CacheHit> {
+        let entry = self.entries.get(&hash).filter(|entry| entry.partition_key.matches(key, owner))?;
         let Some(remaining) = entry.remaining(now) else {
             self.remove(hash);
             return None;
         };
-        let hit = Hit { body: entry.body.clone(), remaining, scope: entry.address.scope() };
+        let hit = CacheHit { body: entry.body.clone(), remaining, scope: entry.partition_key.scope() };
         let subject = entry.subject;
         self.entries.to_back(&hash);
-        if let Some(shelf) = self.shelves.get_mut(&key.server) {
+        if let Some(shelf) = self.by_server.get_mut(&key.server) {
             shelf.touch(subject, hash);
         }
         Some(hit)
     }
 
     /// To be taken before the server is asked.
-    pub fn ticket(&self, server: &ServerName) -> Ticket {
-        Ticket(self.shelves.get(server).map_or(self.shelfless, |shelf| shelf.epoch))
+    pub fn epoch(&self, server: &ServerName) -> CacheEpoch {
+        CacheEpoch(self.by_server.get(server).map_or(self.default_epoch, |shelf| shelf.epoch))
     }
 
     /// Remembers an answer received now, and says whether it did. It does not
@@ -204,41 +210,54 @@ impl Cache {
     ///
     /// The newest answer replaces whatever this caller would have been given
     /// before, so a server that turns from `public` to `private` is believed at once.
-    pub fn store(&mut self, ticket: Ticket, key: Key, principal: &str, fresh: Fresh, now: Instant) -> bool {
-        if ticket != self.ticket(&key.server) {
+    pub fn store(
+        &mut self,
+        ticket: CacheEpoch,
+        key: CacheKey,
+        principal: &str,
+        fresh: CacheableResult,
+        now: Instant,
+    ) -> bool {
+        if ticket != self.epoch(&key.server) {
             return false;
         }
         let hashes = key.hashes(&self.hasher, principal);
         self.remove(hashes.private);
         self.remove(hashes.public);
-        let ttl = fresh.ttl.min(self.bounds.max_ttl);
+        let ttl = fresh.ttl.min(self.limits.max_ttl);
         let cost = cost(&key, &fresh.body);
-        if ttl.is_zero() || cost > self.bounds.max_bytes || self.bounds.per_subject == 0 {
+        if ttl.is_zero() || cost > self.limits.max_bytes || self.limits.per_subject == 0 {
             return false;
         }
         let (hash, owner) = match fresh.scope {
-            Scope::Public => (hashes.public, None),
-            Scope::Private => (hashes.private, Some(principal.into())),
+            CacheVisibility::Public => (hashes.public, None),
+            CacheVisibility::Private => (hashes.private, Some(principal.into())),
         };
-        self.make_room(&key.server, hashes.subject, cost);
-        let shelf = self.shelf(&key.server);
+        self.evict_for(&key.server, hashes.subject, cost);
+        let shelf = self.server_entries(&key.server);
         shelf.insert(hashes.subject, key.method, hash, cost);
         self.total.entries += 1;
         self.total.bytes += cost;
-        let address = Address { key, owner };
-        let entry = Entry { address, subject: hashes.subject, body: fresh.body, received: now, ttl };
+        let address = PartitionKey { key, owner };
+        let entry = CacheEntry {
+            partition_key: address,
+            subject: hashes.subject,
+            body: fresh.body,
+            received: now,
+            ttl,
+        };
         self.entries.insert(hash, entry);
         true
     }
 
-    fn make_room(&mut self, server: &ServerName, subject: u64, cost: usize) {
-        if let Some(shelf) = self.shelves.get(server)
-            && shelf.len_of(subject) >= self.bounds.per_subject
-            && let Some(oldest) = shelf.oldest_of(subject)
+    fn evict_for(&mut self, server: &ServerName, subject: u64, cost: usize) {
+        if let Some(shelf) = self.by_server.get(server)
+            && shelf.subject_len(subject) >= self.limits.per_subject
+            && let Some(oldest) = shelf.oldest_in_subject(subject)
         {
             self.remove(oldest);
         }
-        while self.total.bytes + cost > self.bounds.max_bytes
+        while self.total.bytes + cost > self.limits.max_bytes
             && let Some((&oldest, _)) = self.entries.front()
         {
             self.remove(oldest);
@@ -250,13 +269,13 @@ impl Cache {
         let cost = entry.cost();
         self.total.entries -= 1;
         self.total.bytes -= cost;
-        if let Some(shelf) = self.shelves.get_mut(&entry.address.key.server) {
+        if let Some(shelf) = self.by_server.get_mut(&entry.partition_key.key.server) {
             shelf.remove(entry.subject, hash, cost);
         }
     }
 
-    fn shelf(&mut self, server: &ServerName) -> &mut Shelf {
-        self.shelves.entry(server.clone()).or_insert_with(|| Shelf::new(self.shelfless))
+    fn server_entries(&mut self, server: &ServerName) -> &mut ServerEntries {
+        self.by_server.entry(server.clone()).or_insert_with(|| ServerEntries::new(self.default_epoch))
     }
 
     /// Drops everything of a server, and every answer of it that is on its way.
@@ -273,8 +292,8 @@ impl Cache {
 
     fn purge(&mut self, server: &ServerName, is_meant: impl Fn(&str) -> bool) {
         self.last_epoch += 1;
-        let Some(shelf) = self.shelves.get_mut(server) else {
-            self.shelfless = self.last_epoch;
+        let Some(shelf) = self.by_server.get_mut(server) else {
+            self.default_epoch = self.last_epoch;
             return;
         };
         shelf.epoch = self.last_epoch;
@@ -284,20 +303,20 @@ impl Cache {
     }
 
     /// Drops everything of a server and its counts: it is gone from the config.
-    pub fn forget_server(&mut self, server: &ServerName) {
+    pub fn remove_server(&mut self, server: &ServerName) {
         self.purge_server(server);
-        self.shelves.remove(server);
-        self.shelfless = self.last_epoch;
+        self.by_server.remove(server);
+        self.default_epoch = self.last_epoch;
     }
 
     /// Counts over all servers.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> CacheStats {
         self.total
     }
 
     /// Counts of one server.
-    pub fn stats_of(&self, server: &ServerName) -> Stats {
-        self.shelves.get(server).map(|shelf| shelf.stats).unwrap_or_default()
+    pub fn stats_of(&self, server: &ServerName) -> CacheStats {
+        self.by_server.get(server).map(|shelf| shelf.stats).unwrap_or_default()
     }
 }
 
@@ -305,7 +324,7 @@ impl fmt::Debug for Cache {
     /// Counts only: the answers belong to callers, and there may be megabytes of them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cache")
-            .field("bounds", &self.bounds)
+            .field("bounds", &self.limits)
             .field("stats", &self.total)
             .finish_non_exhaustive()
     }

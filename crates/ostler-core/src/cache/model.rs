@@ -3,12 +3,12 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::clock::{at, ms};
+use crate::test_clock::{at, ms};
 
 /// One remembered answer of the reference.
 #[derive(Debug, Clone)]
-struct Row {
-    key: Key,
+struct CachedRow {
+    key: CacheKey,
     owner: Option<&'static str>,
     body: Bytes,
     until: u64,
@@ -16,20 +16,20 @@ struct Row {
 
 /// The reference: rows in order of use, and how often each server was invalidated.
 #[derive(Default)]
-struct Model {
-    rows: Vec<Row>,
+struct CacheModel {
+    rows: Vec<CachedRow>,
     epochs: HashMap<ServerName, u32>,
 }
 
 const PER_SUBJECT: usize = 2;
 const MAX_BYTES: usize = 1_500;
 
-impl Model {
+impl CacheModel {
     fn bytes(&self) -> usize {
         self.rows.iter().map(|row| cost(&row.key, &row.body)).sum()
     }
 
-    fn lookup(&mut self, key: &Key, principal: &str, now: u64) -> Option<Row> {
+    fn lookup(&mut self, key: &CacheKey, principal: &str, now: u64) -> Option<CachedRow> {
         for owner in [Some(principal), None] {
             let Some(i) = self.rows.iter().position(|row| row.key == *key && row.owner == owner) else {
                 continue;
@@ -43,11 +43,11 @@ impl Model {
         None
     }
 
-    fn store(&mut self, new: Row, principal: &str) {
+    fn store(&mut self, new: CachedRow, principal: &str) {
         self.rows
             .retain(|row| !(row.key == new.key && (row.owner == Some(principal) || row.owner.is_none())));
-        let subject = |key: &Key| (key.server.clone(), key.method, key.subject.clone());
-        let siblings = |row: &Row| subject(&row.key) == subject(&new.key);
+        let subject = |key: &CacheKey| (key.server.clone(), key.method, key.subject.clone());
+        let siblings = |row: &CachedRow| subject(&row.key) == subject(&new.key);
         if self.rows.iter().filter(|row| siblings(row)).count() == PER_SUBJECT {
             let oldest = self.rows.iter().position(siblings).unwrap();
             self.rows.remove(oldest);
@@ -66,11 +66,11 @@ impl Model {
 }
 
 #[derive(Debug, Clone)]
-enum Event {
-    Lookup(Key, &'static str),
+enum CacheEvent {
+    Lookup(CacheKey, &'static str),
     /// Takes a ticket for this server, to be used by a later store.
-    Ask(ServerName),
-    Store(Key, &'static str, Scope, u8),
+    TakeEpoch(ServerName),
+    Store(CacheKey, &'static str, CacheVisibility, u8),
     PurgeServer(ServerName),
     PurgeMethod(ServerName, &'static str),
 }
@@ -83,9 +83,9 @@ fn methods() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec!["tools/list", "tools/call"])
 }
 
-fn keys() -> impl Strategy<Value = Key> {
+fn keys() -> impl Strategy<Value = CacheKey> {
     (servers(), methods(), prop::sample::select(vec!["", "t"]), prop::sample::select(vec!["1", "2", "3"]))
-        .prop_map(|(server, method, subject, params)| Key {
+        .prop_map(|(server, method, subject, params)| CacheKey {
             server,
             spec: 0,
             method,
@@ -94,16 +94,16 @@ fn keys() -> impl Strategy<Value = Key> {
         })
 }
 
-fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
+fn events() -> impl Strategy<Value = Vec<(u64, CacheEvent)>> {
     let principals = || prop::sample::select(vec!["ada", "bob"]);
-    let scopes = prop::sample::select(vec![Scope::Public, Scope::Private]);
+    let scopes = prop::sample::select(vec![CacheVisibility::Public, CacheVisibility::Private]);
     let event = prop_oneof![
-        8 => (keys(), principals()).prop_map(|(key, who)| Event::Lookup(key, who)),
-        2 => servers().prop_map(Event::Ask),
+        8 => (keys(), principals()).prop_map(|(key, who)| CacheEvent::Lookup(key, who)),
+        2 => servers().prop_map(CacheEvent::TakeEpoch),
         8 => (keys(), principals(), scopes, any::<u8>())
-            .prop_map(|(key, who, scope, size)| Event::Store(key, who, scope, size)),
-        1 => servers().prop_map(Event::PurgeServer),
-        1 => (servers(), methods()).prop_map(|(server, method)| Event::PurgeMethod(server, method)),
+            .prop_map(|(key, who, scope, size)| CacheEvent::Store(key, who, scope, size)),
+        1 => servers().prop_map(CacheEvent::PurgeServer),
+        1 => (servers(), methods()).prop_map(|(server, method)| CacheEvent::PurgeMethod(server, method)),
     ];
     prop::collection::vec((0u64..10, event), 0..150)
 }
@@ -113,45 +113,45 @@ const TTL: u64 = 60;
 proptest! {
     #[test]
     fn the_cache_agrees_with_a_list_in_order_of_use(events in events()) {
-        let bounds = Bounds { per_subject: PER_SUBJECT, max_bytes: MAX_BYTES, max_ttl: ms(TTL) };
-        let (mut cache, mut model) = (Cache::new(bounds), Model::default());
-        let mut tickets: HashMap<ServerName, (Ticket, u32)> = HashMap::new();
+        let bounds = CacheLimits { per_subject: PER_SUBJECT, max_bytes: MAX_BYTES, max_ttl: ms(TTL) };
+        let (mut cache, mut model) = (Cache::new(bounds), CacheModel::default());
+        let mut tickets: HashMap<ServerName, (CacheEpoch, u32)> = HashMap::new();
         let mut now = 0;
         for (i, (step, event)) in events.into_iter().enumerate() {
             now += step;
             match event {
-                Event::Lookup(key, who) => {
+                CacheEvent::Lookup(key, who) => {
                     let hit = cache.lookup(&key, who, at(now));
                     let row = model.lookup(&key, who, now);
-                    prop_assert_eq!(hit, row.map(|row| Hit {
+                    prop_assert_eq!(hit, row.map(|row| CacheHit {
                         body: row.body,
                         remaining: ms(row.until - now),
-                        scope: if row.owner.is_some() { Scope::Private } else { Scope::Public },
+                        scope: if row.owner.is_some() { CacheVisibility::Private } else { CacheVisibility::Public },
                     }));
                 }
-                Event::Ask(server) => {
+                CacheEvent::TakeEpoch(server) => {
                     let epoch = *model.epochs.entry(server.clone()).or_default();
-                    tickets.insert(server.clone(), (cache.ticket(&server), epoch));
+                    tickets.insert(server.clone(), (cache.epoch(&server), epoch));
                     // A shelf of its own keeps the others' invalidations away from this server.
-                    let nothing = Key { server, spec: 9, method: "", subject: "".into(), params: Bytes::new() };
+                    let nothing = CacheKey { server, spec: 9, method: "", subject: "".into(), params: Bytes::new() };
                     prop_assert_eq!(cache.lookup(&nothing, "", at(now)), None);
                 }
-                Event::Store(key, who, scope, size) => {
+                CacheEvent::Store(key, who, scope, size) => {
                     let Some(&(ticket, epoch)) = tickets.get(&key.server) else { continue };
                     let body = Bytes::from(format!("{i}{}", "x".repeat(usize::from(size))));
-                    let fresh = Fresh { body: body.clone(), ttl: ms(TTL * 2), scope };
+                    let fresh = CacheableResult { body: body.clone(), ttl: ms(TTL * 2), scope };
                     let is_current = epoch == model.epochs[&key.server];
                     prop_assert_eq!(cache.store(ticket, key.clone(), who, fresh, at(now)), is_current);
                     if is_current {
-                        let owner = match scope { Scope::Public => None, Scope::Private => Some(who) };
-                        model.store(Row { key, owner, body, until: now + TTL }, who);
+                        let owner = match scope { CacheVisibility::Public => None, CacheVisibility::Private => Some(who) };
+                        model.store(CachedRow { key, owner, body, until: now + TTL }, who);
                     }
                 }
-                Event::PurgeServer(server) => {
+                CacheEvent::PurgeServer(server) => {
                     cache.purge_server(&server);
                     model.purge(&server, None);
                 }
-                Event::PurgeMethod(server, method) => {
+                CacheEvent::PurgeMethod(server, method) => {
                     cache.purge_method(&server, method);
                     model.purge(&server, Some(method));
                 }
@@ -159,7 +159,7 @@ proptest! {
             let stats = cache.stats();
             prop_assert_eq!((stats.entries, stats.bytes), (model.rows.len(), model.bytes()));
             prop_assert!(stats.bytes <= MAX_BYTES);
-            let shelves = cache.shelves.values().map(|shelf| shelf.stats);
+            let shelves = cache.by_server.values().map(|shelf| shelf.stats);
             let sums = shelves.fold((0, 0), |sum, of| (sum.0 + of.entries, sum.1 + of.bytes));
             prop_assert_eq!(sums, (stats.entries, stats.bytes));
         }

@@ -5,16 +5,16 @@
 //! it does not matter what characters a tool's own name holds.
 
 mod resources;
-mod table;
-pub mod template;
-mod words;
+mod suggest;
+mod tool_names;
+pub mod uri_template;
 
 use sha2::{Digest, Sha256};
 
-pub use self::resources::{Claimants, Claimed, Resources, Shadowed};
-pub use self::table::Table;
-pub use self::words::{nearest, slug};
-use crate::name::ServerName;
+pub use self::resources::{Claimants, ResourceTable, ServerClaims, ShadowedUri};
+pub use self::suggest::{nearest, slug};
+pub use self::tool_names::ToolNameTable;
+use crate::server_name::ServerName;
 
 /// The longest exposed name, in bytes: clients hand names to models whose
 /// interfaces refuse longer ones.

@@ -11,21 +11,21 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::template;
-use crate::name::ServerName;
+use super::uri_template;
+use crate::server_name::ServerName;
 
 /// The known resources and templates of all servers.
 #[derive(Debug, Default)]
-pub struct Resources {
-    resources: Claims,
-    templates: Claims,
+pub struct ResourceTable {
+    resources: ClaimTable,
+    templates: ClaimTable,
     /// Rises with every table, so that what is added later has a later number.
     generation: u64,
 }
 
 /// The items of one server, in a table that is being made.
 #[derive(Debug)]
-pub struct Claimed {
+pub struct ServerClaims {
     /// The server.
     pub server: ServerName,
     /// Each URI or template, and whether it is pinned; `None` while the server has not listed any. It then keeps
@@ -35,7 +35,7 @@ pub struct Claimed {
 
 /// A URI that a server lists and another one owns.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shadowed<'a> {
+pub struct ShadowedUri<'a> {
     /// The URI or template.
     pub uri: &'a str,
     /// The server whose item is not used.
@@ -47,53 +47,54 @@ pub struct Shadowed<'a> {
 /// The servers that claim one URI.
 #[derive(Debug)]
 pub struct Claimants<'a> {
-    listed: &'a [Claim],
+    listed: &'a [UriClaim],
     /// The templates that fit the URI.
-    by_template: Vec<(&'a str, &'a Claim)>,
+    by_template: Vec<(&'a str, &'a UriClaim)>,
 }
 
 /// One list of every server, by URI or template.
 #[derive(Debug, Default)]
-struct Claims {
-    by_uri: HashMap<Arc<str>, Vec<Claim>>,
+struct ClaimTable {
+    by_uri: HashMap<Arc<str>, Vec<UriClaim>>,
     /// The servers that have listed, now or in an earlier table.
     listed: HashSet<ServerName>,
 }
 
 /// One server's claim of one URI or template.
 #[derive(Debug)]
-struct Claim {
-    order: Order,
+struct UriClaim {
+    order: ClaimOrder,
     server: ServerName,
 }
 
 /// Claims of the same URI, the owner's first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Order {
+struct ClaimOrder {
     is_unpinned: bool,
     /// The generation in which the server added it; 0 if it was in the server's first list.
     added: u64,
     rank: usize,
 }
 
-impl Resources {
+impl ResourceTable {
     /// Makes the table of these lists, each in the order in which servers were registered. What the table before
     /// knows of a server tells what was added since.
-    pub fn new(before: &Self, resources: Vec<Claimed>, templates: Vec<Claimed>) -> Self {
+    pub fn new(before: &Self, resources: Vec<ServerClaims>, templates: Vec<ServerClaims>) -> Self {
         let generation = before.generation + 1;
         Self {
-            resources: Claims::new(&before.resources, resources, generation),
-            templates: Claims::new(&before.templates, templates, generation),
+            resources: ClaimTable::new(&before.resources, resources, generation),
+            templates: ClaimTable::new(&before.templates, templates, generation),
             generation,
         }
     }
 
     /// Finds the servers that list a URI or have a template that fits it. Each template is compared with it once.
     pub fn claimants(&self, uri: &str) -> Claimants<'_> {
-        let fitting = self.templates.by_uri.iter().filter(|(template, _)| template::fits(template, uri));
+        let fitting =
+            self.templates.by_uri.iter().filter(|(template, _)| uri_template::matches(template, uri));
         let by_template =
             fitting.flat_map(|(template, claims)| claims.iter().map(move |claim| (&**template, claim)));
-        Claimants { listed: self.resources.of(uri), by_template: by_template.collect() }
+        Claimants { listed: self.resources.claims_on(uri), by_template: by_template.collect() }
     }
 
     /// Returns the owner of a template, as it is written.
@@ -116,13 +117,14 @@ impl Resources {
     }
 
     /// Returns what two servers list under the same URI or template, owned by the first of them.
-    pub fn shadowed(&self) -> impl Iterator<Item = Shadowed<'_>> {
+    pub fn shadowed(&self) -> impl Iterator<Item = ShadowedUri<'_>> {
         let lists = self.resources.by_uri.iter().chain(&self.templates.by_uri);
         lists.flat_map(|(uri, claims)| {
             let owner = claims.first();
             let others = claims.iter().skip(1);
-            others
-                .filter_map(move |other| Some(Shadowed { uri, server: &other.server, owner: &owner?.server }))
+            others.filter_map(move |other| {
+                Some(ShadowedUri { uri, server: &other.server, owner: &owner?.server })
+            })
         })
     }
 }
@@ -135,10 +137,10 @@ impl<'a> Claimants<'a> {
         let may = |server: &ServerName| allowed.contains(server);
         let listed = self.listed.iter().find(|claim| may(&claim.server));
         let Some(listed) = listed else { return self.owner_by_template(|server, _| may(server)) };
-        let is_early = |claim: &&Claim| claim.order.added == 0 || !claim.order.is_unpinned;
+        let is_early = |claim: &&UriClaim| claim.order.added == 0 || !claim.order.is_unpinned;
         let templates = self.by_template.iter().map(|(_, claim)| *claim);
         let templates = templates.filter(is_early).filter(|claim| may(&claim.server));
-        let by_rank = |claim: &&Claim| (claim.order.is_unpinned, claim.order.rank);
+        let by_rank = |claim: &&UriClaim| (claim.order.is_unpinned, claim.order.rank);
         templates.chain([listed]).min_by_key(by_rank).map(|claim| &claim.server)
     }
 
@@ -156,23 +158,23 @@ impl<'a> Claimants<'a> {
     }
 }
 
-impl Claims {
-    fn new(before: &Self, lists: Vec<Claimed>, generation: u64) -> Self {
+impl ClaimTable {
+    fn new(before: &Self, lists: Vec<ServerClaims>, generation: u64) -> Self {
         let mut claims = Self::default();
-        for (rank, Claimed { server, items }) in lists.into_iter().enumerate() {
+        for (rank, ServerClaims { server, items }) in lists.into_iter().enumerate() {
             let has_listed = before.listed.contains(&server);
-            let Some(items) = items.or_else(|| has_listed.then(|| before.items_of(&server))) else {
+            let Some(items) = items.or_else(|| has_listed.then(|| before.server_items(&server))) else {
                 continue;
             };
             for (uri, is_pinned) in items {
-                let known = before.of(&uri).iter().find(|claim| claim.server == server);
+                let known = before.claims_on(&uri).iter().find(|claim| claim.server == server);
                 let added = match known {
                     Some(claim) => claim.order.added,
                     None if has_listed => generation,
                     None => 0,
                 };
-                let order = Order { is_unpinned: !is_pinned, added, rank };
-                claims.by_uri.entry(uri).or_default().push(Claim { order, server: server.clone() });
+                let order = ClaimOrder { is_unpinned: !is_pinned, added, rank };
+                claims.by_uri.entry(uri).or_default().push(UriClaim { order, server: server.clone() });
             }
             claims.listed.insert(server);
         }
@@ -180,7 +182,7 @@ impl Claims {
         claims
     }
 
-    fn items_of(&self, server: &ServerName) -> Vec<(Arc<str>, bool)> {
+    fn server_items(&self, server: &ServerName) -> Vec<(Arc<str>, bool)> {
         let claims =
             self.by_uri.iter().flat_map(|(uri, claims)| claims.iter().map(move |claim| (uri, claim)));
         let own = claims.filter(|(_, claim)| claim.server == *server);
@@ -188,10 +190,10 @@ impl Claims {
     }
 
     fn owner(&self, uri: &str, may: impl Fn(&ServerName) -> bool) -> Option<&ServerName> {
-        self.of(uri).iter().find(|claim| may(&claim.server)).map(|claim| &claim.server)
+        self.claims_on(uri).iter().find(|claim| may(&claim.server)).map(|claim| &claim.server)
     }
 
-    fn of(&self, uri: &str) -> &[Claim] {
+    fn claims_on(&self, uri: &str) -> &[UriClaim] {
         self.by_uri.get(uri).map_or(&[], Vec::as_slice)
     }
 }
@@ -202,27 +204,27 @@ mod tests {
 
     use super::*;
 
-    fn claimed(server: &str, items: Option<&[&str]>) -> Claimed {
+    fn claimed(server: &str, items: Option<&[&str]>) -> ServerClaims {
         let items = items
             .map(|items| items.iter().map(|&item| (Arc::from(item), item.starts_with("pinned"))).collect());
-        Claimed { server: ServerName::new(server).unwrap(), items }
+        ServerClaims { server: ServerName::new(server).unwrap(), items }
     }
 
-    fn owner<'a>(table: &'a Resources, uri: &str) -> Option<&'a str> {
+    fn owner<'a>(table: &'a ResourceTable, uri: &str) -> Option<&'a str> {
         table.claimants(uri).owner(|_| true).map(ServerName::as_str)
     }
 
     #[test]
     fn the_first_registered_server_owns_what_two_list_at_first() {
         let lists = vec![claimed("b", Some(&["x:1"])), claimed("a", Some(&["x:1", "x:2"]))];
-        let table = Resources::new(&Resources::default(), lists, Vec::new());
+        let table = ResourceTable::new(&ResourceTable::default(), lists, Vec::new());
         assert_eq!(
             (owner(&table, "x:1"), owner(&table, "x:2"), owner(&table, "x:3")),
             (Some("b"), Some("a"), None)
         );
         let (a, b) = (ServerName::new("a").unwrap(), ServerName::new("b").unwrap());
         let shadowed: Vec<_> = table.shadowed().collect();
-        assert_eq!(shadowed, [Shadowed { uri: "x:1", server: &a, owner: &b }]);
+        assert_eq!(shadowed, [ShadowedUri { uri: "x:1", server: &a, owner: &b }]);
         assert_eq!(
             table.claimants("x:1").owner(|server| *server == a),
             Some(&a),
@@ -234,43 +236,43 @@ mod tests {
     fn what_is_added_later_takes_nothing_over_even_after_more_tables() {
         let none = || Vec::new();
         let first = vec![claimed("a", Some(&["x:0"])), claimed("b", Some(&["x:1"]))];
-        let mut table = Resources::new(&Resources::default(), first, none());
+        let mut table = ResourceTable::new(&ResourceTable::default(), first, none());
         for _ in 0..2 {
             let later = vec![claimed("a", Some(&["x:0", "x:1"])), claimed("b", Some(&["x:1"]))];
-            table = Resources::new(&table, later, none());
+            table = ResourceTable::new(&table, later, none());
             assert_eq!(owner(&table, "x:1"), Some("b"));
         }
         let gone = vec![claimed("a", Some(&["x:1"])), claimed("b", Some(&[]))];
-        let table = Resources::new(&table, gone, none());
+        let table = ResourceTable::new(&table, gone, none());
         assert_eq!(owner(&table, "x:1"), Some("a"), "alone it has it");
     }
 
     #[test]
     fn a_first_list_that_comes_late_counts_like_an_early_one() {
         let early = vec![claimed("a", None), claimed("b", Some(&["x:1"]))];
-        let table = Resources::new(&Resources::default(), early, Vec::new());
+        let table = ResourceTable::new(&ResourceTable::default(), early, Vec::new());
         assert_eq!(owner(&table, "x:1"), Some("b"));
         let late = vec![claimed("a", Some(&["x:1"])), claimed("b", Some(&["x:1"]))];
-        assert_eq!(owner(&Resources::new(&table, late, Vec::new()), "x:1"), Some("a"));
+        assert_eq!(owner(&ResourceTable::new(&table, late, Vec::new()), "x:1"), Some("a"));
     }
 
     #[test]
     fn a_server_that_is_being_replaced_keeps_what_it_has() {
         let both = || vec![claimed("a", Some(&["x:1"])), claimed("b", Some(&["x:1"]))];
-        let table = Resources::new(&Resources::default(), both(), Vec::new());
+        let table = ResourceTable::new(&ResourceTable::default(), both(), Vec::new());
         let replaced = vec![claimed("a", None), claimed("b", Some(&["x:1"]))];
-        let table = Resources::new(&table, replaced, Vec::new());
+        let table = ResourceTable::new(&table, replaced, Vec::new());
         assert_eq!(owner(&table, "x:1"), Some("a"));
-        assert_eq!(owner(&Resources::new(&table, both(), Vec::new()), "x:1"), Some("a"));
+        assert_eq!(owner(&ResourceTable::new(&table, both(), Vec::new()), "x:1"), Some("a"));
         let removed = vec![claimed("b", Some(&["x:1"]))];
-        assert_eq!(owner(&Resources::new(&table, removed, Vec::new()), "x:1"), Some("b"));
+        assert_eq!(owner(&ResourceTable::new(&table, removed, Vec::new()), "x:1"), Some("b"));
     }
 
     #[test]
     fn listing_and_templates_count_the_same() {
         let resources = || vec![claimed("a", Some(&[])), claimed("b", Some(&["x:1"]))];
         let templates = || vec![claimed("a", Some(&["x:{id}"])), claimed("b", Some(&["x:{id}"]))];
-        let table = Resources::new(&Resources::default(), resources(), templates());
+        let table = ResourceTable::new(&ResourceTable::default(), resources(), templates());
         assert_eq!(owner(&table, "x:1"), Some("a"));
         assert_eq!(table.owner_of_template("x:{id}", |_| true).map(ServerName::as_str), Some("a"));
     }
@@ -278,11 +280,12 @@ mod tests {
     #[test]
     fn a_template_that_is_added_later_takes_no_listed_uri_and_an_early_one_only_by_rank() {
         let lists = |a: &[&str], b: &[&str]| vec![claimed("a", Some(a)), claimed("b", Some(b))];
-        let first = Resources::new(&Resources::default(), lists(&[], &["x:1"]), lists(&[], &[]));
-        let later = Resources::new(&first, lists(&[], &["x:1"]), lists(&["{+any}"], &[]));
+        let first = ResourceTable::new(&ResourceTable::default(), lists(&[], &["x:1"]), lists(&[], &[]));
+        let later = ResourceTable::new(&first, lists(&[], &["x:1"]), lists(&["{+any}"], &[]));
         assert_eq!((owner(&later, "x:1"), owner(&later, "x:2")), (Some("b"), Some("a")));
-        let greedy = Resources::new(&Resources::default(), lists(&["x:1"], &[]), lists(&[], &["{+any}"]));
-        let grown = Resources::new(&greedy, lists(&["x:1", "x:2"], &[]), lists(&[], &["{+any}"]));
+        let greedy =
+            ResourceTable::new(&ResourceTable::default(), lists(&["x:1"], &[]), lists(&[], &["{+any}"]));
+        let grown = ResourceTable::new(&greedy, lists(&["x:1", "x:2"], &[]), lists(&[], &["{+any}"]));
         assert_eq!((owner(&grown, "x:2"), owner(&grown, "x:3")), (Some("a"), Some("b")));
     }
 
@@ -290,7 +293,7 @@ mod tests {
     fn a_pinned_item_comes_before_everything_else() {
         let mut lists = vec![claimed("a", Some(&["x"])), claimed("b", Some(&["x"]))];
         lists[1].items = Some(vec![("x".into(), true)]);
-        assert_eq!(owner(&Resources::new(&Resources::default(), lists, Vec::new()), "x"), Some("b"));
+        assert_eq!(owner(&ResourceTable::new(&ResourceTable::default(), lists, Vec::new()), "x"), Some("b"));
     }
 
     #[test]
@@ -298,7 +301,7 @@ mod tests {
         let templates: Vec<String> = (1..=64).map(|count| format!("x:{}", "{+a}".repeat(count))).collect();
         let templates: Vec<&str> = templates.iter().map(String::as_str).collect();
         let lists = vec![claimed("a", Some(&templates)), claimed("b", Some(&templates))];
-        let table = Resources::new(&Resources::default(), Vec::new(), lists);
+        let table = ResourceTable::new(&ResourceTable::default(), Vec::new(), lists);
         let claimants = table.claimants("x:1");
         let names: Vec<_> = claimants.servers().into_iter().map(ServerName::as_str).collect();
         assert_eq!(names, ["a", "b"]);

@@ -7,7 +7,7 @@ use super::section::{section, words};
 section! {
     /// What is written down about calls, and for how long.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Audit("audit", default) {
+    pub struct AuditConfig("audit", default) {
         /// Whether calls, refusals and what happens to servers are written down.
         enabled: bool = flag(true);
         /// How long a row is kept.

@@ -3,26 +3,26 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::reader::Reader;
-use super::secret::quote;
+use super::secret_literals::quote;
 use super::section::section;
+use super::section_reader::SectionReader;
 use crate::loopback::is_loopback_authority;
 
 section! {
     /// How callers prove who they are.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Auth("auth", default) {
+    pub struct AuthConfig("auth", default) {
         /// Whether callers on this machine without a credential are `local`; by default only if the daemon serves this machine alone.
         local: Option<bool> = flag;
         /// Whose JSON web tokens are taken, beside Ostler's own tokens.
-        jwt: Option<Jwt> = section(Jwt);
+        jwt: Option<JwtConfig> = section(JwtConfig);
     }
 }
 
 section! {
     /// Which JSON web tokens are taken, and what they say of their callers.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Jwt("jwt", optional) {
+    pub struct JwtConfig("jwt", optional) {
         /// Who must have issued a token: its `iss`, to the letter.
         issuer: String = text(required "write issuer = \"https://id.example\", as its tokens have it");
         /// For whom it must be issued: one of these must be in its `aud`.
@@ -30,8 +30,8 @@ section! {
             required "write audience = \"…\": a token for somebody else must not open this door"
         ) => audience;
         /// Where the issuer's keys are: an https address, or a file relative to the config file.
-        jwks: Jwks = text(
-            required "write jwks = \"https://id.example/.well-known/jwks.json\"", else Jwks::File(PathBuf::new())
+        jwks: JwksLocation = text(
+            required "write jwks = \"https://id.example/.well-known/jwks.json\"", else JwksLocation::File(PathBuf::new())
         ) => jwks;
         /// The claim that names the role, a text or a list; dots lead into objects.
         role_claim: String = text("role");
@@ -40,7 +40,7 @@ section! {
         /// How much the clocks of the issuer and of this machine may differ; at most 10m.
         leeway: Duration = duration(0.., "60s") => leeway;
         /// Algorithms of signatures that are taken; none of them symmetric.
-        algorithms: Vec<Algorithm> = texts(["RS256", "PS256", "ES256", "ES384", "EdDSA"], USUAL.to_vec()) => algorithms;
+        algorithms: Vec<Algorithm> = texts(["RS256", "PS256", "ES256", "ES384", "EdDSA"], DEFAULT_ALGORITHMS.to_vec()) => algorithms;
         /// How clients reach the endpoints from outside, such as https://tools.example; told to those without a token.
         resource: Option<String> = text => resource;
     }
@@ -48,7 +48,7 @@ section! {
 
 /// Where the keys of an issuer are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Jwks {
+pub enum JwksLocation {
     /// An address: `https`, or `http` of this machine.
     Url(String),
     /// A file, absolute.
@@ -101,32 +101,32 @@ impl Algorithm {
     }
 
     /// The algorithm of that name, in its very spelling.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.as_str() == name)
     }
 }
 
 /// Taken unless the config says otherwise.
-const USUAL: [Algorithm; 5] =
+const DEFAULT_ALGORITHMS: [Algorithm; 5] =
     [Algorithm::Rs256, Algorithm::Ps256, Algorithm::Es256, Algorithm::Es384, Algorithm::EdDsa];
 
-fn audience(reader: &Reader<'_>, key: &'static str) -> Option<Vec<String>> {
+fn audience(reader: &SectionReader<'_>, key: &'static str) -> Option<Vec<String>> {
     let texts = reader.text_or_texts(key)?;
     if texts.is_empty() || texts.iter().any(|(text, _)| text.is_empty()) {
-        let path = reader.path_of(key);
+        let path = reader.key_path(key);
         let message = format!("`{path}` must name somebody");
         let hint = "write the name that tokens for this daemon have in `aud`";
-        reader.scope.error(reader.at_of(key), &path, message, hint);
+        reader.context.error(reader.key_span(key), &path, message, hint);
         return None;
     }
     Some(texts.into_iter().map(|(text, _)| text.to_owned()).collect())
 }
 
-fn jwks(reader: &Reader<'_>, key: &'static str) -> Option<Jwks> {
+fn jwks(reader: &SectionReader<'_>, key: &'static str) -> Option<JwksLocation> {
     let (text, node) = reader.text(key)?;
-    let path = reader.path_of(key);
+    let path = reader.key_path(key);
     let Some((scheme, rest)) = text.split_once("://") else {
-        return reader.absolute(key, text, node).map(Jwks::File);
+        return reader.absolute(key, text, node).map(JwksLocation::File);
     };
     let is_good = match scheme {
         "https" => !rest.is_empty(),
@@ -136,33 +136,33 @@ fn jwks(reader: &Reader<'_>, key: &'static str) -> Option<Jwks> {
     if !is_good {
         let message = format!("`{path}` wants an https address or a file, found {}", quote(text));
         let hint = "who can change the keys on their way can be everybody; http is for this machine only";
-        reader.scope.error(node.at, &path, message, hint);
+        reader.context.error(node.span, &path, message, hint);
         return None;
     }
-    Some(Jwks::Url(text.to_owned()))
+    Some(JwksLocation::Url(text.to_owned()))
 }
 
-fn leeway(reader: &Reader<'_>, key: &'static str) -> Option<Duration> {
+fn leeway(reader: &SectionReader<'_>, key: &'static str) -> Option<Duration> {
     const MOST: Duration = Duration::from_secs(600);
     let leeway = reader.duration(key)?;
     if leeway > MOST {
-        let path = reader.path_of(key);
+        let path = reader.key_path(key);
         let message = format!("`{path}` is at most 10m");
-        reader.scope.error(reader.at_of(key), &path, message, "set the clocks");
+        reader.context.error(reader.key_span(key), &path, message, "set the clocks");
     }
     Some(leeway)
 }
 
-fn algorithms(reader: &Reader<'_>, key: &'static str) -> Option<Vec<Algorithm>> {
+fn algorithms(reader: &SectionReader<'_>, key: &'static str) -> Option<Vec<Algorithm>> {
     let texts = reader.texts(key)?;
-    let path = reader.path_of(key);
+    let path = reader.key_path(key);
     if texts.is_empty() {
         let message = format!("`{path}` allows none");
-        reader.scope.error(reader.at_of(key), &path, message, "leave it out for the usual ones");
+        reader.context.error(reader.key_span(key), &path, message, "leave it out for the usual ones");
     }
     let mut found = Vec::new();
     for (text, node) in texts {
-        match Algorithm::named(text) {
+        match Algorithm::from_name(text) {
             Some(algorithm) => found.push(algorithm),
             None => {
                 let message = format!("`{path}` can't hold {}", quote(text));
@@ -173,14 +173,14 @@ fn algorithms(reader: &Reader<'_>, key: &'static str) -> Option<Vec<Algorithm>> 
                 } else {
                     format!("known are {}", Algorithm::ALL.map(Algorithm::as_str).join(", "))
                 };
-                reader.scope.error(node.at, &path, message, hint);
+                reader.context.error(node.span, &path, message, hint);
             }
         }
     }
     Some(found)
 }
 
-fn resource(reader: &Reader<'_>, key: &'static str) -> Option<Option<String>> {
+fn resource(reader: &SectionReader<'_>, key: &'static str) -> Option<Option<String>> {
     let (text, node) = reader.text(key)?;
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let is_base = rest.is_some_and(|rest| {
@@ -189,10 +189,10 @@ fn resource(reader: &Reader<'_>, key: &'static str) -> Option<Option<String>> {
             && !host.contains(|c: char| "/?#\"\\".contains(c) || c.is_whitespace() || c.is_control())
     });
     if !is_base {
-        let path = reader.path_of(key);
+        let path = reader.key_path(key);
         let message = format!("`{path}` wants a scheme and a host, found {}", quote(text));
         let hint = "write it like \"https://tools.example\", without a path";
-        reader.scope.error(node.at, &path, message, hint);
+        reader.context.error(node.span, &path, message, hint);
         return None;
     }
     Some(Some(text.to_owned()))
@@ -201,20 +201,20 @@ fn resource(reader: &Reader<'_>, key: &'static str) -> Option<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, Format, NoSource};
+    use crate::config::{Config, ConfigFormat, NoSource};
 
     const GOOD: &str =
         "[auth.jwt]\nissuer = \"https://id.example\"\naudience = \"ostler\"\njwks = \"keys.json\"\n";
 
-    fn parse(text: &str) -> Result<Auth, Vec<String>> {
-        Config::parse("/etc/ostler.toml".as_ref(), text, Format::Toml, &NoSource)
+    fn parse(text: &str) -> Result<AuthConfig, Vec<String>> {
+        Config::parse("/etc/ostler.toml".as_ref(), text, ConfigFormat::Toml, &NoSource)
             .map(|config| config.auth)
             .map_err(|report| report.problems.into_iter().map(|problem| problem.message).collect())
     }
 
     #[test]
     fn without_a_word_loopback_is_local_and_no_jwt_is_taken() {
-        assert_eq!(parse(""), Ok(Auth::default()));
+        assert_eq!(parse(""), Ok(AuthConfig::default()));
         assert_eq!(parse("[auth]\nlocal = false\n").unwrap().local, Some(false));
     }
 
@@ -222,10 +222,10 @@ mod tests {
     fn the_usual_is_filled_in() {
         let jwt = parse(GOOD).unwrap().jwt.unwrap();
         assert_eq!(jwt.audience, ["ostler"]);
-        assert_eq!(jwt.jwks, Jwks::File("/etc/keys.json".into()));
+        assert_eq!(jwt.jwks, JwksLocation::File("/etc/keys.json".into()));
         assert_eq!((jwt.role_claim.as_str(), jwt.subject_claim.as_str()), ("role", "sub"));
         assert_eq!(jwt.leeway, Duration::from_secs(60));
-        assert_eq!(jwt.algorithms, USUAL);
+        assert_eq!(jwt.algorithms, DEFAULT_ALGORITHMS);
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 use super::section::section;
 use super::transport::env_pass;
-use crate::spec::{ServerSpec, Transport};
+use crate::spec::{ServerSpec, ServerTransport};
 
 section! {
     /// Settings of all servers.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Defaults("defaults", default, plan) {
+    pub struct DefaultsConfig("defaults", default, plan) {
         /// Variables of Ostler's environment that every program is given, beside its own env_pass.
         env_pass: Vec<String> = texts([]) => env_pass;
         /// Whether a daemon that is started without a terminal and with the PATH of the system alone asks the login shell for more.
@@ -15,10 +15,10 @@ section! {
     }
 }
 
-impl Defaults {
+impl DefaultsConfig {
     /// Adds the settings to a server that has its own.
     pub(crate) fn apply(&self, spec: &mut ServerSpec) {
-        let Transport::Stdio(process) = &mut spec.transport else { return };
+        let ServerTransport::Stdio(process) = &mut spec.transport else { return };
         let missing = self.env_pass.iter().filter(|pattern| !process.env_pass.contains(pattern));
         let missing: Vec<String> = missing.cloned().collect();
         process.env_pass.extend(missing);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The longest duration: far beyond any use, and far from overflowing a clock.
-pub(crate) const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+pub(crate) const MAX_DURATION: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Units, largest first: the order in which they may be combined.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
@@ -57,7 +57,7 @@ pub fn parse(text: &str) -> Result<Duration, DurationError> {
         rest = tail.trim_start();
     }
     let total = Duration::from_millis(total);
-    if total > LONGEST { Err(DurationError::TooLong) } else { Ok(total) }
+    if total > MAX_DURATION { Err(DurationError::TooLong) } else { Ok(total) }
 }
 
 fn split_while(text: &str, keep: impl Fn(char) -> bool) -> (&str, &str) {
@@ -69,7 +69,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::fault::Span;
+    use crate::fault::HumanDuration;
 
     #[test]
     fn durations_are_read_as_people_write_them() {
@@ -117,7 +117,7 @@ mod tests {
         #[test]
         fn what_is_shown_can_be_read_again(seconds in 0_u64..1_000_000) {
             let duration = Duration::from_secs(seconds);
-            prop_assert_eq!(parse(&Span(duration).to_string()), Ok(duration));
+            prop_assert_eq!(parse(&HumanDuration(duration).to_string()), Ok(duration));
         }
 
         #[test]

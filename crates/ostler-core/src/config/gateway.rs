@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use super::node::Node;
-use super::reader::Reader;
-use super::secret::quote;
+use super::node::ConfigNode;
+use super::secret_literals::quote;
 use super::section::section;
+use super::section_reader::SectionReader;
 
 section! {
     /// What MCP clients may do at the endpoints.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Gateway("gateway", default) {
+    pub struct GatewayConfig("gateway", default) {
         /// The longest message of a client.
         max_body: usize = size(1_024.., "4MiB");
         /// Sessions of legacy clients at once; the longest idle one makes room.
@@ -28,25 +28,25 @@ section! {
     }
 }
 
-fn hosts(reader: &Reader<'_>, key: &'static str) -> Option<Vec<String>> {
-    checked(reader, key, host_error)
+fn hosts(reader: &SectionReader<'_>, key: &'static str) -> Option<Vec<String>> {
+    read_checked(reader, key, host_error)
 }
 
-fn origins(reader: &Reader<'_>, key: &'static str) -> Option<Vec<String>> {
-    checked(reader, key, origin_error)
+fn origins(reader: &SectionReader<'_>, key: &'static str) -> Option<Vec<String>> {
+    read_checked(reader, key, origin_error)
 }
 
 /// The texts of a list; those that could never match anything are reported.
-fn checked(
-    reader: &Reader<'_>,
+fn read_checked(
+    reader: &SectionReader<'_>,
     key: &'static str,
     error: fn(&str) -> Option<&'static str>,
 ) -> Option<Vec<String>> {
-    let is_good = |(text, node): &(&str, &Node)| match error(text) {
+    let is_good = |(text, node): &(&str, &ConfigNode)| match error(text) {
         None => true,
         Some(hint) => {
-            let path = reader.path_of(key);
-            reader.scope.error(node.at, &path, format!("`{path}` can't hold {}", quote(text)), hint);
+            let path = reader.key_path(key);
+            reader.context.error(node.span, &path, format!("`{path}` can't hold {}", quote(text)), hint);
             false
         }
     };

@@ -45,7 +45,7 @@ pub fn check_rule(text: &str) -> Result<(), GlobError> {
 }
 
 /// The server a rule names; nothing if it names it by pattern.
-pub(crate) fn server_of(rule: &str) -> Option<&str> {
+pub(crate) fn server_of_rule(rule: &str) -> Option<&str> {
     let (server, _) = rule.split_once('/')?;
     (!server.contains(['*', '?'])).then_some(server)
 }
@@ -80,8 +80,8 @@ mod tests {
 
     #[test]
     fn a_rule_tells_which_server_it_names() {
-        assert_eq!(server_of("time/*"), Some("time"));
-        assert_eq!(server_of("ti*/x"), None);
-        assert_eq!(server_of("*"), None);
+        assert_eq!(server_of_rule("time/*"), Some("time"));
+        assert_eq!(server_of_rule("ti*/x"), None);
+        assert_eq!(server_of_rule("*"), None);
     }
 }

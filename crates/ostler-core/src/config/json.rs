@@ -5,11 +5,11 @@ use jsonc_parser::ast::{ObjectPropName, Value as JsonValue};
 use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
-use super::document::Span;
-use super::node::{Entry, Node, SyntaxError, Table, Value};
+use super::node::{ConfigNode, ConfigTable, ConfigValue, SyntaxError, TableEntry};
+use super::source_text::SourceSpan;
 
 /// The parser bounds nesting itself, so that the recursion below is bounded.
-pub(crate) fn parse(text: &str) -> Result<Node, SyntaxError> {
+pub(crate) fn parse(text: &str) -> Result<ConfigNode, SyntaxError> {
     let options = ParseOptions {
         allow_comments: true,
         allow_trailing_commas: true,
@@ -24,26 +24,26 @@ pub(crate) fn parse(text: &str) -> Result<Node, SyntaxError> {
     };
     let parsed = parse_to_ast(text, &CollectOptions::default(), &options).map_err(|error| SyntaxError {
         message: format!("not valid JSON: {}", lower_first(&error.kind().to_string())),
-        at: span(error.range()),
+        span: span(error.range()),
     })?;
     let value = parsed.value.ok_or_else(|| SyntaxError {
         message: "not valid JSON: there is nothing in the file".into(),
-        at: Span::default(),
+        span: SourceSpan::default(),
     })?;
     Ok(node(value))
 }
 
-fn node(found: JsonValue<'_>) -> Node {
+fn node(found: JsonValue<'_>) -> ConfigNode {
     let at = span(found.range());
     let value = match found {
-        JsonValue::NullKeyword(_) => Value::Null,
-        JsonValue::BooleanLit(flag) => Value::Flag(flag.value),
-        JsonValue::StringLit(text) => Value::Text(text.value.into_owned()),
-        JsonValue::NumberLit(number) => number
-            .value
-            .parse()
-            .map_or_else(|_| Value::Float(number.value.parse().unwrap_or(f64::NAN)), Value::Integer),
-        JsonValue::Array(list) => Value::List(list.elements.into_iter().map(node).collect()),
+        JsonValue::NullKeyword(_) => ConfigValue::Null,
+        JsonValue::BooleanLit(flag) => ConfigValue::Flag(flag.value),
+        JsonValue::StringLit(text) => ConfigValue::Text(text.value.into_owned()),
+        JsonValue::NumberLit(number) => number.value.parse().map_or_else(
+            |_| ConfigValue::Float(number.value.parse().unwrap_or(f64::NAN)),
+            ConfigValue::Integer,
+        ),
+        JsonValue::Array(list) => ConfigValue::List(list.elements.into_iter().map(node).collect()),
         JsonValue::Object(object) => {
             let entries = object.properties.into_iter().map(|property| {
                 let key_at = span(property.name.range());
@@ -51,16 +51,16 @@ fn node(found: JsonValue<'_>) -> Node {
                     ObjectPropName::String(text) => text.value.into_owned(),
                     ObjectPropName::Word(word) => word.value.to_owned(),
                 };
-                Entry { key, key_at, node: node(property.value) }
+                TableEntry { key, key_span: key_at, node: node(property.value) }
             });
-            Value::Table(Table { entries: entries.collect() })
+            ConfigValue::Table(ConfigTable { entries: entries.collect() })
         }
     };
-    Node { value, at }
+    ConfigNode { value, span: at }
 }
 
-fn span(range: jsonc_parser::common::Range) -> Span {
-    Span { start: range.start, end: range.end }
+fn span(range: jsonc_parser::common::Range) -> SourceSpan {
+    SourceSpan { start: range.start, end: range.end }
 }
 
 fn lower_first(text: &str) -> String {
@@ -78,10 +78,10 @@ mod tests {
         let root = parse(text).unwrap();
         let table = root.as_table().unwrap();
         assert_eq!(table.get("b").unwrap().node.as_text(), Some("é"));
-        let Value::List(list) = &table.get("a").unwrap().node.value else { panic!("a list") };
+        let ConfigValue::List(list) = &table.get("a").unwrap().node.value else { panic!("a list") };
         let values: Vec<_> = list.iter().map(|n| n.value.clone()).collect();
-        assert_eq!(values, [Value::Integer(1), Value::Float(2.5), Value::Null]);
-        let at = table.get("a").unwrap().key_at;
+        assert_eq!(values, [ConfigValue::Integer(1), ConfigValue::Float(2.5), ConfigValue::Null]);
+        let at = table.get("a").unwrap().key_span;
         assert_eq!(&text[at.start..at.end], "\"a\"");
     }
 
@@ -97,7 +97,7 @@ mod tests {
         ];
         for (text, start, message) in table {
             let error = parse(text).unwrap_err();
-            assert_eq!((error.message.as_str(), error.at.start), (message, start), "{text}");
+            assert_eq!((error.message.as_str(), error.span.start), (message, start), "{text}");
         }
     }
 

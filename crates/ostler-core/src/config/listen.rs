@@ -2,8 +2,8 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use super::reader::Reader;
-use super::secret::quote;
+use super::secret_literals::quote;
+use super::section_reader::SectionReader;
 
 /// Loopback: nothing beyond this machine is reached unless somebody says so.
 pub const DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7777);
@@ -46,12 +46,12 @@ pub fn parse(text: &str) -> Result<SocketAddr, ListenError> {
 }
 
 /// Reads the key `listen`.
-pub(crate) fn read(reader: &Reader<'_>, key: &'static str) -> Option<SocketAddr> {
+pub(crate) fn read(reader: &SectionReader<'_>, key: &'static str) -> Option<SocketAddr> {
     let (text, node) = reader.text(key)?;
     let parsed = parse(text).map_err(|error| {
         let message = format!("`{key}` wants an address, found {}: {error}", quote(text));
         let hint = "write \"7777\" for a port of this machine, or an address such as \"127.0.0.1:7777\"";
-        reader.scope.error(node.at, key, message, hint);
+        reader.context.error(node.span, key, message, hint);
     });
     parsed.ok()
 }

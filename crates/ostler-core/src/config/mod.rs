@@ -40,75 +40,75 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use crate::name::ServerName;
-use crate::spec::Transport;
-use crate::stateful::Stateful;
+use crate::server_name::ServerName;
+use crate::spec::ServerTransport;
+use crate::stateful_servers::StatefulServer;
 use section::{rows, section};
 
 mod audit;
 mod auth;
-mod bounds;
-mod clients;
+mod client_formats;
 mod defaults;
-mod document;
 pub mod duration;
-mod field;
+mod file_context;
 mod gateway;
 pub mod glob;
 mod json;
+mod json_schema;
+mod key_spec;
+mod limits;
 pub mod listen;
-mod load;
+mod loader;
 mod node;
 mod pins;
 mod plan;
 mod problem;
-mod reader;
 mod reference;
 mod relay;
 mod restart;
 mod role;
-mod schema;
-mod scope;
-mod secret;
+mod secret_literals;
 mod section;
+mod section_reader;
 mod server;
+mod server_json;
 pub mod size;
-mod spec_json;
+mod source_text;
 mod toml;
 mod tools;
 mod transport;
 mod value;
 
-pub use audit::{Audit, AuditedArguments, WhenFull};
-pub use auth::{Algorithm, Auth, Jwks, Jwt};
-pub use bounds::{CacheBounds, Pool};
-pub use defaults::Defaults;
-pub use gateway::Gateway;
-pub use load::LARGEST_FILE;
+pub use audit::{AuditConfig, AuditedArguments, WhenFull};
+pub use auth::{Algorithm, AuthConfig, JwksLocation, JwtConfig};
+pub use defaults::DefaultsConfig;
+pub use gateway::GatewayConfig;
+pub use json_schema::schema;
+pub use limits::{CacheConfig, PoolConfig};
+pub use loader::MAX_FILE_BYTES;
 pub use pins::PinMode;
 pub use plan::Plan;
-pub use problem::{Excerpt, Problem, Report, Severity};
-pub use reference::{Reference, ResolveError, Template, TemplateError, WORKSPACE};
-pub use relay::{Relay, RelayCredentials, RelayJournal, RelayTls, check_address as check_nats_address};
+pub use problem::{ConfigError, Excerpt, Problem, Severity};
+pub use reference::{ResolveError, Template, TemplateError, TemplateReference, WORKSPACE};
+pub use relay::{RelayConfig, RelayCredentials, RelayJournal, RelayTls, check_nats_address};
 pub use restart::{BreakerSettings, RestartSettings};
-pub use role::{Budget, Role};
-pub use schema::schema;
-pub use secret::{hide_in_address, hide_in_args, is_named_by as is_secret_key, mask as mask_secrets};
-pub use server::{CacheScopeRule, Disabled, Isolation, ListCaps, ServerSpec};
-pub use tools::{CacheRule, Filter, RetryRule, ToolRules};
+pub use role::{Role, RoleBudget};
+pub use secret_literals::{is_secret_key, redact_args, redact_tokens as mask_secrets, redact_url};
+pub use server::{CacheScopeRule, DisabledServer, Isolation, ListLimits, ServerSpec};
+pub use tools::{CacheRule, RetryRule, ToolFilter, ToolRules};
 
 /// How a file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum ConfigFormat {
     /// `.toml`: always Ostler's own.
     Toml,
     /// `.json` and `.jsonc`: Ostler's own, or another client's; comments are welcome.
     Json,
 }
 
-impl Format {
+impl ConfigFormat {
     /// The format of a file, by how its name ends.
-    pub fn of(file: &Path) -> Option<Self> {
+    pub fn from_path(file: &Path) -> Option<Self> {
         match file.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "toml" => Some(Self::Toml),
             "json" | "jsonc" => Some(Self::Json),
@@ -118,7 +118,7 @@ impl Format {
 }
 
 /// Where included files come from.
-pub trait Source {
+pub trait ConfigSource {
     /// The text of a file.
     fn read(&self, path: &Path) -> io::Result<String>;
 
@@ -128,7 +128,7 @@ pub trait Source {
     }
 
     /// The folder of Ostler's own user-wide config.
-    fn settings(&self) -> Option<PathBuf> {
+    fn config_dir(&self) -> Option<PathBuf> {
         None
     }
 }
@@ -137,7 +137,7 @@ pub trait Source {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoSource;
 
-impl Source for NoSource {
+impl ConfigSource for NoSource {
     fn read(&self, _: &Path) -> io::Result<String> {
         Err(io::Error::new(io::ErrorKind::NotFound, "no files here"))
     }
@@ -164,31 +164,31 @@ section! {
         /// In the order of the files; names are unique.
         pub servers: Vec<ServerSpec>,
         /// Servers that are named and not run; their names are unique among all.
-        pub disabled: Vec<Disabled>,
+        pub disabled: Vec<DisabledServer>,
         /// What somebody should know although the config can be used; none is an error.
         pub notices: Vec<Problem>,
-        origins: Origins,
+        origins: ConfigOrigins,
     } {
         /// The address to listen on: an IP address and a port, or a port of this machine.
         listen: SocketAddr = text("127.0.0.1:7777", listen::DEFAULT) => listen::read, at_start;
         /// Whether an edit of the file applies by itself.
         watch: bool = flag(true);
         /// Settings of all servers.
-        defaults: Defaults = section;
+        defaults: DefaultsConfig = section;
         /// How callers prove who they are.
-        auth: Auth = section, at_start;
+        auth: AuthConfig = section, at_start;
         /// Limits on what runs at once.
-        pool: Pool = section, at_start;
+        pool: PoolConfig = section, at_start;
         /// Limits on what is remembered.
-        cache: CacheBounds = section, at_start;
+        cache: CacheConfig = section, at_start;
         /// The broker through which workers elsewhere reach this host.
-        relay: Option<Relay> = section(Relay), at_start;
+        relay: Option<RelayConfig> = section(RelayConfig), at_start;
         /// What MCP clients may do at the endpoints.
-        gateway: Gateway = section, at_start;
+        gateway: GatewayConfig = section, at_start;
         /// What is written down about calls.
-        audit: Audit = section, at_start;
+        audit: AuditConfig = section, at_start;
         /// What happens when a tool's definition changes.
-        pins: PinMode = section(pins::Pins) => pins::mode;
+        pins: PinMode = section(pins::PinsConfig) => pins::mode;
         /// What callers may use, by role.
         roles: BTreeMap<String, Role> = named(Role) => role::read;
     }
@@ -196,19 +196,19 @@ section! {
 
 /// Where things stand in the files.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Origins {
+pub(crate) struct ConfigOrigins {
     /// Keys that may be complained about later, and the rules of roles.
-    keys: scope::Places,
+    keys: file_context::KeyLocations,
     /// The first line of each server.
-    servers: BTreeMap<ServerName, document::Place>,
+    servers: BTreeMap<ServerName, source_text::SourceLocation>,
     /// Servers whose working directory is the folder of their file because none is given.
-    in_own_folder: BTreeSet<ServerName>,
+    default_cwd_servers: BTreeSet<ServerName>,
 }
 
 impl Config {
     /// These servers, and every default of the documentation.
     pub fn new(servers: Vec<ServerSpec>) -> Self {
-        Self::preset(servers, Vec::new(), Vec::new(), Origins::default())
+        Self::preset(servers, Vec::new(), Vec::new(), ConfigOrigins::default())
     }
 
     /// The config for when there is none: the server `demo`, which is the
@@ -223,14 +223,19 @@ impl Config {
     ///
     /// `file` should be absolute: relative paths in the text are taken relative
     /// to its directory. It is not read; `source` gives what it includes.
-    pub fn parse(file: &Path, text: &str, format: Format, source: &dyn Source) -> Result<Self, Report> {
-        let log = problem::Log::default();
-        let mut loader = load::Loader::new(source, &log);
+    pub fn parse(
+        file: &Path,
+        text: &str,
+        format: ConfigFormat,
+        source: &dyn ConfigSource,
+    ) -> Result<Self, ConfigError> {
+        let log = problem::ProblemLog::default();
+        let mut loader = loader::ConfigLoader::new(source, &log);
         loader.load(file, text, format);
         let config = loader.finish();
         let has_error = log.has_error();
         let problems = log.finish(file);
-        if has_error { Err(Report { problems }) } else { Ok(Self { notices: problems, ..config }) }
+        if has_error { Err(ConfigError { problems }) } else { Ok(Self { notices: problems, ..config }) }
     }
 
     /// The server of that name.
@@ -242,13 +247,13 @@ impl Config {
     pub fn disable(&mut self, name: &ServerName, cause: impl Into<String>, remedy: impl Into<String>) {
         if let Some(at) = self.servers.iter().position(|spec| spec.name == *name) {
             let spec = self.servers.remove(at);
-            self.disabled.push(Disabled { spec, cause: cause.into(), remedy: remedy.into() });
+            self.disabled.push(DisabledServer { spec, cause: cause.into(), remedy: remedy.into() });
         }
     }
 
     /// Whether a server's working directory is the folder of its file because none is given.
-    pub fn is_in_own_folder(&self, server: &str) -> bool {
-        self.origins.in_own_folder.contains(server)
+    pub fn has_default_cwd(&self, server: &str) -> bool {
+        self.origins.default_cwd_servers.contains(server)
     }
 
     /// The file and the line, from 1, where a server begins; `None` for one
@@ -276,23 +281,26 @@ impl Config {
     }
 
     /// Servers that are known to keep state and are shared although nothing says that this is meant.
-    pub fn shared_state(&self) -> Vec<Problem> {
-        self.servers.iter().filter_map(|spec| self.shared_state_of(spec)).collect()
+    pub fn shared_state_warnings(&self) -> Vec<Problem> {
+        self.servers.iter().filter_map(|spec| self.shared_state_warning(spec)).collect()
     }
 
-    fn shared_state_of(&self, spec: &ServerSpec) -> Option<Problem> {
-        let (name, Transport::Stdio(process)) = (&spec.name, &spec.transport) else { return None };
+    fn shared_state_warning(&self, spec: &ServerSpec) -> Option<Problem> {
+        let (name, ServerTransport::Stdio(process)) = (&spec.name, &spec.transport) else { return None };
         let is_said = self.origin_of_key(&format!("servers.{name}.isolation")).is_some();
-        let server = Stateful::of(process).filter(|_| spec.isolation == Isolation::Shared && !is_said)?;
+        let server = StatefulServer::from_process(process)
+            .filter(|_| spec.isolation == Isolation::Shared && !is_said)?;
         let origin = self.origin(name.as_str());
-        let is_toml = origin.is_none_or(|(file, _)| Format::of(file) == Some(Format::Toml));
+        let is_toml =
+            origin.is_none_or(|(file, _)| ConfigFormat::from_path(file) == Some(ConfigFormat::Toml));
         let line = |word: &str| match is_toml {
             true => format!("isolation = \"{word}\""),
             false => format!("\"isolation\": \"{word}\""),
         };
         let word = if server.isolation == Isolation::Workspace { "workspace" } else { "session" };
-        let besides = server.lacks(process).map(|lacks| format!(" and {lacks}")).unwrap_or_default();
-        let message = format!("all clients share the process of `{name}`, which keeps {}", server.keeps);
+        let besides =
+            server.missing_requirement(process).map(|lacks| format!(" and {lacks}")).unwrap_or_default();
+        let message = format!("all clients share the process of `{name}`, which keeps {}", server.state);
         let hint =
             format!("add {}{besides} to keep them apart, or {} if that is meant", line(word), line("shared"));
         Some(Problem::warning(origin, format!("servers.{name}"), message, hint))

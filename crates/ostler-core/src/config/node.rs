@@ -1,17 +1,17 @@
 //! One tree for both file formats: values that know where they stand.
 
-use super::document::Span;
+use super::source_text::SourceSpan;
 
 /// A value and where it stands.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Node {
-    pub(crate) value: Value,
-    pub(crate) at: Span,
+pub(crate) struct ConfigNode {
+    pub(crate) value: ConfigValue,
+    pub(crate) span: SourceSpan,
 }
 
 /// What TOML and JSON can both say.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Value {
+pub(crate) enum ConfigValue {
     Null,
     Flag(bool),
     Integer(i64),
@@ -20,42 +20,42 @@ pub(crate) enum Value {
     Text(String),
     /// TOML's dates and times, which no key wants.
     Date,
-    List(Vec<Node>),
-    Table(Table),
+    List(Vec<ConfigNode>),
+    Table(ConfigTable),
 }
 
 /// Entries in the order of the file. Keys may repeat: the reader says so.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Table {
-    pub(crate) entries: Vec<Entry>,
+pub(crate) struct ConfigTable {
+    pub(crate) entries: Vec<TableEntry>,
 }
 
 /// A key, where it stands, and its value.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Entry {
+pub(crate) struct TableEntry {
     pub(crate) key: String,
-    pub(crate) key_at: Span,
-    pub(crate) node: Node,
+    pub(crate) key_span: SourceSpan,
+    pub(crate) node: ConfigNode,
 }
 
 /// Why a text is not TOML or not JSON, and where.
 #[derive(Debug)]
 pub(crate) struct SyntaxError {
     pub(crate) message: String,
-    pub(crate) at: Span,
+    pub(crate) span: SourceSpan,
 }
 
-impl Node {
-    pub(crate) fn as_table(&self) -> Option<&Table> {
+impl ConfigNode {
+    pub(crate) fn as_table(&self) -> Option<&ConfigTable> {
         match &self.value {
-            Value::Table(table) => Some(table),
+            ConfigValue::Table(table) => Some(table),
             _ => None,
         }
     }
 
     pub(crate) fn as_text(&self) -> Option<&str> {
         match &self.value {
-            Value::Text(text) => Some(text),
+            ConfigValue::Text(text) => Some(text),
             _ => None,
         }
     }
@@ -63,22 +63,22 @@ impl Node {
     /// What stands here, for "found …".
     pub(crate) fn describe(&self) -> String {
         match &self.value {
-            Value::Null => "null".into(),
-            Value::Flag(flag) => format!("{flag}"),
-            Value::Integer(number) => format!("the number {number}"),
-            Value::Float(number) => format!("the number {number}"),
-            Value::Text(text) if text.is_empty() => "an empty text".into(),
-            Value::Text(_) => "a text".into(),
-            Value::Date => "a date".into(),
-            Value::List(_) => "a list".into(),
-            Value::Table(_) => "a table".into(),
+            ConfigValue::Null => "null".into(),
+            ConfigValue::Flag(flag) => format!("{flag}"),
+            ConfigValue::Integer(number) => format!("the number {number}"),
+            ConfigValue::Float(number) => format!("the number {number}"),
+            ConfigValue::Text(text) if text.is_empty() => "an empty text".into(),
+            ConfigValue::Text(_) => "a text".into(),
+            ConfigValue::Date => "a date".into(),
+            ConfigValue::List(_) => "a list".into(),
+            ConfigValue::Table(_) => "a table".into(),
         }
     }
 }
 
-impl Table {
+impl ConfigTable {
     /// The first entry of that key.
-    pub(crate) fn get(&self, key: &str) -> Option<&Entry> {
+    pub(crate) fn get(&self, key: &str) -> Option<&TableEntry> {
         self.entries.iter().find(|entry| entry.key == key)
     }
 }

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::reader::Reader;
 use super::section::{Settings as _, section, words};
+use super::section_reader::SectionReader;
 
 words! {
     /// What happens when a tool's definition is not the approved one.
@@ -22,13 +22,13 @@ words! {
 
 section! {
     /// What happens when a tool's definition is not the approved one.
-    pub(crate) struct Pins("pins") {
+    pub(crate) struct PinsConfig("pins") {
         /// enforce hides and refuses a changed tool once a lock file exists; warn flags it; off looks away.
         mode: PinMode = choice;
     }
 }
 
 /// Reads the section, which is its mode.
-pub(crate) fn mode(reader: &Reader<'_>, key: &'static str) -> Option<PinMode> {
-    reader.section(key).map(|found| Pins::preset().filled(found).mode)
+pub(crate) fn mode(reader: &SectionReader<'_>, key: &'static str) -> Option<PinMode> {
+    reader.section(key).map(|found| PinsConfig::preset().filled(found).mode)
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::section::AtStart as _;
 use super::{Config, Role};
-use crate::name::ServerName;
+use crate::server_name::ServerName;
 use crate::spec::ServerSpec;
 
 /// What an edit of the config comes to. Every server is in exactly one list,
@@ -39,7 +39,7 @@ impl Plan {
     pub fn new(hosted: &[ServerSpec], started_with: &Config, wanted: &Config) -> Self {
         let before: HashMap<&ServerName, &ServerSpec> =
             hosted.iter().map(|spec| (&spec.name, spec)).collect();
-        let mut plan = Self { needs_restart: fixed(started_with, wanted), ..Self::default() };
+        let mut plan = Self { needs_restart: changed_restart_keys(started_with, wanted), ..Self::default() };
         for spec in &wanted.servers {
             let list = match before.get(&spec.name) {
                 None => &mut plan.added,
@@ -71,7 +71,7 @@ impl Plan {
 }
 
 /// The keys that differ and can't change while the daemon runs.
-fn fixed(before: &Config, after: &Config) -> Vec<Cow<'static, str>> {
+fn changed_restart_keys(before: &Config, after: &Config) -> Vec<Cow<'static, str>> {
     let within = before.defaults.changed_at_start(&after.defaults);
     let within = within.into_iter().map(|key| format!("defaults.{key}").into());
     before.changed_at_start(after).into_iter().chain(within).collect()

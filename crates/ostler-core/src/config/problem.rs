@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::document::Place;
+use super::source_text::SourceLocation;
 
 /// How bad a problem is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -114,12 +114,12 @@ impl fmt::Display for Problem {
 
 /// Everything that is wrong with a config that can't be used; warnings included.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct ConfigError {
     /// In the order of the file, the main file first; at least one is an error.
     pub problems: Vec<Problem>,
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, problem) in self.problems.iter().enumerate() {
             if index > 0 {
@@ -131,15 +131,15 @@ impl fmt::Display for Report {
     }
 }
 
-impl std::error::Error for Report {}
+impl std::error::Error for ConfigError {}
 
 /// A person reads the report: more than this many problems help nobody, and a
 /// hostile file can't make the report larger than itself.
-const MOST: usize = 200;
+const MAX_PROBLEMS: usize = 200;
 
 /// Gathers problems, up to a limit.
 #[derive(Debug, Default)]
-pub(crate) struct Log {
+pub(crate) struct ProblemLog {
     problems: RefCell<Vec<Problem>>,
     /// Problems beyond the limit.
     beyond: Cell<usize>,
@@ -147,12 +147,12 @@ pub(crate) struct Log {
     has_error: Cell<bool>,
 }
 
-impl Log {
+impl ProblemLog {
     /// Adds a problem, which is put into words only if there is room for it.
     pub(crate) fn add(&self, severity: Severity, problem: impl FnOnce() -> Problem) {
         self.has_error.set(self.has_error.get() || severity == Severity::Error);
         let mut problems = self.problems.borrow_mut();
-        if problems.len() < MOST {
+        if problems.len() < MAX_PROBLEMS {
             problems.push(problem());
         } else {
             self.beyond.set(self.beyond.get() + 1);
@@ -173,22 +173,22 @@ impl Log {
         let beyond = self.beyond.get();
         if beyond > 0 {
             let severity = if self.has_error.get() { Severity::Error } else { Severity::Warning };
-            let place = Place { file: main.to_owned(), ..Place::default() };
-            problems.push(at(severity, place, "", format!("and {beyond} more problems"), None));
+            let place = SourceLocation { file: main.to_owned(), ..SourceLocation::default() };
+            problems.push(problem_at(severity, place, "", format!("and {beyond} more problems"), None));
         }
         problems
     }
 }
 
 /// A problem at a place.
-pub(crate) fn at(
+pub(crate) fn problem_at(
     severity: Severity,
-    place: Place,
+    place: SourceLocation,
     path: &str,
     message: String,
     hint: Option<String>,
 ) -> Problem {
-    let Place { file, line, column, excerpt } = place;
+    let SourceLocation { file, line, column, excerpt } = place;
     Problem { severity, file, line, column, path: path.to_owned(), message, hint, excerpt }
 }
 
@@ -229,7 +229,7 @@ mod tests {
     fn a_problem_of_a_whole_file_names_the_file_alone() {
         let whole = Problem { line: 0, column: 0, hint: None, excerpt: None, ..problem() };
         assert_eq!(whole.to_string(), "ostler.toml: error: unknown key `comand` in servers.time");
-        let report = Report { problems: vec![whole.clone(), whole.clone()] };
+        let report = ConfigError { problems: vec![whole.clone(), whole.clone()] };
         assert_eq!(report.to_string(), format!("{whole}\n{whole}"));
     }
 
@@ -245,15 +245,15 @@ mod tests {
 
     #[test]
     fn a_report_is_bounded_and_says_what_it_leaves_out() {
-        let log = Log::default();
-        for line in 0..MOST + 7 {
-            let place = Place { line: line as u32, ..Place::default() };
-            let severity = if line == MOST + 3 { Severity::Error } else { Severity::Warning };
-            log.add(severity, || at(severity, place, "", "x".into(), None));
+        let log = ProblemLog::default();
+        for line in 0..MAX_PROBLEMS + 7 {
+            let place = SourceLocation { line: line as u32, ..SourceLocation::default() };
+            let severity = if line == MAX_PROBLEMS + 3 { Severity::Error } else { Severity::Warning };
+            log.add(severity, || problem_at(severity, place, "", "x".into(), None));
         }
         assert!(log.has_error(), "an error beyond the limit still counts");
         let problems = log.finish("main".as_ref());
-        assert_eq!(problems.len(), MOST + 1);
+        assert_eq!(problems.len(), MAX_PROBLEMS + 1);
         let last = problems.last().unwrap();
         assert_eq!(last.to_string(), "main: error: and 7 more problems");
     }

@@ -12,7 +12,7 @@ pub const WORKSPACE: &str = "${workspace}";
 
 /// Something that stands elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reference {
+pub enum TemplateReference {
     /// An environment variable of the host.
     Env(String),
     /// The content of a file.
@@ -21,7 +21,7 @@ pub enum Reference {
     Workspace,
 }
 
-impl fmt::Display for Reference {
+impl fmt::Display for TemplateReference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Env(name) => write!(f, "${{env:{name}}}"),
@@ -34,13 +34,13 @@ impl fmt::Display for Reference {
 /// A text with references in it. Its `Display` is the text it is parsed from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Template {
-    parts: Vec<Part>,
+    parts: Vec<TemplateSegment>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum TemplateSegment {
     Literal(String),
-    Reference { reference: Reference, default: Option<String> },
+    Reference { reference: TemplateReference, default: Option<String> },
 }
 
 /// Why a text is not a template.
@@ -78,7 +78,7 @@ impl TemplateError {
                 "write `${env:NAME}` or `${file:path}`; `$${` stands for a literal `${`".into()
             }
             Self::Input(name) => {
-                let name = variable_for(name);
+                let name = variable_name_for(name);
                 format!("set an environment variable and write `${{env:{name}}}`, or write `${{file:path}}`")
             }
             Self::Client(_) => "write the value itself, `${env:NAME}` or `${file:path}`".into(),
@@ -91,7 +91,7 @@ impl TemplateError {
 #[error("{}", self.message())]
 pub struct ResolveError {
     /// Which one.
-    pub reference: Reference,
+    pub reference: TemplateReference,
     /// The end of the sentence that begins with it.
     pub why: String,
 }
@@ -99,9 +99,9 @@ pub struct ResolveError {
 impl ResolveError {
     fn message(&self) -> String {
         match &self.reference {
-            Reference::Workspace => format!("the directory of `${{workspaceFolder}}` {}", self.why),
-            Reference::Env(name) => format!("the environment variable `{name}` {}", self.why),
-            Reference::File(path) => format!("the file {} {}", path.display(), self.why),
+            TemplateReference::Workspace => format!("the directory of `${{workspaceFolder}}` {}", self.why),
+            TemplateReference::Env(name) => format!("the environment variable `{name}` {}", self.why),
+            TemplateReference::File(path) => format!("the file {} {}", path.display(), self.why),
         }
     }
 }
@@ -115,41 +115,41 @@ impl Template {
     /// Like [`Template::parse`], asking `plain` what a `${name}` without a colon means.
     pub(crate) fn parse_with(
         text: &str,
-        plain: &dyn Fn(&str) -> Option<Part>,
+        plain: &dyn Fn(&str) -> Option<TemplateSegment>,
     ) -> Result<Self, TemplateError> {
         let mut template = Self::default();
         let mut rest = text;
         while let Some(at) = rest.find("${") {
             let (before, from) = rest.split_at(at);
             if let Some(before) = before.strip_suffix('$') {
-                template.push(Part::Literal(format!("{before}${{")));
+                template.push(TemplateSegment::Literal(format!("{before}${{")));
                 rest = &from[2..];
                 continue;
             }
-            template.push(Part::Literal(before.to_owned()));
+            template.push(TemplateSegment::Literal(before.to_owned()));
             let (body, tail) = from[2..].split_once('}').ok_or(TemplateError::Unclosed)?;
-            template.push(part(body, plain)?);
+            template.push(parse_reference(body, plain)?);
             rest = tail;
         }
-        template.push(Part::Literal(rest.to_owned()));
+        template.push(TemplateSegment::Literal(rest.to_owned()));
         Ok(template)
     }
 
     /// The text that holds no references.
     pub(crate) fn literal(text: &str) -> Self {
-        Self { parts: vec![Part::Literal(text.to_owned())] }
+        Self { parts: vec![TemplateSegment::Literal(text.to_owned())] }
     }
 
     /// Replaces every reference by what `lookup` finds, or by its default.
     pub fn resolve(
         &self,
-        lookup: &dyn Fn(&Reference) -> Result<String, String>,
+        lookup: &dyn Fn(&TemplateReference) -> Result<String, String>,
     ) -> Result<String, ResolveError> {
         let mut text = String::new();
         for part in &self.parts {
             match part {
-                Part::Literal(literal) => text.push_str(literal),
-                Part::Reference { reference, default } => match (lookup(reference), default) {
+                TemplateSegment::Literal(literal) => text.push_str(literal),
+                TemplateSegment::Reference { reference, default } => match (lookup(reference), default) {
                     (Ok(found), _) => text.push_str(&found),
                     (Err(_), Some(default)) => text.push_str(default),
                     (Err(why), None) => return Err(ResolveError { reference: reference.clone(), why }),
@@ -160,10 +160,10 @@ impl Template {
     }
 
     /// The references, in order.
-    pub fn references(&self) -> impl Iterator<Item = &Reference> {
+    pub fn references(&self) -> impl Iterator<Item = &TemplateReference> {
         self.parts.iter().filter_map(|part| match part {
-            Part::Literal(_) => None,
-            Part::Reference { reference, .. } => Some(reference),
+            TemplateSegment::Literal(_) => None,
+            TemplateSegment::Reference { reference, .. } => Some(reference),
         })
     }
 
@@ -175,17 +175,19 @@ impl Template {
     /// The file references, to be made absolute.
     pub(crate) fn files_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         self.parts.iter_mut().filter_map(|part| match part {
-            Part::Reference { reference: Reference::File(path), .. } => Some(path),
+            TemplateSegment::Reference { reference: TemplateReference::File(path), .. } => Some(path),
             _ => None,
         })
     }
 
     /// Replaces references to the workspace by a directory that is known already.
-    pub(crate) fn in_workspace(self, folder: &str) -> Self {
+    pub(crate) fn with_workspace(self, folder: &str) -> Self {
         let mut template = Self::default();
         for part in self.parts {
             template.push(match part {
-                Part::Reference { reference: Reference::Workspace, .. } => Part::Literal(folder.to_owned()),
+                TemplateSegment::Reference { reference: TemplateReference::Workspace, .. } => {
+                    TemplateSegment::Literal(folder.to_owned())
+                }
                 part => part,
             });
         }
@@ -193,49 +195,52 @@ impl Template {
     }
 
     /// Neighbouring literals become one, so that equal texts are equal templates.
-    fn push(&mut self, part: Part) {
+    fn push(&mut self, part: TemplateSegment) {
         match (self.parts.last_mut(), part) {
-            (_, Part::Literal(text)) if text.is_empty() => {}
-            (Some(Part::Literal(last)), Part::Literal(text)) => last.push_str(&text),
+            (_, TemplateSegment::Literal(text)) if text.is_empty() => {}
+            (Some(TemplateSegment::Literal(last)), TemplateSegment::Literal(text)) => last.push_str(&text),
             (_, part) => self.parts.push(part),
         }
     }
 }
 
-fn part(body: &str, plain: &dyn Fn(&str) -> Option<Part>) -> Result<Part, TemplateError> {
+fn parse_reference(
+    body: &str,
+    plain: &dyn Fn(&str) -> Option<TemplateSegment>,
+) -> Result<TemplateSegment, TemplateError> {
     match body.split_once(':') {
-        Some(("env", rest)) => variable(rest),
+        Some(("env", rest)) => parse_variable(rest),
         Some(("file", "")) => Err(TemplateError::NoFile),
         Some(("file", path)) => {
-            Ok(Part::Reference { reference: Reference::File(path.into()), default: None })
+            Ok(TemplateSegment::Reference { reference: TemplateReference::File(path.into()), default: None })
         }
         Some(("input", name)) => Err(TemplateError::Input(clip(name))),
         Some(("command" | "config" | "extensionInstallFolder", _)) => Err(TemplateError::Client(clip(body))),
-        _ => workspace(body).or_else(|| plain(body)).ok_or_else(|| TemplateError::Unknown(clip(body))),
+        _ => parse_workspace(body).or_else(|| plain(body)).ok_or_else(|| TemplateError::Unknown(clip(body))),
     }
 }
 
 /// `${workspace}`, and the name that other clients have for it.
-fn workspace(body: &str) -> Option<Part> {
+fn parse_workspace(body: &str) -> Option<TemplateSegment> {
     matches!(body, "workspace" | "workspaceFolder")
-        .then_some(Part::Reference { reference: Reference::Workspace, default: None })
+        .then_some(TemplateSegment::Reference { reference: TemplateReference::Workspace, default: None })
 }
 
-fn variable(body: &str) -> Result<Part, TemplateError> {
+fn parse_variable(body: &str) -> Result<TemplateSegment, TemplateError> {
     let (name, default) = match body.split_once(":-") {
         Some((name, default)) => (name, Some(default.to_owned())),
         None => (body, None),
     };
     if is_variable(name) {
-        Ok(Part::Reference { reference: Reference::Env(name.to_owned()), default })
+        Ok(TemplateSegment::Reference { reference: TemplateReference::Env(name.to_owned()), default })
     } else {
         Err(TemplateError::BadVariable(clip(name)))
     }
 }
 
 /// `${NAME}` and `${NAME:-default}` as other clients write them.
-pub(crate) fn plain_variable(body: &str) -> Option<Part> {
-    variable(body).ok()
+pub(crate) fn parse_bare_variable(body: &str) -> Option<TemplateSegment> {
+    parse_variable(body).ok()
 }
 
 /// Messages quote what stands in a file, but not pages of it.
@@ -249,7 +254,7 @@ fn is_variable(name: &str) -> bool {
 }
 
 /// A variable's name for what VS Code calls an input: `github-token` is `GITHUB_TOKEN`.
-fn variable_for(input: &str) -> String {
+fn variable_name_for(input: &str) -> String {
     let name: String =
         input.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect();
     if is_variable(&name) { name } else { "NAME".into() }
@@ -259,11 +264,14 @@ impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for part in &self.parts {
             match part {
-                Part::Literal(text) => f.write_str(&text.replace("${", "$${"))?,
-                Part::Reference { reference: Reference::Env(name), default: Some(default) } => {
+                TemplateSegment::Literal(text) => f.write_str(&text.replace("${", "$${"))?,
+                TemplateSegment::Reference {
+                    reference: TemplateReference::Env(name),
+                    default: Some(default),
+                } => {
                     write!(f, "${{env:{name}:-{default}}}")?;
                 }
-                Part::Reference { reference, .. } => write!(f, "{reference}")?,
+                TemplateSegment::Reference { reference, .. } => write!(f, "{reference}")?,
             }
         }
         Ok(())
@@ -276,12 +284,12 @@ mod tests {
 
     use super::*;
 
-    fn lookup(reference: &Reference) -> Result<String, String> {
+    fn lookup(reference: &TemplateReference) -> Result<String, String> {
         match reference {
-            Reference::Env(name) if name == "HOME" => Ok("/home/ann".into()),
-            Reference::Env(_) => Err("is not set".into()),
-            Reference::File(path) => Ok(format!("<{}>", path.display())),
-            Reference::Workspace => Ok("/home/ann/project".into()),
+            TemplateReference::Env(name) if name == "HOME" => Ok("/home/ann".into()),
+            TemplateReference::Env(_) => Err("is not set".into()),
+            TemplateReference::File(path) => Ok(format!("<{}>", path.display())),
+            TemplateReference::Workspace => Ok("/home/ann/project".into()),
         }
     }
 
@@ -361,7 +369,7 @@ mod tests {
 
     #[test]
     fn other_clients_variables_become_env_references() {
-        let template = Template::parse_with("${HOME}/${X:-y}", &plain_variable).unwrap();
+        let template = Template::parse_with("${HOME}/${X:-y}", &parse_bare_variable).unwrap();
         assert_eq!(template.to_string(), "${env:HOME}/${env:X:-y}");
     }
 

@@ -3,20 +3,20 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::reader::Reader;
-use super::secret::{hide_in_address, quote};
+use super::secret_literals::{quote, redact_url};
 use super::section::{rows, section, words};
+use super::section_reader::SectionReader;
 
 section! {
     /// The NATS broker through which workers elsewhere reach this host.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Relay("relay", optional) {
+    pub struct RelayConfig("relay", optional) {
         /// The address of the NATS server, such as nats://127.0.0.1:4222, or a list of several of one cluster.
         nats: Vec<String> = text_or_texts(required "write nats = \"nats://127.0.0.1:4222\"") => addresses;
         /// Separates hosts that share a broker; part of every subject.
-        tenant: String = text("default") => word;
+        tenant: String = text("default") => read_subject_token;
         /// What this host is called among those of a tenant; by default as the machine is.
-        host: Option<String> = text => optional_word;
+        host: Option<String> = text => read_optional_subject_token;
         /// What the broker is shown.
         credentials: RelayCredentials = several(CREDENTIALS) => credentials;
         /// How the connection is made safe.
@@ -106,37 +106,37 @@ words! {
 }
 
 /// Names stand in subjects, where other characters mean something.
-fn word(reader: &Reader<'_>, key: &'static str) -> Option<String> {
+fn read_subject_token(reader: &SectionReader<'_>, key: &'static str) -> Option<String> {
     let (text, node) = reader.text(key)?;
     let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     if text.len() > 64 || !text.bytes().all(is_fit) {
-        let path = reader.path_of(key);
+        let path = reader.key_path(key);
         let message =
             format!("`{path}` is made of at most 64 letters, digits, `-` and `_`, found {}", quote(text));
-        reader.scope.error(node.at, &path, message, None);
+        reader.context.error(node.span, &path, message, None);
         return None;
     }
     Some(text.to_owned())
 }
 
-fn optional_word(reader: &Reader<'_>, key: &'static str) -> Option<Option<String>> {
-    word(reader, key).map(Some)
+fn read_optional_subject_token(reader: &SectionReader<'_>, key: &'static str) -> Option<Option<String>> {
+    read_subject_token(reader, key).map(Some)
 }
 
-fn addresses(reader: &Reader<'_>, key: &'static str) -> Option<Vec<String>> {
-    let path = reader.path_of(key);
+fn addresses(reader: &SectionReader<'_>, key: &'static str) -> Option<Vec<String>> {
+    let path = reader.key_path(key);
     let texts = reader.text_or_texts(key)?;
     if texts.is_empty() {
         let message = format!("`{path}` names no server");
-        reader.scope.error(reader.at_of(key), &path, message, "write nats = \"nats://127.0.0.1:4222\"");
+        reader.context.error(reader.key_span(key), &path, message, "write nats = \"nats://127.0.0.1:4222\"");
         return None;
     }
     for (text, node) in &texts {
-        if let Err((why, hint)) = check_address(text) {
-            reader.scope.error(
-                node.at,
+        if let Err((why, hint)) = check_nats_address(text) {
+            reader.context.error(
+                node.span,
                 &path,
-                format!("`{path}` wants {why}, found {}", quote(&hide_in_address(text))),
+                format!("`{path}` wants {why}, found {}", quote(&redact_url(text))),
                 hint,
             );
         }
@@ -146,7 +146,7 @@ fn addresses(reader: &Reader<'_>, key: &'static str) -> Option<Vec<String>> {
 
 /// Whether a text is the address of a NATS server: `Err` has what is wanted,
 /// and what to write instead.
-pub fn check_address(text: &str) -> Result<(), (&'static str, &'static str)> {
+pub fn check_nats_address(text: &str) -> Result<(), (&'static str, &'static str)> {
     let rest = text.strip_prefix("nats://").or_else(|| text.strip_prefix("tls://"));
     let Some(rest) =
         rest.filter(|rest| !rest.is_empty() && !rest.contains(|c: char| c.is_whitespace() || c == ','))
@@ -162,19 +162,19 @@ pub fn check_address(text: &str) -> Result<(), (&'static str, &'static str)> {
     Ok(())
 }
 
-fn credentials(reader: &Reader<'_>, _: &'static str) -> Option<RelayCredentials> {
+fn credentials(reader: &SectionReader<'_>, _: &'static str) -> Option<RelayCredentials> {
     let ways: Vec<&str> = ["creds", "nkey", "user"].into_iter().filter(|key| reader.has(key)).collect();
     if let [first, second, ..] = ways[..] {
-        let path = reader.path_of(second);
-        let message = format!("`{path}` and `{}` contradict each other", reader.path_of(first));
-        reader.scope.error(
-            reader.at_of(second),
+        let path = reader.key_path(second);
+        let message = format!("`{path}` and `{}` contradict each other", reader.key_path(first));
+        reader.context.error(
+            reader.key_span(second),
             &path,
             message,
             "keep one of them: a broker is shown one credential",
         );
     }
-    pair(reader, "user", "password");
+    check_paired(reader, "user", "password");
     let creds = reader.path("creds");
     let nkey = reader.path("nkey");
     let user = reader.text("user").map(|(text, _)| text.to_owned());
@@ -187,15 +187,15 @@ fn credentials(reader: &Reader<'_>, _: &'static str) -> Option<RelayCredentials>
     })
 }
 
-fn tls(reader: &Reader<'_>, _: &'static str) -> Option<RelayTls> {
-    pair(reader, "cert", "key");
+fn tls(reader: &SectionReader<'_>, _: &'static str) -> Option<RelayTls> {
+    check_paired(reader, "cert", "key");
     let ca = reader.path("ca");
     let identity = (reader.path("cert"), reader.path("key"));
     Some(RelayTls { ca, identity: identity.0.zip(identity.1) })
 }
 
 /// Reports one of two keys that mean nothing without each other.
-fn pair(reader: &Reader<'_>, one: &'static str, other: &'static str) {
+fn check_paired(reader: &SectionReader<'_>, one: &'static str, other: &'static str) {
     let (has, lacks) = match (reader.has(one), reader.has(other)) {
         (true, false) => (one, other),
         (false, true) => (other, one),
@@ -204,23 +204,23 @@ fn pair(reader: &Reader<'_>, one: &'static str, other: &'static str) {
     if reader.has_misspelled(lacks) {
         return;
     }
-    let path = reader.path_of(has);
-    let message = format!("`{path}` goes with `{}`, which is not there", reader.path_of(lacks));
-    reader.scope.error(
-        reader.at_of(has),
+    let path = reader.key_path(has);
+    let message = format!("`{path}` goes with `{}`, which is not there", reader.key_path(lacks));
+    reader.context.error(
+        reader.key_span(has),
         &path,
         message,
         format!("write `{lacks}` too, or leave out `{has}`"),
     );
 }
 
-fn read_password(reader: &Reader<'_>) -> Option<String> {
+fn read_password(reader: &SectionReader<'_>) -> Option<String> {
     let (text, node) = reader.text("password")?;
-    let path = reader.path_of("password");
-    let template = reader.scope.template(node, &path, text)?;
+    let path = reader.key_path("password");
+    let template = reader.context.template(node, &path, text)?;
     if !template.has_references() {
         let hint = "keep it out of the file: password = \"${env:NAME}\" or \"${file:path}\"";
-        reader.scope.warn(node.at, &path, format!("`{path}` is a secret written into the file"), hint);
+        reader.context.warn(node.span, &path, format!("`{path}` is a secret written into the file"), hint);
     }
     Some(template.to_string())
 }

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::reader::Reader;
 use super::section::section;
-use crate::fault::Span;
+use super::section_reader::SectionReader;
+use crate::fault::HumanDuration;
 
 section! {
     /// How often and how fast a failing server is started again.
     #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-    pub struct RestartSettings("restart", default, written) check delays {
+    pub struct RestartSettings("restart", default, written) check check_delays {
         /// Restarts allowed in the window; the failure after the last one ejects the server.
         max: u32 = count(0..=0xffff_ffff, 5);
         /// The sliding window over which restarts are counted.
@@ -21,7 +21,7 @@ section! {
         /// The longest delay before a restart.
         max_delay: Duration = duration(1.., "5s");
         /// How long an ejected server stays out before it is tried once; doubles up to ten times that. With "never", until it is reloaded.
-        readmit_after: Option<Duration> = duration_or_never("60s") => Reader::duration_or_never;
+        readmit_after: Option<Duration> = duration_or_never("60s") => SectionReader::duration_or_never;
     }
 }
 
@@ -37,15 +37,15 @@ section! {
 }
 
 /// Compares the first delay with the longest.
-fn delays(settings: &mut RestartSettings, reader: &Reader<'_>) {
+fn check_delays(settings: &mut RestartSettings, reader: &SectionReader<'_>) {
     if settings.first_delay > settings.max_delay {
         let key = if reader.has("first_delay") { "first_delay" } else { "max_delay" };
         let message = format!(
             "the first delay ({}) of `{}` is longer than its longest ({})",
-            Span(settings.first_delay),
+            HumanDuration(settings.first_delay),
             reader.path,
-            Span(settings.max_delay)
+            HumanDuration(settings.max_delay)
         );
-        reader.scope.error(reader.at_of(key), &reader.path_of(key), message, "raise `max_delay`");
+        reader.context.error(reader.key_span(key), &reader.key_path(key), message, "raise `max_delay`");
     }
 }

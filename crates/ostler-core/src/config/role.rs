@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::glob;
-use super::node::Node;
-use super::reader::Reader;
-use super::secret::quote;
+use super::node::ConfigNode;
+use super::secret_literals::quote;
 use super::section::{Settings as _, section};
+use super::section_reader::SectionReader;
 use super::tools;
 use crate::caller::OPERATOR;
 use crate::catalog::nearest;
-use crate::name::ServerName;
+use crate::server_name::ServerName;
 
 section! {
     /// What callers of a role may use.
@@ -22,7 +22,7 @@ section! {
         /// The same of which none may match; deny wins.
         deny: Vec<String> = texts([]) => rules;
         /// Calls of all its callers together per sliding window.
-        budget: Option<Budget> = section(Budget);
+        budget: Option<RoleBudget> = section(RoleBudget);
         /// Calls of one of its callers at once, over all servers.
         max_in_flight: Option<usize> = count(1..);
     }
@@ -31,7 +31,7 @@ section! {
 section! {
     /// So many calls in any window of that length.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Budget("budget", optional) {
+    pub struct RoleBudget("budget", optional) {
         /// Calls in the window.
         calls: u64 = count(0.., required "write it like { calls = 1000, per = \"1h\" }");
         /// The length of the sliding window.
@@ -50,44 +50,44 @@ impl Role {
 }
 
 /// Reads the roles; the servers must be known by then.
-pub(crate) fn read(reader: &Reader<'_>, key: &'static str) -> Option<BTreeMap<String, Role>> {
-    let (mut roles, scope) = (BTreeMap::new(), reader.scope);
-    for entry in reader.named(key) {
+pub(crate) fn read(reader: &SectionReader<'_>, key: &'static str) -> Option<BTreeMap<String, Role>> {
+    let (mut roles, scope) = (BTreeMap::new(), reader.context);
+    for entry in reader.named_entries(key) {
         let path = format!("{key}.{}", entry.key);
         if let Err(error) = check_name(&entry.key) {
-            scope.error(entry.key_at, &path, format!("{}: {error}", quote(&entry.key)), None);
+            scope.error(entry.key_span, &path, format!("{}: {error}", quote(&entry.key)), None);
             continue;
         }
-        if let Some(found) = Reader::of(scope, Role::SECTION, &path, entry) {
+        if let Some(found) = SectionReader::from_entry(scope, Role::SECTION, &path, entry) {
             roles.insert(entry.key.clone(), Role::preset().filled(found));
         }
     }
     Some(roles)
 }
 
-fn rules(reader: &Reader<'_>, key: &'static str) -> Option<Vec<String>> {
+fn rules(reader: &SectionReader<'_>, key: &'static str) -> Option<Vec<String>> {
     let texts = reader.texts(key)?;
     for (index, (text, node)) in texts.iter().enumerate() {
-        reader.scope.note_rule(&format!("{}.{index}", reader.path_of(key)), node.at);
+        reader.context.record_rule_location(&format!("{}.{index}", reader.key_path(key)), node.span);
         let checked = glob::check_rule(text);
         if checked.is_ok() {
-            warn_of_stranger(reader, key, text, node);
+            warn_of_unknown_server(reader, key, text, node);
         }
-        tools::report(reader, key, text, node, checked);
+        tools::report_bad_pattern(reader, key, text, node, checked);
     }
     Some(texts.into_iter().map(|(text, _)| text.to_owned()).collect())
 }
 
 /// A rule about a server that does not exist protects nothing.
-fn warn_of_stranger(reader: &Reader<'_>, key: &str, rule: &str, node: &Node) {
-    let servers = reader.scope.servers.borrow();
+fn warn_of_unknown_server(reader: &SectionReader<'_>, key: &str, rule: &str, node: &ConfigNode) {
+    let servers = reader.context.servers.borrow();
     let is_stranger = |server: &&str| servers.iter().all(|known| known.as_str() != *server);
-    let Some(server) = glob::server_of(rule).filter(is_stranger) else { return };
-    let path = reader.path_of(key);
+    let Some(server) = glob::server_of_rule(rule).filter(is_stranger) else { return };
+    let path = reader.key_path(key);
     let message = format!("a rule in `{path}` names the server `{server}`, which does not exist");
     let hint =
         nearest(server, servers.iter().map(ServerName::as_str)).map(|near| format!("did you mean `{near}`?"));
-    reader.scope.warn(node.at, &path, message, hint);
+    reader.context.warn(node.span, &path, message, hint);
 }
 
 /// Why a text is not a role's name.
@@ -120,7 +120,7 @@ mod tests {
         assert!(role.is_unrestricted());
         assert!(!Role { allow: vec![], ..role.clone() }.is_unrestricted());
         assert!(!Role { deny: vec!["a/*".into()], ..role.clone() }.is_unrestricted());
-        let budget = Some(Budget { calls: 1, per: Duration::from_secs(1) });
+        let budget = Some(RoleBudget { calls: 1, per: Duration::from_secs(1) });
         assert!(!Role { budget, ..role.clone() }.is_unrestricted());
         assert!(!Role { max_in_flight: Some(1), ..role }.is_unrestricted());
     }

@@ -22,18 +22,18 @@
 
 use std::borrow::Cow;
 
-use super::field::Section;
-use super::reader::Reader;
+use super::key_spec::SectionSpec;
+use super::section_reader::SectionReader;
 
 /// A struct made of a section's keys.
 pub(crate) trait Settings: Sized {
-    const SECTION: &'static Section;
+    const SECTION: &'static SectionSpec;
 
     /// Overwrites what the file says.
-    fn fill(&mut self, reader: &Reader<'_>);
+    fn fill(&mut self, reader: &SectionReader<'_>);
 
     /// Reads the whole section over its defaults.
-    fn filled(mut self, reader: Reader<'_>) -> Self {
+    fn filled(mut self, reader: SectionReader<'_>) -> Self {
         reader.require_keys();
         self.fill(&reader);
         reader.finish();
@@ -65,7 +65,7 @@ macro_rules! words {
             $($(#[$variant_meta])* $variant,)*
         }
 
-        impl $crate::config::value::Word for $name {
+        impl $crate::config::value::ChoiceWord for $name {
             const WORDS: &'static [&'static str] = &[$first_word, $($word),*];
             const ALL: &'static [Self] = &[Self::$first, $(Self::$variant),*];
         }
@@ -114,7 +114,7 @@ macro_rules! section {
         }
 
         impl $crate::config::section::Settings for $name {
-            const SECTION: &'static $crate::config::field::Section = &$crate::config::field::Section {
+            const SECTION: &'static $crate::config::key_spec::SectionSpec = &$crate::config::key_spec::SectionSpec {
                 name: $section,
                 doc: $crate::config::section::description!($doc),
                 rows: &[
@@ -125,7 +125,7 @@ macro_rules! section {
                 ],
             };
 
-            fn fill(&mut self, reader: &$crate::config::reader::Reader<'_>) {
+            fn fill(&mut self, reader: &$crate::config::section_reader::SectionReader<'_>) {
                 $(
                     let key = $crate::config::section::key!($field $($key)?);
                     if let Some(value) = $crate::config::section::read!([$ty] $($read)?)(reader, key) {
@@ -152,8 +152,8 @@ macro_rules! section {
             }
         }
 
-        impl $crate::config::value::Value for $name {
-            fn read(reader: &$crate::config::reader::Reader<'_>, _: &'static str) -> Option<Self> {
+        impl $crate::config::value::ReadValue for $name {
+            fn read(reader: &$crate::config::section_reader::SectionReader<'_>, _: &'static str) -> Option<Self> {
                 use $crate::config::section::Settings as _;
                 let mut found = Self::preset();
                 found.fill(reader);
@@ -162,8 +162,8 @@ macro_rules! section {
         }
     };
     (@optional $name:ident $body:tt) => {
-        impl $crate::config::value::Value for $name {
-            fn read(reader: &$crate::config::reader::Reader<'_>, key: &'static str) -> Option<Self> {
+        impl $crate::config::value::ReadValue for $name {
+            fn read(reader: &$crate::config::section_reader::SectionReader<'_>, key: &'static str) -> Option<Self> {
                 use $crate::config::section::Settings as _;
                 reader.section(key).map(|found| Self::preset().filled(found))
             }
@@ -175,14 +175,14 @@ macro_rules! section {
             $field:ident $(as $key:ident)? : $ty:ty = $form:ident $(($($arg:tt)*))? $(=> $read:path)? $(, $mark:ident)?;
         )*
     }) => {
-        impl $crate::config::value::Unlike for $name {
-            fn unlike(&self, preset: &Self) -> serde_json::Map<String, serde_json::Value> {
-                use $crate::config::value::Written as _;
+        impl $crate::config::value::WriteSection for $name {
+            fn write_changed(&self, preset: &Self) -> serde_json::Map<String, serde_json::Value> {
+                use $crate::config::value::WriteValue as _;
                 let mut written = serde_json::Map::new();
                 $(if self.$field != preset.$field {
                     let kind = $crate::config::section::kind!([$ty] $form $(($($arg)*))?);
                     let key = $crate::config::section::key!($field $($key)?);
-                    $crate::config::value::put(&mut written, &kind, key, self.$field.write(&kind));
+                    $crate::config::value::insert_value(&mut written, &kind, key, self.$field.write(&kind));
                 })*
                 written
             }
@@ -214,7 +214,7 @@ macro_rules! rows {
         }
     ) => {
         $(#[$meta])*
-        $vis const $name: &[$crate::config::field::Field] = &[
+        $vis const $name: &[$crate::config::key_spec::KeySpec] = &[
             $($crate::config::section::row!(stringify!($key), [$([$($attr)*])*] [()] $form $(($($arg)*))?)),*
         ];
     };
@@ -233,7 +233,7 @@ macro_rules! key {
 /// The function that reads a key.
 macro_rules! read {
     ([$ty:ty]) => {
-        <$ty as $crate::config::value::Value>::read
+        <$ty as $crate::config::value::ReadValue>::read
     };
     ([$ty:ty] $read:path) => {
         $read
@@ -275,7 +275,7 @@ macro_rules! description {
 /// The row of a key in the table of its section.
 macro_rules! row {
     ($key:expr, $doc:tt [$ty:ty] $($form:tt)*) => {
-        $crate::config::field::Field {
+        $crate::config::key_spec::KeySpec {
             key: $key,
             kind: $crate::config::section::kind!([$ty] $($form)*),
             preset: $crate::config::section::shown!([$ty] $($form)*),
@@ -287,48 +287,48 @@ macro_rules! row {
 
 /// What a form lets the file hold: the forms there are.
 macro_rules! kind {
-    ([$ty:ty] flag $($rest:tt)*) => { $crate::config::field::Kind::Flag };
-    ([$ty:ty] either($yes:literal, $no:literal)) => { $crate::config::field::Kind::Choice(&[$yes, $no]) };
-    ([$ty:ty] choice) => { $crate::config::field::Kind::Choice(<$ty as $crate::config::value::Word>::WORDS) };
-    ([$ty:ty] count($least:literal ..= $most:literal $($rest:tt)*)) => { $crate::config::field::Kind::Count($least, $most) };
-    ([$ty:ty] count($least:literal .. $($rest:tt)*)) => { $crate::config::field::Kind::Count($least, u64::MAX) };
-    ([$ty:ty] size($least:literal .. $($rest:tt)*)) => { $crate::config::field::Kind::Size($least) };
-    ([$ty:ty] duration($least:literal .. $($rest:tt)*)) => { $crate::config::field::Kind::Duration($least) };
-    ([$ty:ty] duration_or_never $($rest:tt)*) => { $crate::config::field::Kind::DurationOrNever };
-    ([$ty:ty] duration_or_false) => { $crate::config::field::Kind::DurationOrFalse };
-    ([$ty:ty] text $($rest:tt)*) => { $crate::config::field::Kind::Text };
-    ([$ty:ty] texts $($rest:tt)*) => { $crate::config::field::Kind::Texts };
-    ([$ty:ty] text_or_texts $($rest:tt)*) => { $crate::config::field::Kind::TextOrTexts };
-    ([$ty:ty] text_map) => { $crate::config::field::Kind::TextMap };
+    ([$ty:ty] flag $($rest:tt)*) => { $crate::config::key_spec::ValueKind::Flag };
+    ([$ty:ty] either($yes:literal, $no:literal)) => { $crate::config::key_spec::ValueKind::Choice(&[$yes, $no]) };
+    ([$ty:ty] choice) => { $crate::config::key_spec::ValueKind::Choice(<$ty as $crate::config::value::ChoiceWord>::WORDS) };
+    ([$ty:ty] count($least:literal ..= $most:literal $($rest:tt)*)) => { $crate::config::key_spec::ValueKind::Count($least, $most) };
+    ([$ty:ty] count($least:literal .. $($rest:tt)*)) => { $crate::config::key_spec::ValueKind::Count($least, u64::MAX) };
+    ([$ty:ty] size($least:literal .. $($rest:tt)*)) => { $crate::config::key_spec::ValueKind::Size($least) };
+    ([$ty:ty] duration($least:literal .. $($rest:tt)*)) => { $crate::config::key_spec::ValueKind::Duration($least) };
+    ([$ty:ty] duration_or_never $($rest:tt)*) => { $crate::config::key_spec::ValueKind::DurationOrNever };
+    ([$ty:ty] duration_or_false) => { $crate::config::key_spec::ValueKind::DurationOrFalse };
+    ([$ty:ty] text $($rest:tt)*) => { $crate::config::key_spec::ValueKind::Text };
+    ([$ty:ty] texts $($rest:tt)*) => { $crate::config::key_spec::ValueKind::Texts };
+    ([$ty:ty] text_or_texts $($rest:tt)*) => { $crate::config::key_spec::ValueKind::TextOrTexts };
+    ([$ty:ty] text_map) => { $crate::config::key_spec::ValueKind::TextMap };
     ([$ty:ty] section) => { $crate::config::section::kind!([$ty] section($ty)) };
     ([$ty:ty] section($of:ty $(, else $value:expr)?)) => {
-        $crate::config::field::Kind::Section(<$of as $crate::config::section::Settings>::SECTION)
+        $crate::config::key_spec::ValueKind::Section(<$of as $crate::config::section::Settings>::SECTION)
     };
     ([$ty:ty] named($of:ty)) => {
-        $crate::config::field::Kind::Named(<$of as $crate::config::section::Settings>::SECTION)
+        $crate::config::key_spec::ValueKind::Named(<$of as $crate::config::section::Settings>::SECTION)
     };
     ([$ty:ty] inline) => {
-        $crate::config::field::Kind::Several(<$ty as $crate::config::section::Settings>::SECTION.rows)
+        $crate::config::key_spec::ValueKind::Several(<$ty as $crate::config::section::Settings>::SECTION.rows)
     };
-    ([$ty:ty] several($rows:ident)) => { $crate::config::field::Kind::Several($rows) };
+    ([$ty:ty] several($rows:ident)) => { $crate::config::key_spec::ValueKind::Several($rows) };
 }
 
 /// What a form says about the default.
 macro_rules! shown {
-    ([$ty:ty] flag($preset:literal)) => { $crate::config::field::Preset::Flag($preset) };
-    ([$ty:ty] either($yes:literal, $no:literal)) => { $crate::config::field::Preset::Text($yes) };
+    ([$ty:ty] flag($preset:literal)) => { $crate::config::key_spec::DefaultValue::Flag($preset) };
+    ([$ty:ty] either($yes:literal, $no:literal)) => { $crate::config::key_spec::DefaultValue::Text($yes) };
     ([$ty:ty] choice) => {
-        $crate::config::field::Preset::Text(<$ty as $crate::config::value::Word>::WORDS[0])
+        $crate::config::key_spec::DefaultValue::Text(<$ty as $crate::config::value::ChoiceWord>::WORDS[0])
     };
     ([$ty:ty] count($least:literal $dots:tt $($most:literal)?, $preset:literal)) => {
-        $crate::config::field::Preset::Count($preset)
+        $crate::config::key_spec::DefaultValue::Count($preset)
     };
-    ([$ty:ty] $form:ident($least:literal .., $preset:literal)) => { $crate::config::field::Preset::Text($preset) };
-    ([$ty:ty] $form:ident($preset:literal $(, $value:expr)?)) => { $crate::config::field::Preset::Text($preset) };
+    ([$ty:ty] $form:ident($least:literal .., $preset:literal)) => { $crate::config::key_spec::DefaultValue::Text($preset) };
+    ([$ty:ty] $form:ident($preset:literal $(, $value:expr)?)) => { $crate::config::key_spec::DefaultValue::Text($preset) };
     ([$ty:ty] texts([$($preset:literal),*] $(, $value:expr)?)) => {
-        $crate::config::field::Preset::Texts(&[$($preset),*])
+        $crate::config::key_spec::DefaultValue::Texts(&[$($preset),*])
     };
-    ([$ty:ty] $($rest:tt)*) => { $crate::config::field::Preset::Nothing };
+    ([$ty:ty] $($rest:tt)*) => { $crate::config::key_spec::DefaultValue::Nothing };
 }
 
 /// What a form leaves in the struct when the file says nothing. `else` has it where the schema can't tell.
@@ -336,9 +336,9 @@ macro_rules! preset {
     (flag($preset:literal)) => { $preset };
     (either($yes:literal, $no:literal)) => { true };
     (count($least:literal $dots:tt $($most:literal)?, $preset:literal)) => { $preset };
-    (size($least:literal .., $preset:literal)) => { $crate::config::value::size($preset) };
-    (duration($least:literal .., $preset:literal)) => { $crate::config::value::duration($preset) };
-    (duration_or_never($preset:literal)) => { Some($crate::config::value::duration($preset)) };
+    (size($least:literal .., $preset:literal)) => { $crate::config::value::default_size($preset) };
+    (duration($least:literal .., $preset:literal)) => { $crate::config::value::default_duration($preset) };
+    (duration_or_never($preset:literal)) => { Some($crate::config::value::default_duration($preset)) };
     (text($preset:literal)) => { String::from($preset) };
     (text($preset:literal, $value:expr)) => { $value };
     (texts([$($preset:literal),*])) => { vec![$(String::from($preset)),*] };

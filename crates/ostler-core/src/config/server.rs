@@ -6,28 +6,28 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::document::Span as At;
-use super::node::Table;
-use super::reader::Reader;
+use super::file_context::FileContext;
+use super::node::ConfigTable;
 use super::restart::{BreakerSettings, RestartSettings};
-use super::scope::Scope;
 use super::section::{Settings as _, section, words};
-use super::tools::{self, Filter, ToolRules};
-use super::transport::{self, KEYS};
-use super::value::Written;
+use super::section_reader::SectionReader;
+use super::source_text::SourceSpan as At;
+use super::tools::{self, ToolFilter, ToolRules};
+use super::transport::{self, TRANSPORT_KEYS};
+use super::value::WriteValue;
 use crate::error::{CallError, Unavailable, UnavailableState};
-use crate::fault::Span;
-use crate::name::ServerName;
-use crate::spec::Transport;
+use crate::fault::HumanDuration;
+use crate::server_name::ServerName;
+use crate::spec::ServerTransport;
 
 section! {
     /// One MCP server: a command to run, or a URL.
     #[derive(Debug, Clone, PartialEq, Serialize)]
-    pub struct ServerSpec("server", written) rows KEYS check call_times given {
+    pub struct ServerSpec("server", written) rows TRANSPORT_KEYS check check_call_times given {
         /// The operator's name; the server's own `serverInfo.name` is never used.
         pub name: ServerName,
         /// How the server is reached.
-        pub transport: Transport,
+        pub transport: ServerTransport,
     } {
         /// Start at the first use; false starts now and stays up.
         lazy: bool = flag(true);
@@ -53,7 +53,7 @@ section! {
         /// The longest line accepted from the server.
         max_line: usize = size(1_024.., "16MiB");
         /// Items kept of each of the server's lists.
-        lists: ListCaps = inline;
+        lists: ListLimits = inline;
         /// How long calls may finish when the server is stopped.
         drain: Duration = duration(0.., "5s");
         /// Restart budget and delays.
@@ -67,7 +67,7 @@ section! {
         /// Whether arguments are checked against a tool's schema before they are sent.
         validate: bool = flag(true);
         /// Which of the server's tools exist.
-        tools: Filter = section(Filter, else Filter::everything());
+        tools: ToolFilter = section(ToolFilter, else ToolFilter::everything());
         /// Rules for single tools, by name.
         tool: BTreeMap<String, ToolRules> = named(ToolRules) => tools::rules;
         /// off exempts the server from ostler.lock, for servers whose definitions differ at every start.
@@ -83,7 +83,7 @@ section! {
     /// Items kept of each list of a server; the rest is left out and reported. The defaults are several times what the
     /// largest published servers list.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-    pub struct ListCaps("lists", inline, written) {
+    pub struct ListLimits("lists", inline, written) {
         /// Tools kept of the server's list; the rest is left out and reported.
         tools as max_tools: usize = count(0.., 2_000);
         /// Prompts kept of the server's list; the rest is left out and reported.
@@ -124,17 +124,22 @@ words! {
     }
 }
 
-impl Written for Isolation {}
+impl WriteValue for Isolation {}
 
-impl Written for CacheScopeRule {}
+impl WriteValue for CacheScopeRule {}
 
 /// Reads a server; everything wrong with it is reported before it is given up.
-pub(crate) fn read(scope: &Scope<'_>, name: ServerName, at: At, table: &Table) -> Option<ServerSpec> {
-    let reader = Reader::open(scope, ServerSpec::SECTION, &format!("servers.{name}"), at, table);
-    scope.has_workspaces.set(has_workspaces(&reader));
-    scope.is_workspace_told.set(false);
+pub(crate) fn read(
+    scope: &FileContext<'_>,
+    name: ServerName,
+    at: At,
+    table: &ConfigTable,
+) -> Option<ServerSpec> {
+    let reader = SectionReader::from_table(scope, ServerSpec::SECTION, &format!("servers.{name}"), at, table);
+    scope.is_per_workspace.set(is_per_workspace(&reader));
+    scope.is_workspace_warned.set(false);
     let transport = transport::read(&reader);
-    scope.has_workspaces.set(false);
+    scope.is_per_workspace.set(false);
     // The loader has acted on it.
     reader.flag("disabled");
     let mut spec = ServerSpec::stdio(name, "").lazy().filled(reader);
@@ -143,50 +148,55 @@ pub(crate) fn read(scope: &Scope<'_>, name: ServerName, at: At, table: &Table) -
 }
 
 /// Compares the time of one call with the longest.
-fn call_times(spec: &mut ServerSpec, reader: &Reader<'_>) {
+fn check_call_times(spec: &mut ServerSpec, reader: &SectionReader<'_>) {
     if spec.call_timeout > spec.max_call_time {
         let key = if reader.has("call_timeout") { "call_timeout" } else { "max_call_time" };
         let message = format!(
             "`call_timeout` ({}) of {} is longer than `max_call_time` ({})",
-            Span(spec.call_timeout),
+            HumanDuration(spec.call_timeout),
             reader.path,
-            Span(spec.max_call_time)
+            HumanDuration(spec.max_call_time)
         );
-        reader.scope.error(reader.at_of(key), &reader.path_of(key), message, "raise `max_call_time`");
+        reader.context.error(reader.key_span(key), &reader.key_path(key), message, "raise `max_call_time`");
     }
 }
 
 /// Returns whether the server has a process per workspace, as far as the file can be understood.
-fn has_workspaces(reader: &Reader<'_>) -> bool {
+fn is_per_workspace(reader: &SectionReader<'_>) -> bool {
     reader.peek("isolation") == Some("workspace")
 }
 
 /// The workspace of callers that name none: the file's directory unless the file says otherwise.
-fn workspace(reader: &Reader<'_>, key: &'static str) -> Option<Option<PathBuf>> {
+fn workspace(reader: &SectionReader<'_>, key: &'static str) -> Option<Option<PathBuf>> {
     let written = reader.text(key);
-    if !has_workspaces(reader) {
+    if !is_per_workspace(reader) {
         if written.is_some() {
-            let (at, path) = (reader.at_of(key), reader.path_of(key));
+            let (at, path) = (reader.key_span(key), reader.key_path(key));
             let message = format!("`{path}` has no meaning without isolation = \"workspace\"");
-            reader.scope.complain(at, &path, message, "leave it out, or add isolation = \"workspace\"");
+            reader.context.error_or_warn(
+                at,
+                &path,
+                message,
+                "leave it out, or add isolation = \"workspace\"",
+            );
         }
         return None;
     }
     Some(match written {
-        None => Some(reader.scope.base.clone()).filter(|base| !base.as_os_str().is_empty()),
+        None => Some(reader.context.base.clone()).filter(|base| !base.as_os_str().is_empty()),
         Some((text, node)) => reader.absolute(key, text, node),
     })
 }
 
 /// A URL as it stands, or a path made absolute.
-fn card(reader: &Reader<'_>, key: &'static str) -> Option<Option<String>> {
+fn card(reader: &SectionReader<'_>, key: &'static str) -> Option<Option<String>> {
     let (text, node) = reader.text(key)?;
     if text.starts_with("https://") || text.starts_with("http://") {
         return Some(Some(text.to_owned()));
     }
     if text.contains("://") {
         let why = "`card` is neither an http:// or https:// address nor a path";
-        reader.scope.error(node.at, &reader.path_of(key), why, None);
+        reader.context.error(node.span, &reader.key_path(key), why, None);
         return None;
     }
     Some(reader.absolute(key, text, node).map(|path| path.to_string_lossy().into_owned()))
@@ -194,7 +204,7 @@ fn card(reader: &Reader<'_>, key: &'static str) -> Option<Option<String>> {
 
 /// A server that is named and not run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Disabled {
+pub struct DisabledServer {
     /// As far as it could be read.
     pub spec: ServerSpec,
     /// Why it is not run.
@@ -203,7 +213,7 @@ pub struct Disabled {
     pub remedy: String,
 }
 
-impl Disabled {
+impl DisabledServer {
     /// What a call of it is told.
     pub fn error(&self) -> CallError {
         CallError::Unavailable(Unavailable {

@@ -2,51 +2,51 @@
 
 use toml_edit::{Item, TableLike, Value as TomlValue};
 
-use super::document::Span;
-use super::node::{Entry, Node, SyntaxError, Table, Value};
+use super::node::{ConfigNode, ConfigTable, ConfigValue, SyntaxError, TableEntry};
+use super::source_text::SourceSpan;
 
 /// The parser bounds nesting itself, so that the recursion below is bounded.
-pub(crate) fn parse(text: &str) -> Result<Node, SyntaxError> {
+pub(crate) fn parse(text: &str) -> Result<ConfigNode, SyntaxError> {
     let document = toml_edit::Document::parse(text).map_err(|error| SyntaxError {
         message: format!("not valid TOML: {}", error.message()),
-        at: error.span().unwrap_or_default().into(),
+        span: error.span().unwrap_or_default().into(),
     })?;
-    Ok(Node { value: Value::Table(table(document.as_table())), at: Span::default() })
+    Ok(ConfigNode { value: ConfigValue::Table(table(document.as_table())), span: SourceSpan::default() })
 }
 
-fn table(table: &dyn TableLike) -> Table {
+fn table(table: &dyn TableLike) -> ConfigTable {
     let entries = table.iter().map(|(key, item)| {
-        let key_at = table.key(key).and_then(toml_edit::Key::span).map(Span::from).unwrap_or_default();
-        Entry { key: key.to_owned(), key_at, node: node(item, key_at) }
+        let key_at = table.key(key).and_then(toml_edit::Key::span).map(SourceSpan::from).unwrap_or_default();
+        TableEntry { key: key.to_owned(), key_span: key_at, node: node(item, key_at) }
     });
-    Table { entries: entries.collect() }
+    ConfigTable { entries: entries.collect() }
 }
 
 /// Tables made by dotted keys and headers stand where their key stands.
-fn node(item: &Item, key_at: Span) -> Node {
+fn node(item: &Item, key_at: SourceSpan) -> ConfigNode {
     match item {
-        Item::None => Node { value: Value::Null, at: key_at },
+        Item::None => ConfigNode { value: ConfigValue::Null, span: key_at },
         Item::Value(found) => value(found, key_at),
-        Item::Table(found) => Node { value: Value::Table(table(found)), at: key_at },
+        Item::Table(found) => ConfigNode { value: ConfigValue::Table(table(found)), span: key_at },
         Item::ArrayOfTables(list) => {
-            let nodes = list.iter().map(|t| Node { value: Value::Table(table(t)), at: key_at });
-            Node { value: Value::List(nodes.collect()), at: key_at }
+            let nodes = list.iter().map(|t| ConfigNode { value: ConfigValue::Table(table(t)), span: key_at });
+            ConfigNode { value: ConfigValue::List(nodes.collect()), span: key_at }
         }
     }
 }
 
-fn value(found: &TomlValue, key_at: Span) -> Node {
-    let at = found.span().map_or(key_at, Span::from);
+fn value(found: &TomlValue, key_at: SourceSpan) -> ConfigNode {
+    let at = found.span().map_or(key_at, SourceSpan::from);
     let value = match found {
-        TomlValue::String(text) => Value::Text(text.value().clone()),
-        TomlValue::Integer(number) => Value::Integer(*number.value()),
-        TomlValue::Float(number) => Value::Float(*number.value()),
-        TomlValue::Boolean(flag) => Value::Flag(*flag.value()),
-        TomlValue::Datetime(_) => Value::Date,
-        TomlValue::Array(list) => Value::List(list.iter().map(|found| value(found, at)).collect()),
-        TomlValue::InlineTable(found) => Value::Table(table(found)),
+        TomlValue::String(text) => ConfigValue::Text(text.value().clone()),
+        TomlValue::Integer(number) => ConfigValue::Integer(*number.value()),
+        TomlValue::Float(number) => ConfigValue::Float(*number.value()),
+        TomlValue::Boolean(flag) => ConfigValue::Flag(*flag.value()),
+        TomlValue::Datetime(_) => ConfigValue::Date,
+        TomlValue::Array(list) => ConfigValue::List(list.iter().map(|found| value(found, at)).collect()),
+        TomlValue::InlineTable(found) => ConfigValue::Table(table(found)),
     };
-    Node { value, at }
+    ConfigNode { value, span: at }
 }
 
 #[cfg(test)]
@@ -59,14 +59,14 @@ mod tests {
         let root = parse(text).unwrap();
         let time =
             root.as_table().unwrap().get("servers").unwrap().node.as_table().unwrap().get("time").unwrap();
-        assert_eq!(&text[time.key_at.start..time.key_at.end], "time");
+        assert_eq!(&text[time.key_span.start..time.key_span.end], "time");
         let fields = time.node.as_table().unwrap();
         let command = fields.get("command").unwrap();
-        assert_eq!(&text[command.node.at.start..command.node.at.end], "\"x\"");
+        assert_eq!(&text[command.node.span.start..command.node.span.end], "\"x\"");
         let max = fields.get("restart").unwrap().node.as_table().unwrap().get("max").unwrap();
-        assert_eq!(&text[max.key_at.start..max.key_at.end], "max");
-        let Value::List(args) = &fields.get("args").unwrap().node.value else { panic!("a list") };
-        assert_eq!(&text[args[1].at.start..args[1].at.end], "true");
+        assert_eq!(&text[max.key_span.start..max.key_span.end], "max");
+        let ConfigValue::List(args) = &fields.get("args").unwrap().node.value else { panic!("a list") };
+        assert_eq!(&text[args[1].span.start..args[1].span.end], "true");
     }
 
     #[test]
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn a_repeated_key_is_pointed_at() {
         let error = parse("a = 1\na = 2\n").unwrap_err();
-        assert_eq!((error.message.as_str(), error.at.start), ("not valid TOML: duplicate key", 6));
+        assert_eq!((error.message.as_str(), error.span.start), ("not valid TOML: duplicate key", 6));
     }
 
     #[test]

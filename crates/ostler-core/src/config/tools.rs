@@ -6,16 +6,16 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use super::field::Kind;
 use super::glob::{self, GlobError};
-use super::node::Node;
-use super::reader::{Reader, clip};
-use super::secret::quote;
+use super::key_spec::ValueKind;
+use super::node::ConfigNode;
+use super::secret_literals::quote;
 use super::section::{Settings as _, section, words};
-use super::value::{Value, Written};
+use super::section_reader::{SectionReader, printable_key};
+use super::value::{ReadValue, WriteValue};
 
 /// MCP's own limit for tool names is half of this.
-const LONGEST_TOOL_NAME: usize = 256;
+const MAX_TOOL_NAME_BYTES: usize = 256;
 
 section! {
     /// Which of the server's tools exist as far as anybody here is concerned.
@@ -23,7 +23,7 @@ section! {
     /// Patterns are [globs](glob): `*` is any run of characters, `/` included, and
     /// `?` is any one.
     #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-    pub struct Filter("tools", optional) {
+    pub struct ToolFilter("tools", optional) {
         /// Patterns of tool names of which at least one must match; `*` stands for any characters.
         allow: Vec<String> = texts(["*"]) => patterns;
         /// Patterns of tool names of which none may match; deny wins.
@@ -67,14 +67,14 @@ words! {
     }
 }
 
-impl Value for CacheRule {
-    fn read(reader: &Reader<'_>, key: &'static str) -> Option<Self> {
+impl ReadValue for CacheRule {
+    fn read(reader: &SectionReader<'_>, key: &'static str) -> Option<Self> {
         reader.duration_or_false(key).map(|time| time.map_or(Self::Never, Self::For))
     }
 }
 
-impl Written for CacheRule {
-    fn write(&self, kind: &Kind) -> Json {
+impl WriteValue for CacheRule {
+    fn write(&self, kind: &ValueKind) -> Json {
         match self {
             Self::Hint => Json::Null,
             Self::Never => json!(false),
@@ -83,44 +83,46 @@ impl Written for CacheRule {
     }
 }
 
-impl Written for Filter {}
+impl WriteValue for ToolFilter {}
 
-impl Written for RetryRule {}
+impl WriteValue for RetryRule {}
 
 /// Reads the rules of single tools.
-pub(crate) fn rules(reader: &Reader<'_>, key: &'static str) -> Option<BTreeMap<String, ToolRules>> {
+pub(crate) fn rules(reader: &SectionReader<'_>, key: &'static str) -> Option<BTreeMap<String, ToolRules>> {
     let mut rules = BTreeMap::new();
-    for entry in reader.named(key) {
-        let path = format!("{}.{}", reader.path_of(key), clip(&entry.key));
-        if entry.key.is_empty() || entry.key.len() > LONGEST_TOOL_NAME {
-            let message = format!("`{path}`: a tool's name has 1 to {LONGEST_TOOL_NAME} characters");
-            reader.scope.error(entry.key_at, &path, message, None);
-        } else if let Some(found) = Reader::of(reader.scope, ToolRules::SECTION, &path, entry) {
+    for entry in reader.named_entries(key) {
+        let path = format!("{}.{}", reader.key_path(key), printable_key(&entry.key));
+        if entry.key.is_empty() || entry.key.len() > MAX_TOOL_NAME_BYTES {
+            let message = format!("`{path}`: a tool's name has 1 to {MAX_TOOL_NAME_BYTES} characters");
+            reader.context.error(entry.key_span, &path, message, None);
+        } else if let Some(found) =
+            SectionReader::from_entry(reader.context, ToolRules::SECTION, &path, entry)
+        {
             rules.insert(entry.key.clone(), ToolRules::preset().filled(found));
         }
     }
     Some(rules)
 }
 
-fn patterns(reader: &Reader<'_>, key: &'static str) -> Option<Vec<String>> {
+fn patterns(reader: &SectionReader<'_>, key: &'static str) -> Option<Vec<String>> {
     let texts = reader.texts(key)?;
     for (text, node) in &texts {
-        report(reader, key, text, node, glob::check(text));
+        report_bad_pattern(reader, key, text, node, glob::check(text));
     }
     Some(texts.into_iter().map(|(text, _)| text.to_owned()).collect())
 }
 
 /// Reports what is wrong with a pattern, if anything is.
-pub(crate) fn report(
-    reader: &Reader<'_>,
+pub(crate) fn report_bad_pattern(
+    reader: &SectionReader<'_>,
     key: &'static str,
     text: &str,
-    node: &Node,
+    node: &ConfigNode,
     checked: Result<(), GlobError>,
 ) {
     let Err(error) = checked else { return };
-    let path = reader.path_of(key);
+    let path = reader.key_path(key);
     let hint =
         (error == GlobError::NoServer).then(|| "write \"server/*\" for all tools of a server".to_owned());
-    reader.scope.error(node.at, &path, format!("{} in `{path}`: {error}", quote(text)), hint);
+    reader.context.error(node.span, &path, format!("{} in `{path}`: {error}", quote(text)), hint);
 }

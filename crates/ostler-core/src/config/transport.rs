@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::node::{Entry, Node};
-use super::reader::Reader;
-use super::reference::Reference;
-use super::scope::Dialect;
-use super::secret::{self, quote};
+use super::file_context::Dialect;
+use super::node::{ConfigNode, TableEntry};
+use super::reference::TemplateReference;
+use super::secret_literals::{self, quote};
 use super::section::rows;
-use crate::spec::{Endpoint, Process, Transport};
-use crate::variables;
+use super::section_reader::SectionReader;
+use crate::inherited_env;
+use crate::spec::{EndpointSpec, ProcessSpec, ServerTransport};
 
 rows! {
     /// The keys of both kinds.
-    pub(super) const KEYS {
+    pub(super) const TRANSPORT_KEYS {
         /// The program: a name looked up in PATH, or a path.
         command = text;
         /// The program's arguments, one text each.
@@ -35,7 +35,7 @@ rows! {
 }
 
 /// Reads the keys of both kinds, so that everything wrong is said at once.
-pub(crate) fn read(reader: &Reader<'_>) -> Option<Transport> {
+pub(crate) fn read(reader: &SectionReader<'_>) -> Option<ServerTransport> {
     let args = read_args(reader);
     let command = match reader.texts_in_place_of("command") {
         Some((words, node)) => refuse_list(reader, (&words, &args), node),
@@ -49,19 +49,24 @@ pub(crate) fn read(reader: &Reader<'_>) -> Option<Transport> {
     let (strangers, kind): (&[&'static str], _) = match (reader.has("command"), reader.has("url")) {
         (true, true) => {
             let message = format!("{} has both `command` and `url`", reader.path);
-            reader.scope.error(reader.at_of("url"), &reader.path_of("url"), message, "keep one of them");
+            reader.context.error(
+                reader.key_span("url"),
+                &reader.key_path("url"),
+                message,
+                "keep one of them",
+            );
             return None;
         }
         (false, false) => {
             // One mistake is told once: the unknown key has been reported.
-            let is_told = reader.scope.dialect == Dialect::Own
+            let is_told = reader.context.dialect == Dialect::Own
                 && ["command", "url"].iter().any(|key| reader.has_misspelled(key));
             if is_told {
                 return None;
             }
             let message = format!("{} has neither `command` nor `url`", reader.path);
             let hint = "`command` names the program to run, `url` a remote endpoint";
-            reader.scope.error(reader.at, &reader.path, message, hint);
+            reader.context.error(reader.span, &reader.path, message, hint);
             return None;
         }
         (true, false) => (&["headers"], "a `command`"),
@@ -69,21 +74,21 @@ pub(crate) fn read(reader: &Reader<'_>) -> Option<Transport> {
     };
     for key in strangers.iter().filter(|key| reader.has(key)) {
         let message = format!("`{key}` has no meaning for a server with {kind}");
-        reader.scope.complain(reader.at_of(key), &reader.path_of(key), message, "leave it out");
+        reader.context.error_or_warn(reader.key_span(key), &reader.key_path(key), message, "leave it out");
     }
     match (command, url) {
-        (Some(command), _) => Some(Transport::Stdio(Process { command, args, env, env_pass, cwd })),
-        (_, Some(url)) => Some(Transport::Http(Endpoint { url, headers })),
+        (Some(command), _) => Some(ServerTransport::Stdio(ProcessSpec { command, args, env, env_pass, cwd })),
+        (_, Some(url)) => Some(ServerTransport::Http(EndpointSpec { url, headers })),
         (None, None) => None,
     }
 }
 
 /// A program by name or by path; a relative path is relative to the file.
-fn read_command(reader: &Reader<'_>, text: &str, node: &Node) -> Option<String> {
-    let path = reader.path_of("command");
+fn read_command(reader: &SectionReader<'_>, text: &str, node: &ConfigNode) -> Option<String> {
+    let path = reader.key_path("command");
     if is_shell_line(text) {
         let message = format!("`{path}` is a whole command line, and no shell reads it");
-        reader.scope.error(node.at, &path, message, split(reader.scope.dialect, text));
+        reader.context.error(node.span, &path, message, split_command_hint(reader.context.dialect, text));
         return None;
     }
     let value = read_value(reader, &path, text, node)?;
@@ -94,11 +99,15 @@ fn read_command(reader: &Reader<'_>, text: &str, node: &Node) -> Option<String> 
 }
 
 /// Refuses a command with its arguments in one list, and says how they are written apart.
-fn refuse_list(reader: &Reader<'_>, (words, args): (&[&str], &[String]), node: &Node) -> Option<String> {
-    let path = reader.path_of("command");
+fn refuse_list(
+    reader: &SectionReader<'_>,
+    (words, args): (&[&str], &[String]),
+    node: &ConfigNode,
+) -> Option<String> {
+    let path = reader.key_path("command");
     let words: Vec<&str> = words.iter().copied().chain(args.iter().map(String::as_str)).collect();
     let message = format!("`{path}` wants a text, found a list");
-    reader.scope.error(node.at, &path, message, apart(reader.scope.dialect, &words));
+    reader.context.error(node.span, &path, message, separate_args_hint(reader.context.dialect, &words));
     None
 }
 
@@ -110,17 +119,17 @@ fn is_shell_line(text: &str) -> bool {
 }
 
 /// What to write in place of a shell line.
-fn split(dialect: Dialect, line: &str) -> String {
+fn split_command_hint(dialect: Dialect, line: &str) -> String {
     let needs_shell = line.contains(['|', '&', ';', '<', '>', '(', '`', '"', '\'', '\\', '*']);
     let words = match needs_shell {
         true => vec!["sh", "-c", line.trim()],
         false => line.split_whitespace().collect(),
     };
-    apart(dialect, &words)
+    separate_args_hint(dialect, &words)
 }
 
 /// Says how a program and its arguments are written.
-fn apart(dialect: Dialect, words: &[&str]) -> String {
+fn separate_args_hint(dialect: Dialect, words: &[&str]) -> String {
     let words: Vec<String> = words.iter().copied().map(quote).collect();
     let (program, args) = (&words[0], words[1..].join(", "));
     match dialect {
@@ -129,12 +138,12 @@ fn apart(dialect: Dialect, words: &[&str]) -> String {
     }
 }
 
-fn read_args(reader: &Reader<'_>) -> Vec<String> {
-    let path = reader.path_of("args");
-    let mut secrets = secret::Arguments::default();
+fn read_args(reader: &SectionReader<'_>) -> Vec<String> {
+    let path = reader.key_path("args");
+    let mut secrets = secret_literals::SecretArgScanner::default();
     let mut args = Vec::new();
     for (text, node) in reader.texts("args").unwrap_or_default() {
-        if secrets.find(text).is_some() {
+        if secrets.find_secret(text).is_some() {
             warn_of_secret(reader, &path, node, "an argument");
         }
         let is_for_shell =
@@ -143,7 +152,7 @@ fn read_args(reader: &Reader<'_>) -> Vec<String> {
             let message =
                 format!("{} in `{path}` reaches the program as it is: no shell expands `~`", quote(text));
             let hint = format!("write the whole path, or {}", quote(&format!("${{env:HOME}}{}", &text[1..])));
-            reader.scope.warn(node.at, &path, message, hint);
+            reader.context.warn(node.span, &path, message, hint);
         }
         args.extend(read_value(reader, &path, text, node));
     }
@@ -151,35 +160,35 @@ fn read_args(reader: &Reader<'_>) -> Vec<String> {
 }
 
 /// Reads `env_pass`; also that of `[defaults]`.
-pub(crate) fn env_pass(reader: &Reader<'_>, key: &'static str) -> Option<Vec<String>> {
-    let path = reader.path_of(key);
+pub(crate) fn env_pass(reader: &SectionReader<'_>, key: &'static str) -> Option<Vec<String>> {
+    let path = reader.key_path(key);
     let mut patterns = Vec::new();
     for (text, node) in reader.texts(key)? {
-        match variables::check_pattern(text) {
+        match inherited_env::check_pattern(text) {
             Ok(()) => patterns.push(text.to_owned()),
             Err(why) => {
                 let message = format!("{} in `{path}`: {why}", quote(text));
-                reader.scope.error(node.at, &path, message, "values stand in `env`");
+                reader.context.error(node.span, &path, message, "values stand in `env`");
             }
         }
     }
     Some(patterns)
 }
 
-fn read_cwd(reader: &Reader<'_>, text: &str, node: &Node) -> Option<PathBuf> {
-    let path = reader.path_of("cwd");
-    let template = reader.scope.template(node, &path, text)?;
+fn read_cwd(reader: &SectionReader<'_>, text: &str, node: &ConfigNode) -> Option<PathBuf> {
+    let path = reader.key_path("cwd");
+    let template = reader.context.template(node, &path, text)?;
     // What stands elsewhere is known only when the server starts; a directory
     // is part of what the server is, and known now.
-    let is_by_workspace =
-        text.starts_with("${workspace") && template.references().all(|it| *it == Reference::Workspace);
+    let is_by_workspace = text.starts_with("${workspace")
+        && template.references().all(|it| *it == TemplateReference::Workspace);
     if is_by_workspace && template.references().count() == 1 {
         return Some(template.to_string().into());
     }
     if template.has_references() {
         let message = format!("`{path}` can't hold `${{env:…}}` or `${{file:…}}`");
-        reader.scope.error(
-            node.at,
+        reader.context.error(
+            node.span,
             &path,
             message,
             "write the directory itself; `~` and relative paths work",
@@ -190,16 +199,16 @@ fn read_cwd(reader: &Reader<'_>, text: &str, node: &Node) -> Option<PathBuf> {
     reader.absolute("cwd", &text, node)
 }
 
-fn read_url(reader: &Reader<'_>, text: &str, node: &Node) -> Option<String> {
-    let path = reader.path_of("url");
+fn read_url(reader: &SectionReader<'_>, text: &str, node: &ConfigNode) -> Option<String> {
+    let path = reader.key_path("url");
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let has_host = rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['/', '?', '#', ':']));
     if !(has_host || text.starts_with("${")) || text.contains(char::is_whitespace) {
         let message = format!("`{path}` wants an http:// or https:// address, found {}", quote(text));
-        reader.scope.error(node.at, &path, message, "write it like \"https://mcp.example.com/mcp\"");
+        reader.context.error(node.span, &path, message, "write it like \"https://mcp.example.com/mcp\"");
         return None;
     }
-    if secret::find_in_address(text).is_some() {
+    if secret_literals::find_secret_in_url(text).is_some() {
         warn_of_secret(reader, &path, node, "an address");
     }
     read_value(reader, &path, text, node)
@@ -208,22 +217,22 @@ fn read_url(reader: &Reader<'_>, text: &str, node: &Node) -> Option<String> {
 type NameCheck = fn(&str) -> Result<(), &'static str>;
 
 /// Names and values of `env` or `headers`.
-fn read_map(reader: &Reader<'_>, key: &'static str, check: NameCheck) -> BTreeMap<String, String> {
+fn read_map(reader: &SectionReader<'_>, key: &'static str, check: NameCheck) -> BTreeMap<String, String> {
     let mut map = BTreeMap::new();
     for (entry, text) in reader.text_map(key).unwrap_or_default() {
-        let path = format!("{}.{}", reader.path_of(key), entry.key);
+        let path = format!("{}.{}", reader.key_path(key), entry.key);
         if let Err(why) = check(&entry.key) {
-            reader.scope.error(
-                entry.key_at,
+            reader.context.error(
+                entry.key_span,
                 &path,
-                format!("{} in `{}`: {why}", quote(&entry.key), reader.path_of(key)),
+                format!("{} in `{}`: {why}", quote(&entry.key), reader.key_path(key)),
                 None,
             );
             continue;
         }
         if key == "headers" && text.contains(|c: char| c.is_control() && c != '\t') {
             let message = format!("`{path}` holds a control character, and a header can't");
-            reader.scope.error(entry.node.at, &path, message, None);
+            reader.context.error(entry.node.span, &path, message, None);
             continue;
         }
         if let Some(value) = read_map_value(reader, &path, entry, text) {
@@ -233,36 +242,46 @@ fn read_map(reader: &Reader<'_>, key: &'static str, check: NameCheck) -> BTreeMa
     map
 }
 
-fn read_map_value(reader: &Reader<'_>, path: &str, entry: &Entry, text: &str) -> Option<String> {
-    let template = checked(reader, path, text, &entry.node)?;
-    let looks_secret = secret::is_named_by(&entry.key) || secret::stands_in(text);
+fn read_map_value(reader: &SectionReader<'_>, path: &str, entry: &TableEntry, text: &str) -> Option<String> {
+    let template = check_template(reader, path, text, &entry.node)?;
+    let looks_secret = secret_literals::is_secret_key(&entry.key) || secret_literals::has_token(text);
     if looks_secret && !text.is_empty() && !template.has_references() {
         let hint =
             format!("keep it out of the file: {} = \"${{env:NAME}}\" or \"${{file:path}}\"", entry.key);
-        reader.scope.warn(entry.node.at, path, format!("`{path}` is a secret written into the file"), hint);
+        reader.context.warn(
+            entry.node.span,
+            path,
+            format!("`{path}` is a secret written into the file"),
+            hint,
+        );
     }
     Some(template.to_string())
 }
 
 /// A text that may hold references, in the spelling that is resolved later.
-fn read_value(reader: &Reader<'_>, path: &str, text: &str, node: &Node) -> Option<String> {
-    checked(reader, path, text, node).map(|template| template.to_string())
+fn read_value(reader: &SectionReader<'_>, path: &str, text: &str, node: &ConfigNode) -> Option<String> {
+    check_template(reader, path, text, node).map(|template| template.to_string())
 }
 
-fn checked(reader: &Reader<'_>, path: &str, text: &str, node: &Node) -> Option<super::reference::Template> {
+fn check_template(
+    reader: &SectionReader<'_>,
+    path: &str,
+    text: &str,
+    node: &ConfigNode,
+) -> Option<super::reference::Template> {
     if text.contains('\0') {
-        reader.scope.error(node.at, path, format!("`{path}` holds a zero byte"), None);
+        reader.context.error(node.span, path, format!("`{path}` holds a zero byte"), None);
         return None;
     }
-    reader.scope.template(node, path, text)
+    reader.context.template(node, path, text)
 }
 
-fn warn_of_secret(reader: &Reader<'_>, path: &str, node: &Node, what: &str) {
-    let hint = match reader.scope.dialect {
+fn warn_of_secret(reader: &SectionReader<'_>, path: &str, node: &ConfigNode, what: &str) {
+    let hint = match reader.context.dialect {
         Dialect::Client => "keep it out of the file: write `${NAME}` and set the variable",
         Dialect::Own => "keep it out of the file: write `${env:NAME}` or `${file:path}`",
     };
-    reader.scope.warn(node.at, path, format!("{what} in `{path}` looks like a secret"), hint);
+    reader.context.warn(node.span, path, format!("{what} in `{path}` looks like a secret"), hint);
 }
 
 fn check_variable(name: &str) -> Result<(), &'static str> {

@@ -3,7 +3,7 @@
 //! Every variant has a stable [`code`](CallError::code), and each of the tables
 //! to JSON-RPC, to exit codes and to words exists once, here.
 
-mod shown;
+mod quote;
 mod unavailable;
 
 use std::time::Duration;
@@ -12,20 +12,20 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use self::shown::Shown;
-pub use self::shown::is_deceptive;
+use self::quote::Quoted;
+pub use self::quote::needs_escape;
 pub use self::unavailable::{Remedy, Unavailable, UnavailableState};
+use crate::argument_schema::Mistake;
 use crate::catalog::nearest;
-use crate::fault::{Delivery, Span};
-use crate::name::ServerName;
-use crate::schema::Mistake;
+use crate::fault::{Delivery, HumanDuration};
+use crate::server_name::ServerName;
 
 /// Why a call did not bring a result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// There is no such tool, or the caller may not see it: the same error,
     /// byte for byte, made by [`unknown_tool`](Self::unknown_tool).
-    #[error("unknown tool `{}`", Shown(.name))]
+    #[error("unknown tool `{}`", Quoted(.name))]
     UnknownTool {
         /// What was asked for.
         name: String,
@@ -34,7 +34,7 @@ pub enum CallError {
     },
     /// There is no such server, or the caller may not see it; made by
     /// [`unknown_server`](Self::unknown_server).
-    #[error("unknown server `{}`", Shown(.name))]
+    #[error("unknown server `{}`", Quoted(.name))]
     UnknownServer {
         /// What was asked for.
         name: String,
@@ -42,28 +42,28 @@ pub enum CallError {
         nearest: Option<String>,
     },
     /// There is no such prompt for the caller.
-    #[error("unknown prompt `{}`", Shown(.name))]
+    #[error("unknown prompt `{}`", Quoted(.name))]
     UnknownPrompt {
         /// What was asked for.
         name: String,
     },
     /// There is no such resource for the caller.
-    #[error("resource not found: `{}`", Shown(.uri))]
+    #[error("resource not found: `{}`", Quoted(.uri))]
     UnknownResource {
         /// What was asked for.
         uri: String,
     },
     /// There is no such method for the caller.
-    #[error("no such method: {}", Shown(.method))]
+    #[error("no such method: {}", Quoted(.method))]
     UnknownMethod {
         /// What was asked for.
         method: String,
     },
     /// The caller has no calls left.
-    #[error("the call budget {} is used up", .of.owner())]
+    #[error("the call budget {} is used up", .owner.possessive())]
     OverBudget {
         /// Which of its budgets.
-        of: BudgetOf,
+        owner: BudgetOwner,
         /// When the next call fits; `None` when the budget does not refill.
         reset_after: Option<Duration>,
     },
@@ -71,7 +71,7 @@ pub enum CallError {
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
     /// The request left and no answer came; it may have been executed.
-    #[error("the outcome of {} on server `{server}` is unknown: it may have been executed", what(.tool))]
+    #[error("the outcome of {} on server `{server}` is unknown: it may have been executed", call_label(.tool))]
     OutcomeUnknown {
         /// Where it was sent.
         server: ServerName,
@@ -81,7 +81,7 @@ pub enum CallError {
         cause: String,
     },
     /// The time for the call ran out.
-    #[error("server `{server}` did not answer within {}", Span(*.after))]
+    #[error("server `{server}` did not answer within {}", HumanDuration(*.after))]
     TimedOut {
         /// Who did not answer.
         server: ServerName,
@@ -91,7 +91,7 @@ pub enum CallError {
         delivery: Delivery,
     },
     /// A limit is reached; nothing was sent.
-    #[error("overloaded: {}", Shown(.what))]
+    #[error("overloaded: {}", Quoted(.what))]
     Overloaded {
         /// Which limit, for people.
         what: String,
@@ -99,7 +99,7 @@ pub enum CallError {
         retry_after: Duration,
     },
     /// The tool, prompt or resource is not what was approved.
-    #[error("the definition of `{}` on server `{server}` is not the approved one", Shown(.tool))]
+    #[error("the definition of `{}` on server `{server}` is not the approved one", Quoted(.tool))]
     DefinitionChanged {
         /// Whose tool it is.
         server: ServerName,
@@ -107,7 +107,7 @@ pub enum CallError {
         tool: String,
     },
     /// The arguments do not fit the tool's own schema; nothing was sent.
-    #[error("the arguments of tool `{}` on server `{server}` do not fit its schema", Shown(.tool))]
+    #[error("the arguments of tool `{}` on server `{server}` do not fit its schema", Quoted(.tool))]
     InvalidArguments {
         /// Whose tool it is.
         server: ServerName,
@@ -125,8 +125,8 @@ pub enum CallError {
         detail: String,
     },
     /// The server's own error, passed through unchanged.
-    #[error("server `{}` answered with error {}: {}", .0.server, .0.code, Shown(&.0.message))]
-    Rpc(RpcAnswer),
+    #[error("server `{}` answered with error {}: {}", .0.server, .0.code, Quoted(&.0.message))]
+    Rpc(UpstreamRpcError),
     /// The server's card can't be read; nothing else depends on it.
     #[error("the card of server `{server}` can't be read")]
     CardUnreadable {
@@ -138,7 +138,7 @@ pub enum CallError {
         hint: String,
     },
     /// The request itself is wrong.
-    #[error("invalid argument: {}", Shown(.what))]
+    #[error("invalid argument: {}", Quoted(.what))]
     Invalid {
         /// What is wrong.
         what: String,
@@ -151,7 +151,7 @@ pub enum CallError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
-pub enum BudgetOf {
+pub enum BudgetOwner {
     /// All callers of the caller's role.
     Role,
     /// Whoever has the caller's credential.
@@ -160,7 +160,7 @@ pub enum BudgetOf {
     Dispatch,
 }
 
-impl BudgetOf {
+impl BudgetOwner {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Role, Self::Token, Self::Dispatch];
 
@@ -174,7 +174,7 @@ impl BudgetOf {
     }
 
     /// The same for the caller itself; it names nobody.
-    fn owner(self) -> &'static str {
+    fn possessive(self) -> &'static str {
         match self {
             Self::Role => "of your role",
             Self::Token => "of your token",
@@ -185,7 +185,7 @@ impl BudgetOf {
 
 /// A JSON-RPC error as the server sent it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RpcAnswer {
+pub struct UpstreamRpcError {
     /// Who sent it.
     pub server: ServerName,
     /// Its code.
@@ -202,8 +202,8 @@ const ERROR_META: &str = "dev.ostler/error";
 /// The first thing to do about a request that may have been executed.
 const CHECK_FIRST: &str = "check whether it took effect before trying again";
 
-fn what(tool: &Option<String>) -> String {
-    tool.as_deref().map_or_else(|| "the request".into(), |tool| format!("tool `{}`", Shown(tool)))
+fn call_label(tool: &Option<String>) -> String {
+    tool.as_deref().map_or_else(|| "the request".into(), |tool| format!("tool `{}`", Quoted(tool)))
 }
 
 impl CallError {
@@ -291,7 +291,7 @@ impl CallError {
         let cause = match self {
             Self::InvalidArguments { mistakes, .. } => {
                 let told: Vec<String> =
-                    mistakes.iter().map(|mistake| Shown(&mistake.to_string()).to_string()).collect();
+                    mistakes.iter().map(|mistake| Quoted(&mistake.to_string()).to_string()).collect();
                 return Some(told.join("; ")).filter(|told| !told.is_empty());
             }
             Self::Unavailable(unavailable) => unavailable.second_line(),
@@ -315,13 +315,13 @@ impl CallError {
             | Self::Rpc(_)
             | Self::Invalid { .. } => return None,
         };
-        Some(Shown(cause).to_string()).filter(|cause| !cause.is_empty())
+        Some(Quoted(cause).to_string()).filter(|cause| !cause.is_empty())
     }
 
     /// Says why it happened in one piece, without the server that it is about.
     pub fn reason(&self) -> String {
         match self {
-            Self::Unavailable(Unavailable { cause, .. }) if !cause.is_empty() => Shown(cause).to_string(),
+            Self::Unavailable(Unavailable { cause, .. }) if !cause.is_empty() => Quoted(cause).to_string(),
             other => other.cause().unwrap_or_else(|| other.to_string()),
         }
     }
@@ -331,7 +331,7 @@ impl CallError {
         let hint = match self {
             Self::UnknownTool { nearest: Some(name), .. }
             | Self::UnknownServer { nearest: Some(name), .. } => {
-                format!("did you mean `{}`?", Shown(name))
+                format!("did you mean `{}`?", Quoted(name))
             }
             Self::UnknownTool { .. } => "list the tools to see what can be called (`ostler tools`)".into(),
             Self::UnknownPrompt { .. } => {
@@ -343,7 +343,7 @@ impl CallError {
             Self::UnknownMethod { .. } => "the server offers other methods, or none to this caller".into(),
             Self::UnknownServer { .. } => "list the servers to see what can be used (`ostler list`)".into(),
             Self::OverBudget { reset_after: Some(wait), .. } => {
-                format!("the next call fits in {}", Span(*wait))
+                format!("the next call fits in {}", HumanDuration(*wait))
             }
             Self::OverBudget { reset_after: None, .. } => "whoever made the caller sets its budget".into(),
             Self::Unavailable(unavailable) => unavailable.hint(),
@@ -359,16 +359,16 @@ impl CallError {
                     format!("{CHECK_FIRST}; a longer `call_timeout` of `{server}` may help")
                 }
             },
-            Self::Overloaded { retry_after, .. } => format!("try again in {}", Span(*retry_after)),
+            Self::Overloaded { retry_after, .. } => format!("try again in {}", HumanDuration(*retry_after)),
             Self::DefinitionChanged { server, tool } => {
-                format!("review `{}` of `{server}`, then approve it", Shown(tool))
+                format!("review `{}` of `{server}`, then approve it", Quoted(tool))
             }
             Self::InvalidArguments { .. } => {
                 "correct the arguments and call again; the tool was not called".into()
             }
             Self::UpstreamProtocol { .. } => format!("{CHECK_FIRST}; the fault is the server's"),
             Self::Rpc(_) => return None,
-            Self::CardUnreadable { hint, .. } | Self::Invalid { hint, .. } => Shown(hint).to_string(),
+            Self::CardUnreadable { hint, .. } | Self::Invalid { hint, .. } => Quoted(hint).to_string(),
         };
         Some(hint).filter(|hint| !hint.is_empty())
     }
@@ -383,7 +383,7 @@ impl CallError {
             | Self::InvalidArguments { server, .. }
             | Self::UpstreamProtocol { server, .. }
             | Self::CardUnreadable { server, .. }
-            | Self::Rpc(RpcAnswer { server, .. }) => Some(server),
+            | Self::Rpc(UpstreamRpcError { server, .. }) => Some(server),
             Self::UnknownTool { .. }
             | Self::UnknownServer { .. }
             | Self::UnknownPrompt { .. }
@@ -418,7 +418,7 @@ impl CallError {
     }
 
     /// Returns whether the server is on its way up, so that waiting longer is all there is to do.
-    pub fn is_start_under_way(&self) -> bool {
+    pub fn is_starting(&self) -> bool {
         matches!(
             self,
             Self::Unavailable(Unavailable {
@@ -456,7 +456,7 @@ impl CallError {
     /// `error.data` of the JSON-RPC error.
     pub fn data(&self) -> Value {
         let state = if let Self::Unavailable(it) = self { Some(it.state.as_str()) } else { None };
-        let budget = if let Self::OverBudget { of, .. } = self { Some(of.as_str()) } else { None };
+        let budget = if let Self::OverBudget { owner: of, .. } = self { Some(of.as_str()) } else { None };
         let mistakes = if let Self::InvalidArguments { mistakes, .. } = self { Some(mistakes) } else { None };
         let fields = [
             ("code", Some(json!(self.code()))),

@@ -1,6 +1,6 @@
 use super::*;
-use crate::clock::ms;
-use crate::schema::Mistake;
+use crate::argument_schema::Mistake;
+use crate::test_clock::ms;
 
 fn github() -> ServerName {
     ServerName::new("github").unwrap()
@@ -30,9 +30,9 @@ fn samples() -> Vec<CallError> {
         CallError::UnknownPrompt { name: "review".into() },
         CallError::UnknownResource { uri: "file:///etc/passwd".into() },
         CallError::UnknownMethod { method: "vendor/do".into() },
-        CallError::OverBudget { of: BudgetOf::Role, reset_after: Some(ms(90_500)) },
-        CallError::OverBudget { of: BudgetOf::Token, reset_after: Some(ms(1)) },
-        CallError::OverBudget { of: BudgetOf::Dispatch, reset_after: None },
+        CallError::OverBudget { owner: BudgetOwner::Role, reset_after: Some(ms(90_500)) },
+        CallError::OverBudget { owner: BudgetOwner::Token, reset_after: Some(ms(1)) },
+        CallError::OverBudget { owner: BudgetOwner::Dispatch, reset_after: None },
         unavailable(Starting, "", None),
         unavailable(Backoff, "the process ended (code 1)", Some(ms(800))),
         unavailable(BreakerOpen, "5 failures in a row", Some(Duration::from_micros(29_000_001))),
@@ -80,7 +80,7 @@ fn samples() -> Vec<CallError> {
             why: "https://github.example/mcp/server-card: it is no card: missing field `name`".into(),
             hint: "set `card` of `github` to another address or file".into(),
         },
-        CallError::Rpc(RpcAnswer {
+        CallError::Rpc(UpstreamRpcError {
             server: github(),
             code: -32602,
             message: "missing argument\n`title`".into(),

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::shown::Shown;
-use crate::fault::Span;
-use crate::name::ServerName;
+use super::quote::Quoted;
+use crate::fault::HumanDuration;
+use crate::server_name::ServerName;
 
 /// A server that can't be called now, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -126,7 +126,7 @@ impl Unavailable {
     /// The end of the sentence that begins with the server: its cause, where that is what a person must see to.
     fn headline(&self) -> String {
         match self.has_cause_in_headline() {
-            true => format!("{}: {}", self.state, Shown(&self.cause)),
+            true => format!("{}: {}", self.state, Quoted(&self.cause)),
             false => self.state.to_string(),
         }
     }
@@ -166,7 +166,7 @@ impl Unavailable {
         let remedy = self.remedy.as_ref().filter(|_| is_failed);
         if let Some((remedy, text)) = remedy.and_then(|it| Some((it, it.for_clients.as_ref()?))) {
             let then = if remedy.needs_reload { format!("; then reload `{server}`") } else { String::new() };
-            return format!("{}{then}", Shown(text));
+            return format!("{}{then}", Quoted(text));
         }
         match self.state {
             UnavailableState::Ejected | UnavailableState::CannotStart => {
@@ -182,7 +182,7 @@ impl Unavailable {
             | UnavailableState::Backoff
             | UnavailableState::BreakerOpen
             | UnavailableState::Lost => match self.retry_after {
-                Some(wait) => format!("try again in {}", Span(wait)),
+                Some(wait) => format!("try again in {}", HumanDuration(wait)),
                 None => "try again in a moment".into(),
             },
         }

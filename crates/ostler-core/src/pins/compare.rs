@@ -4,19 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::hash::{Hash, Pin, hash};
+use super::hash::{Pin, PinHash, hash_definition};
 use super::lock::LockedServer;
-use super::section::Section;
+use super::section::LockSection;
 
 /// One item that is not as it was approved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// Kind of item.
-    pub section: Section,
+    pub section: LockSection,
     /// The server's name for it.
     pub name: String,
     /// Both definitions, as far as there are any.
-    pub what: DifferenceKind,
+    pub kind: DifferenceKind,
 }
 
 /// How an item differs.
@@ -44,28 +44,28 @@ pub enum DifferenceKind {
 impl Difference {
     /// The offered definition.
     pub fn new_definition(&self) -> Option<&Bytes> {
-        match &self.what {
+        match &self.kind {
             DifferenceKind::Changed { new, .. } | DifferenceKind::New { new } => Some(new),
             DifferenceKind::Removed { .. } => None,
         }
     }
 
     /// Recognizes what an approval would write: the offered definition, or that it is gone.
-    pub fn hash(&self) -> Hash {
-        match &self.what {
-            DifferenceKind::Changed { new, .. } | DifferenceKind::New { new } => Hash::of(new),
-            DifferenceKind::Removed { old } => Hash::of(&[b"removed:", &old[..]].concat()),
+    pub fn hash(&self) -> PinHash {
+        match &self.kind {
+            DifferenceKind::Changed { new, .. } | DifferenceKind::New { new } => PinHash::digest(new),
+            DifferenceKind::Removed { old } => PinHash::digest(&[b"removed:", &old[..]].concat()),
         }
     }
 }
 
 /// Recognizes all differences of a server together, and the way to it.
-pub fn hash_of_all(transport: &str, differences: &[Difference]) -> Hash {
+pub fn hash_of_all(transport: &str, differences: &[Difference]) -> PinHash {
     let mut text = format!("{transport}\n");
     for difference in differences {
         text.push_str(&format!("{} {:?} {}\n", difference.section.key(), difference.name, difference.hash()));
     }
-    Hash::of(text.as_bytes())
+    PinHash::digest(text.as_bytes())
 }
 
 /// Everything that differs, sorted by section and name. Without a locked server every item is new; a section that is
@@ -73,7 +73,7 @@ pub fn hash_of_all(transport: &str, differences: &[Difference]) -> Hash {
 /// one that does is shown.
 pub fn compare<'o>(
     locked: Option<&LockedServer>,
-    offered: impl Iterator<Item = (Section, &'o str, &'o [u8])>,
+    offered: impl Iterator<Item = (LockSection, &'o str, &'o [u8])>,
 ) -> Vec<Difference> {
     let mut seen = BTreeSet::new();
     let mut found = BTreeMap::new();
@@ -95,12 +95,12 @@ pub fn compare<'o>(
     }
     found
         .into_iter()
-        .map(|((section, name), what)| Difference { section, name: name.to_owned(), what })
+        .map(|((section, name), what)| Difference { section, name: name.to_owned(), kind: what })
         .collect()
 }
 
 fn differ(pin: Option<&Pin>, definition: &[u8]) -> Option<DifferenceKind> {
-    let offered = Pin::of(definition);
+    let offered = Pin::from_definition(definition);
     match (pin, offered) {
         (Some(pin), Ok(offered)) if pin.hash == offered.hash => None,
         (pin, offered) => {
@@ -116,5 +116,5 @@ fn differ(pin: Option<&Pin>, definition: &[u8]) -> Option<DifferenceKind> {
 
 /// Whether a definition is the one of a pin. One without a single meaning never is.
 pub(super) fn is_approved(pin: &Pin, definition: &[u8]) -> bool {
-    hash(definition).is_ok_and(|found| found == pin.hash)
+    hash_definition(definition).is_ok_and(|found| found == pin.hash)
 }

@@ -14,7 +14,7 @@ pub fn is_deceptive(c: char) -> bool {
 
 /// The ways in which a character deceives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Deceit {
+pub(super) enum DeceptiveKind {
     /// Without width: zero-width spaces and joiners, soft hyphens, fillers and other ignorable characters.
     Invisible,
     /// Changes the direction in which its neighbours are shown.
@@ -32,19 +32,19 @@ pub(super) enum Deceit {
 }
 
 /// How a character deceives, if it does.
-pub(super) fn kind(c: char) -> Option<Deceit> {
+pub(super) fn kind(c: char) -> Option<DeceptiveKind> {
     if matches!(c, '\n' | '\t') {
         return None;
     }
     Some(match c {
-        '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' => Deceit::Control,
+        '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' => DeceptiveKind::Control,
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-            Deceit::Direction
+            DeceptiveKind::Direction
         }
         '\u{180b}'..='\u{180d}' | '\u{180f}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}' => {
-            Deceit::Variation
+            DeceptiveKind::Variation
         }
-        '\u{e0000}'..='\u{e007f}' => Deceit::Tag,
+        '\u{e0000}'..='\u{e007f}' => DeceptiveKind::Tag,
         '\u{ad}'
         | '\u{34f}'
         | '\u{115f}'
@@ -63,21 +63,21 @@ pub(super) fn kind(c: char) -> Option<Deceit> {
         | '\u{1bca0}'..='\u{1bca3}'
         | '\u{1d173}'..='\u{1d17a}'
         | '\u{e0080}'..='\u{e00ff}'
-        | '\u{e01f0}'..='\u{e0fff}' => Deceit::Invisible,
+        | '\u{e01f0}'..='\u{e0fff}' => DeceptiveKind::Invisible,
         '\u{a0}'
         | '\u{1680}'
         | '\u{2000}'..='\u{200a}'
         | '\u{202f}'
         | '\u{205f}'
         | '\u{2800}'
-        | '\u{3000}' => Deceit::Blank,
+        | '\u{3000}' => DeceptiveKind::Blank,
         '\u{e000}'..='\u{f8ff}'
         | '\u{f0000}'..='\u{10ffff}'
         | '\u{fdd0}'..='\u{fdef}'
         | '\u{fffc}'
         | '\u{fffe}'
-        | '\u{ffff}' => Deceit::Undefined,
-        _ if u32::from(c) & 0xfffe == 0xfffe => Deceit::Undefined,
+        | '\u{ffff}' => DeceptiveKind::Undefined,
+        _ if u32::from(c) & 0xfffe == 0xfffe => DeceptiveKind::Undefined,
         _ => return None,
     })
 }

@@ -13,11 +13,11 @@ pub const MAX_DEFINITION: usize = 1 << 20;
 
 /// The SHA-256 of a definition's canonical form, written `sha256:` and 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Hash([u8; 32]);
+pub struct PinHash([u8; 32]);
 
-impl Hash {
+impl PinHash {
     /// The hash of these very bytes.
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn digest(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
@@ -32,14 +32,14 @@ impl Hash {
     }
 }
 
-impl fmt::Display for Hash {
+impl fmt::Display for PinHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("sha256:")?;
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-impl fmt::Debug for Hash {
+impl fmt::Debug for PinHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -48,15 +48,15 @@ impl fmt::Debug for Hash {
 /// A text that is not a [`Hash`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a hash is written as `sha256:` and 64 hexadecimal digits in lower case")]
-pub struct NotAHash;
+pub struct HashParseError;
 
-impl FromStr for Hash {
-    type Err = NotAHash;
+impl FromStr for PinHash {
+    type Err = HashParseError;
 
-    fn from_str(text: &str) -> Result<Self, NotAHash> {
-        let digits = text.strip_prefix("sha256:").ok_or(NotAHash)?.as_bytes();
+    fn from_str(text: &str) -> Result<Self, HashParseError> {
+        let digits = text.strip_prefix("sha256:").ok_or(HashParseError)?.as_bytes();
         if digits.len() != 64 {
-            return Err(NotAHash);
+            return Err(HashParseError);
         }
         let mut hash = [0; 32];
         for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
@@ -67,11 +67,11 @@ impl FromStr for Hash {
 }
 
 /// One spelling for each hash: capitals are refused, so that a lock file has one form.
-fn nibble(digit: u8) -> Result<u8, NotAHash> {
+fn nibble(digit: u8) -> Result<u8, HashParseError> {
     match digit {
         b'0'..=b'9' => Ok(digit - b'0'),
         b'a'..=b'f' => Ok(digit - b'a' + 10),
-        _ => Err(NotAHash),
+        _ => Err(HashParseError),
     }
 }
 
@@ -80,7 +80,7 @@ fn nibble(digit: u8) -> Result<u8, NotAHash> {
 /// which tool it describes, so it can't be approved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the definition can't be pinned: {why}")]
-pub struct NotAnObject {
+pub struct UnpinnableDefinition {
     why: String,
 }
 
@@ -88,37 +88,37 @@ pub struct NotAnObject {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pin {
     /// Of `definition`.
-    pub hash: Hash,
+    pub hash: PinHash,
     /// Canonical JSON.
     pub definition: Bytes,
 }
 
 impl Pin {
     /// The pin of a definition as a server sends it.
-    pub fn of(definition: &[u8]) -> Result<Self, NotAnObject> {
+    pub fn from_definition(definition: &[u8]) -> Result<Self, UnpinnableDefinition> {
         let form = canonical_definition(definition)?;
-        Ok(Self::of_canonical(form))
+        Ok(Self::from_canonical(form))
     }
 
     /// The pin of a definition that has been read.
-    pub(super) fn of_canonical(form: String) -> Self {
-        Self { hash: Hash::of(form.as_bytes()), definition: form.into() }
+    pub(super) fn from_canonical(form: String) -> Self {
+        Self { hash: PinHash::digest(form.as_bytes()), definition: form.into() }
     }
 }
 
 /// The hash of a definition: of the RFC 8785 form of everything in it, `_meta` included. Numbers that this form
 /// would round count as they are written.
-pub fn hash(definition: &[u8]) -> Result<Hash, NotAnObject> {
-    canonical_definition(definition).map(|form| Hash::of(form.as_bytes()))
+pub fn hash_definition(definition: &[u8]) -> Result<PinHash, UnpinnableDefinition> {
+    canonical_definition(definition).map(|form| PinHash::digest(form.as_bytes()))
 }
 
-fn canonical_definition(definition: &[u8]) -> Result<String, NotAnObject> {
+fn canonical_definition(definition: &[u8]) -> Result<String, UnpinnableDefinition> {
     read_definition(definition).map(|json| json.canonical())
 }
 
 /// The tree of a definition.
-pub(super) fn read_definition(definition: &[u8]) -> Result<Json, NotAnObject> {
-    let refuse = |why: String| NotAnObject { why };
+pub(super) fn read_definition(definition: &[u8]) -> Result<Json, UnpinnableDefinition> {
+    let refuse = |why: String| UnpinnableDefinition { why };
     if definition.len() > MAX_DEFINITION {
         return Err(refuse(format!("it has more than {MAX_DEFINITION} bytes")));
     }
@@ -138,15 +138,15 @@ mod tests {
     fn the_hash_is_that_of_the_canonical_text() {
         // printf '{"description":"x","name":"a"}' | sha256sum
         let expected = "sha256:65fb4710c03bd0916615858be11197c36702700ae8938d6578ecf373a15550de";
-        let found = hash(br#"{ "name": "a",  "description": "x" }"#).unwrap();
+        let found = hash_definition(br#"{ "name": "a",  "description": "x" }"#).unwrap();
         assert_eq!(found.to_string(), expected);
     }
 
     #[test]
     fn meta_counts_wherever_it_stands() {
-        let plain = hash(br#"{"name":"a","inputSchema":{}}"#).unwrap();
-        assert_ne!(hash(br#"{"_meta":{"x":1},"name":"a","inputSchema":{}}"#).unwrap(), plain);
-        assert_ne!(hash(br#"{"name":"a","inputSchema":{"_meta":{"x":1}}}"#).unwrap(), plain);
+        let plain = hash_definition(br#"{"name":"a","inputSchema":{}}"#).unwrap();
+        assert_ne!(hash_definition(br#"{"_meta":{"x":1},"name":"a","inputSchema":{}}"#).unwrap(), plain);
+        assert_ne!(hash_definition(br#"{"name":"a","inputSchema":{"_meta":{"x":1}}}"#).unwrap(), plain);
     }
 
     #[test]
@@ -160,16 +160,16 @@ mod tests {
             r#"{"_meta":{"a":1,"a":2},"name":"a"}"#,
             &long,
         ] {
-            assert!(hash(text.as_bytes()).is_err(), "{}", &text[..text.len().min(40)]);
+            assert!(hash_definition(text.as_bytes()).is_err(), "{}", &text[..text.len().min(40)]);
         }
-        assert!(hash(b"{\"name\":\"\xff\"}").is_err());
+        assert!(hash_definition(b"{\"name\":\"\xff\"}").is_err());
         let longest = format!(r#"{{"name":"{}"}}"#, "x".repeat((1 << 20) - r#"{"name":""}"#.len()));
-        assert!(hash(longest.as_bytes()).is_ok());
+        assert!(hash_definition(longest.as_bytes()).is_ok());
     }
 
     #[test]
     fn a_hash_has_one_spelling() {
-        let hash = Hash::of(b"");
+        let hash = PinHash::digest(b"");
         let text = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!((hash.to_string(), format!("{hash:?}")), (text.into(), text.into()));
         assert_eq!(hash.as_bytes()[..4], [0xe3, 0xb0, 0xc4, 0x42]);
@@ -177,7 +177,7 @@ mod tests {
         for wrong in
             [&text[7..], &text.to_uppercase(), &text[..70], "", &format!("{text}0"), &text.replace('e', "é")]
         {
-            assert_eq!(wrong.parse::<Hash>(), Err(NotAHash), "{wrong}");
+            assert_eq!(wrong.parse::<PinHash>(), Err(HashParseError), "{wrong}");
         }
     }
 }

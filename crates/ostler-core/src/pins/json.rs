@@ -34,9 +34,9 @@ pub(super) enum JsonError {
 impl Json {
     /// Reads a text that holds one value.
     pub(super) fn parse(text: &str) -> Result<Self, JsonError> {
-        let notes = RefCell::new(Notes { rest: text, duplicate: None });
+        let notes = RefCell::new(JsonSource { rest: text, duplicate: None });
         let mut reader = serde_json::Deserializer::from_str(text);
-        let tree = Tree(&notes).deserialize(&mut reader);
+        let tree = JsonTreeBuilder(&notes).deserialize(&mut reader);
         if let Some(key) = notes.into_inner().duplicate {
             return Err(JsonError::DuplicateKey(key));
         }
@@ -79,7 +79,7 @@ impl Json {
             Self::Null => out.push_str("null"),
             Self::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
             Self::Number(number) => out.push_str(number),
-            Self::Text(text) => push_text(out, text),
+            Self::Text(text) => push_string(out, text),
             Self::Array(items) => {
                 out.push('[');
                 for (index, item) in items.iter().enumerate() {
@@ -92,7 +92,7 @@ impl Json {
                 out.push('{');
                 for (index, (key, value)) in members.iter().enumerate() {
                     out.push_str(if index == 0 { "" } else { "," });
-                    push_text(out, key);
+                    push_string(out, key);
                     out.push(':');
                     value.push_canonical(out);
                 }
@@ -104,25 +104,25 @@ impl Json {
 
 /// A string as RFC 8785 writes it, which is how `serde_json` does: short escapes where there are any, `\u00xx`
 /// in lower case for other control characters, and everything else as it is.
-fn push_text(out: &mut String, text: &str) {
+fn push_string(out: &mut String, text: &str) {
     out.push_str(&serde_json::Value::from(text).to_string());
 }
 
 /// A number in the one spelling of its value. What a double does not keep has no such spelling, so it stays as
 /// it is: it may be taken for different from an equal number, never for equal to a different one.
-fn spell(number: &str) -> String {
+fn canonical_number(number: &str) -> String {
     let is_plain = number.len() <= 15 && number.bytes().all(|byte| byte.is_ascii_digit());
     if is_plain {
         return number.to_owned();
     }
-    ostler_wire::canonical_exact(number.as_bytes())
+    ostler_wire::canonicalize_exact(number.as_bytes())
         .ok()
         .and_then(|form| String::from_utf8(form).ok())
         .unwrap_or_else(|| number.to_owned())
 }
 
 /// What is known of a text beside what its parser tells.
-struct Notes<'t> {
+struct JsonSource<'t> {
     /// What follows the last number. The parser gives numbers as doubles, in the order of the text; their
     /// spelling is found here.
     rest: &'t str,
@@ -130,7 +130,7 @@ struct Notes<'t> {
     duplicate: Option<String>,
 }
 
-impl<'t> Notes<'t> {
+impl<'t> JsonSource<'t> {
     /// The next number's text.
     fn next_number(&mut self) -> &'t str {
         let bytes = self.rest.as_bytes();
@@ -165,15 +165,15 @@ fn string_length(text: &[u8]) -> usize {
 
 /// Builds a tree and keeps the notes.
 #[derive(Clone, Copy)]
-struct Tree<'n, 't>(&'n RefCell<Notes<'t>>);
+struct JsonTreeBuilder<'n, 't>(&'n RefCell<JsonSource<'t>>);
 
-impl Tree<'_, '_> {
+impl JsonTreeBuilder<'_, '_> {
     fn number(self) -> Json {
-        Json::Number(spell(self.0.borrow_mut().next_number()))
+        Json::Number(canonical_number(self.0.borrow_mut().next_number()))
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Tree<'_, '_> {
+impl<'de> DeserializeSeed<'de> for JsonTreeBuilder<'_, '_> {
     type Value = Json;
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Json, D::Error> {
@@ -181,7 +181,7 @@ impl<'de> DeserializeSeed<'de> for Tree<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Tree<'_, '_> {
+impl<'de> Visitor<'de> for JsonTreeBuilder<'_, '_> {
     type Value = Json;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -246,7 +246,7 @@ mod tests {
     fn what_a_double_keeps_has_the_form_of_the_rfc() {
         let text = r#" {"b":[1.0, 4.50, 1E30, -0, 2e-3, true, null], "\u0061": "\u20ac\u000F\n\/", "\ud83d\ude00":{}, "\ufb33":[]} "#;
         let expected =
-            ostler_wire::canonical_exact(text.as_bytes()).map(|form| String::from_utf8(form).unwrap());
+            ostler_wire::canonicalize_exact(text.as_bytes()).map(|form| String::from_utf8(form).unwrap());
         assert_eq!(form(text).unwrap(), expected.unwrap());
     }
 

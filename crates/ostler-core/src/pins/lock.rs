@@ -6,24 +6,24 @@
 
 use std::collections::BTreeMap;
 
-use super::hash::{Hash, MAX_DEFINITION, Pin};
+use super::hash::{MAX_DEFINITION, Pin, PinHash};
 use super::json::{Json, JsonError};
-use super::section::Section;
-use crate::name::ServerName;
+use super::section::LockSection;
+use crate::server_name::ServerName;
 
 /// The version of the format that is written here, and the newest that is read. Version 1 has tools only, and their
 /// hashes leave `_meta` out.
 pub const VERSION: u64 = 2;
 
 /// Versions that are read.
-const READ: [&str; 2] = ["1", "2"];
+const READABLE_VERSIONS: [&str; 2] = ["1", "2"];
 
 /// The longest lock file that is read. A thousand tools with long definitions fit several times over.
 pub const MAX_LOCK: usize = 16 << 20;
 
 /// What has been approved, for all servers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Lock {
+pub struct LockFile {
     /// By the operator's names.
     pub servers: BTreeMap<ServerName, LockedServer>,
 }
@@ -34,25 +34,25 @@ pub struct LockedServer {
     /// How the server was reached when its tools were approved; see [`transport_of`](super::transport_of).
     pub transport: String,
     /// By the server's own names. A section that is absent is not pinned yet; an empty one approves nothing.
-    pub sections: BTreeMap<Section, BTreeMap<String, Pin>>,
+    pub sections: BTreeMap<LockSection, BTreeMap<String, Pin>>,
 }
 
 impl LockedServer {
     /// A server with nothing approved but these tools, and no other section pinned.
-    pub fn of_tools(transport: impl Into<String>, tools: BTreeMap<String, Pin>) -> Self {
-        Self { transport: transport.into(), sections: [(Section::Tools, tools)].into() }
+    pub fn with_tools(transport: impl Into<String>, tools: BTreeMap<String, Pin>) -> Self {
+        Self { transport: transport.into(), sections: [(LockSection::Tools, tools)].into() }
     }
 
     /// All pins.
-    pub fn pins(&self) -> impl Iterator<Item = (Section, &str, &Pin)> {
+    pub fn pins(&self) -> impl Iterator<Item = (LockSection, &str, &Pin)> {
         self.sections
             .iter()
             .flat_map(|(section, pins)| pins.iter().map(|(name, pin)| (*section, name.as_str(), pin)))
     }
 
     /// Sections that are not pinned yet.
-    pub fn unpinned(&self) -> impl Iterator<Item = Section> + '_ {
-        Section::ALL.into_iter().filter(|section| !self.sections.contains_key(section))
+    pub fn unpinned(&self) -> impl Iterator<Item = LockSection> + '_ {
+        LockSection::ALL.into_iter().filter(|section| !self.sections.contains_key(section))
     }
 }
 
@@ -88,13 +88,13 @@ pub enum LockError {
         /// Whose.
         server: ServerName,
         /// Of which kind.
-        section: Section,
+        section: LockSection,
         /// Which one.
         name: String,
         /// What the file says.
-        written: Hash,
+        written: PinHash,
         /// What the definition has.
-        found: Hash,
+        found: PinHash,
     },
 }
 
@@ -127,22 +127,22 @@ impl LockError {
     }
 }
 
-impl Lock {
+impl LockFile {
     /// Reads a lock file and checks every hash in it.
     pub fn parse(text: &str) -> Result<Self, LockError> {
         if text.len() > MAX_LOCK {
             return Err(LockError::TooLarge(text.len()));
         }
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let root = Json::parse(text).map_err(|error| explain(text, &error))?;
+        let root = Json::parse(text).map_err(|error| parse_error(text, &error))?;
         check_version(&root)?;
-        let place = Place { keys: Vec::new() };
+        let place = LockPath { keys: Vec::new() };
         let [_, servers] = place.members(&root, ["version", "servers"])?;
         let mut lock = Self::default();
-        for (name, server) in place.under("servers").object(servers)? {
-            let place = place.under("servers").under(name);
-            let name =
-                ServerName::new(name).map_err(|error| place.wrong(format!("can't be read: {error}")))?;
+        for (name, server) in place.child("servers").object(servers)? {
+            let place = place.child("servers").child(name);
+            let name = ServerName::new(name)
+                .map_err(|error| place.shape_error(format!("can't be read: {error}")))?;
             let server = read_server(&place, &name, server)?;
             lock.servers.insert(name, server);
         }
@@ -151,7 +151,7 @@ impl Lock {
 }
 
 /// A conflict's marker makes the text no JSON; then that is said instead of the parser's words.
-fn explain(text: &str, error: &JsonError) -> LockError {
+fn parse_error(text: &str, error: &JsonError) -> LockError {
     let is_marker =
         |line: &str| ["<<<<<<< ", ">>>>>>> ", "||||||| "].iter().any(|mark| line.starts_with(mark));
     match text.lines().position(is_marker) {
@@ -163,35 +163,37 @@ fn explain(text: &str, error: &JsonError) -> LockError {
 /// The version is looked at first: what a newer one adds must not be called unknown.
 fn check_version(root: &Json) -> Result<(), LockError> {
     match root.get("version") {
-        Some(Json::Number(version)) if READ.contains(&version.as_str()) => Ok(()),
+        Some(Json::Number(version)) if READABLE_VERSIONS.contains(&version.as_str()) => Ok(()),
         Some(version @ (Json::Number(_) | Json::Text(_))) => Err(LockError::Version(version.canonical())),
-        _ => Err(Place { keys: vec!["version".into()] }.wrong("is missing or not a number")),
+        _ => Err(LockPath { keys: vec!["version".into()] }.shape_error("is missing or not a number")),
     }
 }
 
-fn read_server(place: &Place, name: &ServerName, server: &Json) -> Result<LockedServer, LockError> {
+fn read_server(place: &LockPath, name: &ServerName, server: &Json) -> Result<LockedServer, LockError> {
     let members = place.object(server)?;
-    let section_of = |key: &str| Section::ALL.into_iter().find(|section| section.key() == key);
+    let section_of = |key: &str| LockSection::ALL.into_iter().find(|section| section.key() == key);
     if let Some((key, _)) = members.iter().find(|(key, _)| key != "transport" && section_of(key).is_none()) {
-        return Err(place.under(key).wrong("is unknown"));
+        return Err(place.child(key).shape_error("is unknown"));
     }
     if let Some(key) = ["transport", "tools"].into_iter().find(|key| server.get(key).is_none()) {
-        return Err(place.under(key).wrong("is missing"));
+        return Err(place.child(key).shape_error("is missing"));
     }
     let mut locked = LockedServer::default();
     for (key, value) in members {
-        let place = place.under(key);
+        let place = place.child(key);
         let Some(section) = section_of(key) else {
             let transport = place.text(value)?;
             // Its form is checked, so that a cut-off hash is not taken for a change of the server.
-            transport.parse::<Hash>().map_err(|error| place.wrong(format!("can't be read: {error}")))?;
+            transport
+                .parse::<PinHash>()
+                .map_err(|error| place.shape_error(format!("can't be read: {error}")))?;
             locked.transport = transport.to_owned();
             continue;
         };
         let pins = place
             .object(value)?
             .iter()
-            .map(|(item, pin)| Ok((item.clone(), read_pin(&place.under(item), name, (section, item, pin))?)))
+            .map(|(item, pin)| Ok((item.clone(), read_pin(&place.child(item), name, (section, item, pin))?)))
             .collect::<Result<_, LockError>>()?;
         locked.sections.insert(section, pins);
     }
@@ -199,23 +201,23 @@ fn read_server(place: &Place, name: &ServerName, server: &Json) -> Result<Locked
 }
 
 fn read_pin(
-    place: &Place,
+    place: &LockPath,
     server: &ServerName,
-    (section, name, pin): (Section, &str, &Json),
+    (section, name, pin): (LockSection, &str, &Json),
 ) -> Result<Pin, LockError> {
     let [written, definition] = place.members(pin, ["sha256", "definition"])?;
-    let written: Hash =
-        place.under("sha256").text(written)?.parse().map_err(|error: super::NotAHash| {
-            place.under("sha256").wrong(format!("can't be read: {error}"))
+    let written: PinHash =
+        place.child("sha256").text(written)?.parse().map_err(|error: super::HashParseError| {
+            place.child("sha256").shape_error(format!("can't be read: {error}"))
         })?;
-    let place = place.under("definition");
+    let place = place.child("definition");
     place.object(definition)?;
     if definition.get(section.name_member()).is_some_and(|found| found.text() != Some(name)) {
-        return Err(place.wrong(format!("is the definition of another {}", section.noun())));
+        return Err(place.shape_error(format!("is the definition of another {}", section.noun())));
     }
-    let pin = Pin::of_canonical(definition.canonical());
+    let pin = Pin::from_canonical(definition.canonical());
     if pin.definition.len() > MAX_DEFINITION {
-        return Err(place.wrong(format!("has more than {MAX_DEFINITION} bytes")));
+        return Err(place.shape_error(format!("has more than {MAX_DEFINITION} bytes")));
     }
     if pin.hash != written {
         let (server, name) = (server.clone(), name.to_owned());
@@ -225,29 +227,29 @@ fn read_pin(
 }
 
 /// Where in the file a value stands.
-struct Place {
+struct LockPath {
     keys: Vec<String>,
 }
 
-impl Place {
-    fn under(&self, key: &str) -> Self {
+impl LockPath {
+    fn child(&self, key: &str) -> Self {
         Self { keys: self.keys.iter().map(String::as_str).chain([key]).map(str::to_owned).collect() }
     }
 
-    fn wrong(&self, why: impl Into<String>) -> LockError {
+    fn shape_error(&self, why: impl Into<String>) -> LockError {
         let place = if self.keys.is_empty() { "the whole".into() } else { self.keys.join(".") };
-        LockError::Shape { place: super::reveal(&place), why: why.into() }
+        LockError::Shape { place: super::spell_out_deceptive(&place), why: why.into() }
     }
 
     fn object<'j>(&self, value: &'j Json) -> Result<&'j [(String, Json)], LockError> {
         match value {
             Json::Object(members) => Ok(members),
-            _ => Err(self.wrong("is not an object")),
+            _ => Err(self.shape_error("is not an object")),
         }
     }
 
     fn text<'j>(&self, value: &'j Json) -> Result<&'j str, LockError> {
-        value.text().ok_or_else(|| self.wrong("is not a text"))
+        value.text().ok_or_else(|| self.shape_error("is not a text"))
     }
 
     /// The members of these names; all must be there, and no others.
@@ -258,11 +260,11 @@ impl Place {
     ) -> Result<[&'j Json; N], LockError> {
         let members = self.object(value)?;
         if let Some((key, _)) = members.iter().find(|(key, _)| !names.contains(&key.as_str())) {
-            return Err(self.under(key).wrong("is unknown"));
+            return Err(self.child(key).shape_error("is unknown"));
         }
         let mut found = [&Json::Null; N];
         for (slot, name) in found.iter_mut().zip(names) {
-            *slot = value.get(name).ok_or_else(|| self.under(name).wrong("is missing"))?;
+            *slot = value.get(name).ok_or_else(|| self.child(name).shape_error("is missing"))?;
         }
         Ok(found)
     }

@@ -10,41 +10,41 @@ mod compare;
 mod deceptive;
 mod hash;
 mod json;
+pub mod lint;
 mod lock;
 mod section;
-pub mod suspect;
 mod transport;
-mod words;
+mod word_diff;
 mod write;
 
-pub use changes::{Change, What, changes};
+pub use changes::{FieldChange, FieldChangeKind, field_changes};
 pub use compare::{Difference, DifferenceKind, compare, hash_of_all};
 pub use deceptive::is_deceptive;
-pub use hash::{Hash, MAX_DEFINITION, NotAHash, NotAnObject, Pin, hash};
-pub use lock::{Lock, LockError, LockedServer, MAX_LOCK, VERSION};
-pub use section::{INSTRUCTIONS, Section, instructions_definition};
-pub use transport::{transport_of, transport_seen_from};
-pub use words::{MAX_WORDS, Piece, diff, reveal};
+pub use hash::{HashParseError, MAX_DEFINITION, Pin, PinHash, UnpinnableDefinition, hash_definition};
+pub use lock::{LockError, LockFile, LockedServer, MAX_LOCK, VERSION};
+pub use section::{INSTRUCTIONS, LockSection, instructions_definition};
+pub use transport::{portable_transport_fingerprint, transport_fingerprint};
+pub use word_diff::{DiffSegment, MAX_WORDS, diff_words, spell_out_deceptive};
 
 use std::collections::BTreeSet;
 
 use crate::config::{Config, PinMode};
-use crate::name::ServerName;
+use crate::server_name::ServerName;
 
 /// What has been approved, and what happens to the rest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pins {
+pub struct PinPolicy {
     /// What happens to a definition that is not approved.
     pub mode: PinMode,
     /// What is.
-    pub lock: Lock,
+    pub lock: LockFile,
     /// Servers with `pins = "off"`.
     pub exempt: BTreeSet<ServerName>,
 }
 
 /// How a definition stands to its pin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum PinStatus {
     /// It is the approved one.
     Approved,
     /// Another one has been approved.
@@ -55,21 +55,21 @@ pub enum Standing {
     Unpinned,
 }
 
-impl Pins {
+impl PinPolicy {
     /// Pins without exemptions.
-    pub fn new(mode: PinMode, lock: Lock) -> Self {
+    pub fn new(mode: PinMode, lock: LockFile) -> Self {
         Self { mode, lock, exempt: BTreeSet::new() }
     }
 
     /// Returns the pins of a config whose lock file this is.
-    pub fn of(config: &Config, lock: Option<&Lock>) -> Option<Self> {
+    pub fn from_config(config: &Config, lock: Option<&LockFile>) -> Option<Self> {
         let exempt = config.servers.iter().filter(|spec| !spec.is_pinned).map(|spec| spec.name.clone());
         lock.map(|lock| Self { mode: config.pins, lock: lock.clone(), exempt: exempt.collect() })
     }
 
     /// Whether definitions of a section are compared. A server that the lock does not name has none approved; one
     /// whose lock is older than the section has it unpinned until the next `ostler lock`.
-    pub fn covers(&self, server: &str, section: Section) -> bool {
+    pub fn is_section_pinned(&self, server: &str, section: LockSection) -> bool {
         let is_pinned = |locked: &LockedServer| locked.sections.contains_key(&section);
         self.mode != PinMode::Off
             && !self.exempt.contains(server)
@@ -78,19 +78,19 @@ impl Pins {
 
     /// How the definition that `server` offers for an item stands to its pin. In a server that the lock does not
     /// name every item is new.
-    pub fn standing(&self, server: &str, (section, name): (Section, &str), definition: &[u8]) -> Standing {
-        if !self.covers(server, section) {
-            return Standing::Unpinned;
+    pub fn status(&self, server: &str, (section, name): (LockSection, &str), definition: &[u8]) -> PinStatus {
+        if !self.is_section_pinned(server, section) {
+            return PinStatus::Unpinned;
         }
         match self.pin(server, section, name) {
-            None => Standing::New,
-            Some(pin) if compare::is_approved(pin, definition) => Standing::Approved,
-            Some(_) => Standing::Changed,
+            None => PinStatus::New,
+            Some(pin) if compare::is_approved(pin, definition) => PinStatus::Approved,
+            Some(_) => PinStatus::Changed,
         }
     }
 
     /// The pin of an item.
-    pub fn pin(&self, server: &str, section: Section, name: &str) -> Option<&Pin> {
+    pub fn pin(&self, server: &str, section: LockSection, name: &str) -> Option<&Pin> {
         self.lock.servers.get(server)?.sections.get(&section)?.get(name)
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
-pub enum Section {
+pub enum LockSection {
     /// `instructions` of the server, as one item of the name [`INSTRUCTIONS`].
     Instructions,
     /// Tools, by name.
@@ -22,7 +22,7 @@ pub enum Section {
 /// Name of the only item of [`Section::Instructions`].
 pub const INSTRUCTIONS: &str = "instructions";
 
-impl Section {
+impl LockSection {
     /// All of them, in the order of the lock file.
     pub const ALL: [Self; 5] =
         [Self::Instructions, Self::Tools, Self::Prompts, Self::Resources, Self::Templates];

@@ -4,49 +4,49 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::hash::Hash;
-use crate::spec::{ServerSpec, Transport};
+use super::hash::PinHash;
+use crate::spec::{ServerSpec, ServerTransport};
 
 /// The fingerprint of a server's transport: of its command, arguments and directory, or of its address, as they
 /// are written. References stay unresolved, and of variables and headers only the names count, so nothing in it
 /// depends on a secret that stands elsewhere.
-pub fn transport_of(spec: &ServerSpec) -> String {
-    transport_seen_from(spec, &[])
+pub fn transport_fingerprint(spec: &ServerSpec) -> String {
+    portable_transport_fingerprint(spec, &[])
 }
 
 /// As [`transport_of`], with folders that differ between machines taken for the same: each pair names a folder
 /// and what stands for it, such as the folder of the config and `.`. The first that fits is used.
-pub fn transport_seen_from(spec: &ServerSpec, folders: &[(&Path, &str)]) -> String {
-    let relative = |text: &str| relative(text, folders);
+pub fn portable_transport_fingerprint(spec: &ServerSpec, folders: &[(&Path, &str)]) -> String {
+    let relative = |text: &str| replace_folders(text, folders);
     let parts: Value = match &spec.transport {
-        Transport::Stdio(process) => json!({
+        ServerTransport::Stdio(process) => json!({
             "command": relative(&process.command),
             "args": process.args.iter().map(|arg| relative(arg)).collect::<Vec<_>>(),
             "cwd": process.cwd.as_ref().map(|cwd| relative(&cwd.to_string_lossy())),
             "env": process.env.keys().collect::<Vec<_>>(),
         }),
-        Transport::Http(endpoint) => json!({
+        ServerTransport::Http(endpoint) => json!({
             "url": relative(&endpoint.url),
             "headers": endpoint.headers.keys().map(|name| name.to_ascii_lowercase()).collect::<Vec<_>>(),
         }),
     };
-    Hash::of(parts.to_string().as_bytes()).to_string()
+    PinHash::digest(parts.to_string().as_bytes()).to_string()
 }
 
 /// Replaces a folder where a path begins: at the start of the text, or behind what can't be part of a path's
 /// name, as in `--root=/folder/x` and `${file:/folder/x}`.
-fn relative(text: &str, folders: &[(&Path, &str)]) -> String {
+fn replace_folders(text: &str, folders: &[(&Path, &str)]) -> String {
     let mut text = text.to_owned();
     for (folder, sign) in folders {
         let folder = folder.to_string_lossy();
         if folder.len() > 1 {
-            text = replace(&text, &folder, sign);
+            text = replace_folder(&text, &folder, sign);
         }
     }
     text
 }
 
-fn replace(text: &str, folder: &str, sign: &str) -> String {
+fn replace_folder(text: &str, folder: &str, sign: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
     while let Some(at) = rest.find(folder) {
@@ -63,12 +63,12 @@ fn replace(text: &str, folder: &str, sign: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::name::ServerName;
-    use crate::spec::{Endpoint, Process};
+    use crate::server_name::ServerName;
+    use crate::spec::{EndpointSpec, ProcessSpec};
 
-    fn server(change: impl FnOnce(&mut Process)) -> ServerSpec {
+    fn server(change: impl FnOnce(&mut ProcessSpec)) -> ServerSpec {
         let mut spec = ServerSpec::stdio(ServerName::new("s").unwrap(), "run").args(["--root", "."]);
-        if let Transport::Stdio(process) = &mut spec.transport {
+        if let ServerTransport::Stdio(process) = &mut spec.transport {
             process.env.insert("TOKEN".into(), "${env:TOKEN}".into());
             change(process);
         }
@@ -77,9 +77,9 @@ mod tests {
 
     #[test]
     fn what_is_run_counts_and_what_is_secret_does_not() {
-        let plain = transport_of(&server(|_| ()));
-        assert!(plain.parse::<Hash>().is_ok(), "{plain}");
-        let changes: [fn(&mut Process); 5] = [
+        let plain = transport_fingerprint(&server(|_| ()));
+        assert!(plain.parse::<PinHash>().is_ok(), "{plain}");
+        let changes: [fn(&mut ProcessSpec); 5] = [
             |process| process.command = "walk".into(),
             |process| process.args.push("-v".into()),
             |process| process.args = vec!["--root .".into()],
@@ -87,18 +87,18 @@ mod tests {
             |process| drop(process.env.insert("LD_PRELOAD".into(), "x".into())),
         ];
         for change in changes {
-            assert_ne!(transport_of(&server(change)), plain);
+            assert_ne!(transport_fingerprint(&server(change)), plain);
         }
         let other_secret = server(|process| drop(process.env.insert("TOKEN".into(), "hunter2".into())));
-        assert_eq!(transport_of(&other_secret), plain);
+        assert_eq!(transport_fingerprint(&other_secret), plain);
     }
 
     #[test]
     fn an_address_counts_and_header_values_do_not() {
         let remote = |url: &str, value: &str| {
             let headers = [("Authorization".to_owned(), value.to_owned())].into();
-            let transport = Transport::Http(Endpoint { url: url.into(), headers });
-            transport_of(&ServerSpec::with_transport(ServerName::new("s").unwrap(), transport))
+            let transport = ServerTransport::Http(EndpointSpec { url: url.into(), headers });
+            transport_fingerprint(&ServerSpec::with_transport(ServerName::new("s").unwrap(), transport))
         };
         assert_eq!(remote("https://a.example/mcp", "one"), remote("https://a.example/mcp", "two"));
         assert_ne!(remote("https://a.example/mcp", "one"), remote("https://b.example/mcp", "one"));
@@ -112,13 +112,13 @@ mod tests {
                 process.args = vec![format!("--file={folder}/x"), format!("${{file:{folder}/y}}")];
                 process.cwd = Some(folder.into());
             });
-            transport_seen_from(&spec, &[(Path::new(folder), ".")])
+            portable_transport_fingerprint(&spec, &[(Path::new(folder), ".")])
         };
         assert_eq!(seen("/srv/one"), seen("/srv/two"));
         assert_eq!(
-            relative("/srv/one-more/x a/srv/one", &[(Path::new("/srv/one"), ".")]),
+            replace_folders("/srv/one-more/x a/srv/one", &[(Path::new("/srv/one"), ".")]),
             "/srv/one-more/x a/srv/one"
         );
-        assert_eq!(relative("/", &[(Path::new("/"), ".")]), "/", "the root is nobody's folder");
+        assert_eq!(replace_folders("/", &[(Path::new("/"), ".")]), "/", "the root is nobody's folder");
     }
 }

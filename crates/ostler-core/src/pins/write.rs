@@ -5,12 +5,12 @@
 
 use super::deceptive::is_deceptive;
 use super::json::Json;
-use super::lock::{Lock, VERSION};
+use super::lock::{LockFile, VERSION};
 
-impl Lock {
+impl LockFile {
     /// The file's text. Equal locks have equal texts.
     pub fn write(&self) -> String {
-        let mut page = Page::default();
+        let mut page = LockWriter::default();
         page.open('{');
         page.key("version");
         page.out.push_str(&VERSION.to_string());
@@ -46,14 +46,14 @@ impl Lock {
 
 /// Text under way.
 #[derive(Default)]
-struct Page {
+struct LockWriter {
     out: String,
     depth: usize,
     /// Whether something already stands in the innermost bracket.
     has_item: bool,
 }
 
-impl Page {
+impl LockWriter {
     fn open(&mut self, bracket: char) {
         self.out.push(bracket);
         self.depth += 1;

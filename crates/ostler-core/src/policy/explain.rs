@@ -1,6 +1,6 @@
 //! Which rule decides, and why: for people who ask.
 
-use super::{Rule, Rules, Ruling, Subject};
+use super::{Rule, RuleDecision, Rules, Subject};
 use crate::caller::Caller;
 use crate::spec::ServerSpec;
 
@@ -27,9 +27,9 @@ pub enum Decider {
     /// There is no such server.
     UnknownServer,
     /// The rules of the role.
-    Role(Pattern),
+    Role(DecidingPattern),
     /// The server's own filter of tools: the tool does not exist here for anybody.
-    ServerFilter(Pattern),
+    ServerFilter(DecidingPattern),
     /// The embedding program's hook.
     Hook {
         /// What it says.
@@ -39,7 +39,7 @@ pub enum Decider {
 
 /// The pattern that decides, or why there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Pattern {
+pub enum DecidingPattern {
     /// This allow pattern matches, and no deny pattern does.
     Allow(String),
     /// This deny pattern matches.
@@ -52,7 +52,7 @@ pub enum Pattern {
     AmbiguousUri,
 }
 
-impl From<Rule<'_>> for Pattern {
+impl From<Rule<'_>> for DecidingPattern {
     fn from(rule: Rule<'_>) -> Self {
         match rule {
             Rule::Allowed(pattern) => Self::Allow(pattern.to_owned()),
@@ -64,14 +64,14 @@ impl From<Rule<'_>> for Pattern {
     }
 }
 
-impl From<Ruling<'_>> for Explanation {
-    fn from(ruling: Ruling<'_>) -> Self {
+impl From<RuleDecision<'_>> for Explanation {
+    fn from(ruling: RuleDecision<'_>) -> Self {
         let decider = match ruling {
-            Ruling::Open => Decider::NoRules,
-            Ruling::Operator => Decider::Operator,
-            Ruling::LocalDefault => Decider::LocalDefault,
-            Ruling::UnknownRole => Decider::UnknownRole,
-            Ruling::Role(rule) => Decider::Role(rule.into()),
+            RuleDecision::NoRules => Decider::NoRules,
+            RuleDecision::Operator => Decider::Operator,
+            RuleDecision::LocalDefault => Decider::LocalDefault,
+            RuleDecision::UnknownRole => Decider::UnknownRole,
+            RuleDecision::Role(rule) => Decider::Role(rule.into()),
         };
         Self { is_allowed: ruling.is_allowed(), decider }
     }
@@ -81,7 +81,7 @@ impl Explanation {
     /// What decides whether a caller may use something of a server, or know of
     /// the server if nothing in particular is meant. A server that is not there
     /// has no spec.
-    pub fn of(
+    pub fn new(
         rules: &Rules,
         caller: &Caller,
         server: Option<&ServerSpec>,
@@ -89,7 +89,7 @@ impl Explanation {
     ) -> Self {
         let Some(spec) = server else { return Self { is_allowed: false, decider: Decider::UnknownServer } };
         let name = spec.name.as_str();
-        let ruling = rules.of_server(caller, name);
+        let ruling = rules.decide_server(caller, name);
         let Some(subject) = subject.filter(|_| ruling.is_allowed()) else { return ruling.into() };
         if let Subject::Tool(tool) = subject
             && let rule = spec.tools.rule(tool)
@@ -97,7 +97,7 @@ impl Explanation {
         {
             return Self { is_allowed: false, decider: Decider::ServerFilter(rule.into()) };
         }
-        rules.of_use(caller, name, subject).into()
+        rules.decide(caller, name, subject).into()
     }
 }
 
@@ -105,8 +105,8 @@ impl Explanation {
 mod tests {
     use super::*;
     use crate::config::Role;
-    use crate::name::ServerName;
-    use crate::policy::Filter;
+    use crate::policy::ToolFilter;
+    use crate::server_name::ServerName;
 
     #[test]
     fn the_explanation_names_what_decides() {
@@ -116,24 +116,24 @@ mod tests {
             budget: None,
             max_in_flight: None,
         };
-        let rules = Rules::of(&[("r".to_owned(), role)].into());
+        let rules = Rules::from_roles(&[("r".to_owned(), role)].into());
         let mut time = ServerSpec::stdio(ServerName::new("time").unwrap(), "x");
-        time.tools = Filter { deny: vec!["raw".into()], ..Filter::everything() };
+        time.tools = ToolFilter { deny: vec!["raw".into()], ..ToolFilter::everything() };
         let git = ServerSpec::stdio(ServerName::new("git").unwrap(), "x");
         let ask = |role: &str, spec, subject| {
             let Explanation { is_allowed, decider } =
-                Explanation::of(&rules, &Caller::new("x", role), spec, subject);
+                Explanation::new(&rules, &Caller::new("x", role), spec, subject);
             (is_allowed, decider)
         };
         let tool = |name| Some(Subject::Tool(name));
-        let allow = || Decider::Role(Pattern::Allow("time/*".into()));
+        let allow = || Decider::Role(DecidingPattern::Allow("time/*".into()));
         assert_eq!(ask("r", Some(&time), None), (true, allow()));
         assert_eq!(ask("r", Some(&time), tool("get")), (true, allow()));
-        let deny = Decider::Role(Pattern::Deny("*/set_*".into()));
+        let deny = Decider::Role(DecidingPattern::Deny("*/set_*".into()));
         assert_eq!(ask("r", Some(&time), tool("set_zone")), (false, deny));
-        let filter = Decider::ServerFilter(Pattern::Deny("raw".into()));
+        let filter = Decider::ServerFilter(DecidingPattern::Deny("raw".into()));
         assert_eq!(ask("r", Some(&time), tool("raw")), (false, filter));
-        assert_eq!(ask("r", Some(&git), tool("log")), (false, Decider::Role(Pattern::Unmatched)));
+        assert_eq!(ask("r", Some(&git), tool("log")), (false, Decider::Role(DecidingPattern::Unmatched)));
         assert_eq!(ask("s", Some(&git), tool("log")), (false, Decider::UnknownRole));
         assert_eq!(ask("local", Some(&git), tool("log")), (true, Decider::LocalDefault));
         assert_eq!(ask("r", None, tool("log")), (false, Decider::UnknownServer));

@@ -41,7 +41,7 @@ pub fn is_match(pattern: &str, name: &str) -> bool {
 /// Up to its first `*` the pattern has to agree with the beginning; the `*`
 /// can take the rest of it, and what follows in the pattern can follow in the
 /// name.
-pub fn reaches(pattern: &str, beginning: &str) -> bool {
+pub fn matches_some_with_prefix(pattern: &str, beginning: &str) -> bool {
     let mut pattern = pattern.chars();
     for found in beginning.chars() {
         match pattern.next() {
@@ -58,7 +58,7 @@ pub fn reaches(pattern: &str, beginning: &str) -> bool {
 /// Only a pattern that ends in `*`, `?` beside it aside, fits names of every
 /// length with every last character. If such a one fits the beginning, its `*`
 /// takes whatever follows; if it does not, the beginning alone is what it misses.
-pub fn covers(pattern: &str, beginning: &str) -> bool {
+pub fn matches_all_with_prefix(pattern: &str, beginning: &str) -> bool {
     let end = pattern.trim_end_matches(['*', '?']).len();
     pattern[end..].contains('*') && is_match(pattern, beginning)
 }

@@ -9,12 +9,12 @@ mod uri_patterns;
 
 use std::fmt;
 
-pub use self::explain::{Decider, Explanation, Pattern};
-pub use self::rules::{RoleRules, Rules, Ruling, Standing};
+pub use self::explain::{Decider, DecidingPattern, Explanation};
+pub use self::rules::{EffectiveRules, RoleRules, RuleDecision, Rules};
 pub use self::subject::Subject;
 pub use self::uri_patterns::uri_forms;
 use crate::caller::Caller;
-pub use crate::config::Filter;
+pub use crate::config::ToolFilter;
 
 /// The answer of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl fmt::Display for Rule<'_> {
     }
 }
 
-impl Filter {
+impl ToolFilter {
     /// Lets every name pass.
     pub fn everything() -> Self {
         Self::preset()
@@ -120,19 +120,21 @@ impl Filter {
     }
 
     /// Whether every name with this beginning passes.
-    pub fn allows_all_within(&self, beginning: &str) -> bool {
-        let is_whole = self.allow.iter().any(|pattern| glob::covers(pattern, beginning));
-        is_whole && !self.deny.iter().any(|pattern| glob::reaches(pattern, beginning))
+    pub fn allows_all_with_prefix(&self, beginning: &str) -> bool {
+        let is_whole = self.allow.iter().any(|pattern| glob::matches_all_with_prefix(pattern, beginning));
+        is_whole && !self.deny.iter().any(|pattern| glob::matches_some_with_prefix(pattern, beginning))
     }
 
     /// What decides about all names with this beginning: the first deny
     /// pattern that all of them fit, else the first allow pattern that any of
     /// them could fit.
-    pub fn rule_within(&self, beginning: &str) -> Rule<'_> {
-        if let Some(pattern) = self.deny.iter().find(|pattern| glob::covers(pattern, beginning)) {
+    pub fn rule_for_prefix(&self, beginning: &str) -> Rule<'_> {
+        if let Some(pattern) =
+            self.deny.iter().find(|pattern| glob::matches_all_with_prefix(pattern, beginning))
+        {
             return Rule::Denied(pattern);
         }
-        match self.allow.iter().find(|pattern| glob::reaches(pattern, beginning)) {
+        match self.allow.iter().find(|pattern| glob::matches_some_with_prefix(pattern, beginning)) {
             Some(pattern) => Rule::Allowed(pattern),
             None if self.allow.is_empty() => Rule::LockedOut,
             None => Rule::Unmatched,
@@ -150,9 +152,9 @@ mod tests {
 
     use super::*;
 
-    fn filter(allow: &[&str], deny: &[&str]) -> Filter {
+    fn filter(allow: &[&str], deny: &[&str]) -> ToolFilter {
         let owned = |patterns: &[&str]| patterns.iter().map(|&pattern| pattern.to_owned()).collect();
-        Filter { allow: owned(allow), deny: owned(deny) }
+        ToolFilter { allow: owned(allow), deny: owned(deny) }
     }
 
     #[test]
@@ -180,7 +182,7 @@ mod tests {
 
     #[test]
     fn everything_lets_every_name_pass() {
-        assert!(Filter::everything().allows("") && Filter::everything().allows("a/b"));
+        assert!(ToolFilter::everything().allows("") && ToolFilter::everything().allows("a/b"));
     }
 
     fn patterns() -> impl Strategy<Value = Vec<String>> {
@@ -193,7 +195,7 @@ mod tests {
             allow in patterns(), deny in patterns(), added in "[ab/*?]{0,5}", place: prop::sample::Index,
             name in "[ab/]{0,6}",
         ) {
-            let before = Filter { allow, deny };
+            let before = ToolFilter { allow, deny };
             let mut after = before.clone();
             after.deny.insert(place.index(before.deny.len() + 1), added.clone());
             prop_assert!(before.allows(&name) || !after.allows(&name));
@@ -204,7 +206,7 @@ mod tests {
         fn the_order_of_patterns_does_not_change_who_passes(
             allow in patterns(), deny in patterns(), name in "[ab/]{0,6}",
         ) {
-            let forward = Filter { allow, deny };
+            let forward = ToolFilter { allow, deny };
             let mut backward = forward.clone();
             backward.allow.reverse();
             backward.deny.reverse();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::uri_patterns::UriPatterns;
-use super::{Filter, Rule, Subject};
+use super::{Rule, Subject, ToolFilter};
 use crate::caller::Caller;
 use crate::config::Role;
 
@@ -21,16 +21,16 @@ pub struct Rules {
 /// The rules of one role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoleRules {
-    filter: Filter,
+    filter: ToolFilter,
     /// The resource patterns of `filter`, as they match forms of a URI.
     uris: UriPatterns,
 }
 
 /// How a caller stands before the rules, whatever it asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing<'a> {
+pub enum EffectiveRules<'a> {
     /// There are no rules.
-    Open,
+    NoRules,
     /// Rules are for others.
     Operator,
     /// A caller on this machine, and no rule about such.
@@ -43,9 +43,9 @@ pub enum Standing<'a> {
 
 /// What the rules say, and which of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ruling<'a> {
+pub enum RuleDecision<'a> {
     /// There are no rules.
-    Open,
+    NoRules,
     /// Rules are for others.
     Operator,
     /// A caller on this machine, and no rule about such.
@@ -58,16 +58,16 @@ pub enum Ruling<'a> {
 
 impl Rules {
     /// No rules: roles mean nothing, and the embedder's hook alone decides.
-    pub fn open() -> Self {
+    pub fn unrestricted() -> Self {
         Self { roles: None }
     }
 
     /// The rules of a config. A role that is not among them may use nothing,
     /// except `local`, which then may use everything.
-    pub fn of(roles: &BTreeMap<String, Role>) -> Self {
+    pub fn from_roles(roles: &BTreeMap<String, Role>) -> Self {
         let rules = |role: &Role| {
-            let filter = Filter { allow: role.allow.clone(), deny: role.deny.clone() };
-            RoleRules { uris: UriPatterns::of(&filter), filter }
+            let filter = ToolFilter { allow: role.allow.clone(), deny: role.deny.clone() };
+            RoleRules { uris: UriPatterns::from_filter(&filter), filter }
         };
         Self { roles: Some(roles.iter().map(|(name, role)| (name.clone(), rules(role))).collect()) }
     }
@@ -79,41 +79,41 @@ impl Rules {
     }
 
     /// How a caller stands before the rules.
-    pub fn standing(&self, caller: &Caller) -> Standing<'_> {
-        let Some(roles) = &self.roles else { return Standing::Open };
+    pub fn rules_for(&self, caller: &Caller) -> EffectiveRules<'_> {
+        let Some(roles) = &self.roles else { return EffectiveRules::NoRules };
         if caller.is_operator() {
-            return Standing::Operator;
+            return EffectiveRules::Operator;
         }
         match roles.get(caller.role()) {
-            Some(rules) => Standing::Role(rules),
-            None if caller.role() == LOCAL => Standing::LocalDefault,
-            None => Standing::UnknownRole,
+            Some(rules) => EffectiveRules::Role(rules),
+            None if caller.role() == LOCAL => EffectiveRules::LocalDefault,
+            None => EffectiveRules::UnknownRole,
         }
     }
 
     /// What the rules say about a use of a server.
-    pub fn of_use(&self, caller: &Caller, server: &str, subject: Subject<'_>) -> Ruling<'_> {
-        self.standing(caller).of_use(server, subject)
+    pub fn decide(&self, caller: &Caller, server: &str, subject: Subject<'_>) -> RuleDecision<'_> {
+        self.rules_for(caller).decide(server, subject)
     }
 
     /// Whether a caller may know of a server at all: it may use something that
     /// the server could offer.
-    pub fn of_server(&self, caller: &Caller, server: &str) -> Ruling<'_> {
-        self.standing(caller).of_server(server)
+    pub fn decide_server(&self, caller: &Caller, server: &str) -> RuleDecision<'_> {
+        self.rules_for(caller).decide_server(server)
     }
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self::open()
+        Self::unrestricted()
     }
 }
 
-impl<'a> Standing<'a> {
+impl<'a> EffectiveRules<'a> {
     /// The answer, where it is the same whatever the question.
-    pub fn always(&self) -> Option<bool> {
+    pub fn unconditional_answer(&self) -> Option<bool> {
         match self {
-            Self::Open | Self::Operator | Self::LocalDefault => Some(true),
+            Self::NoRules | Self::Operator | Self::LocalDefault => Some(true),
             Self::UnknownRole => Some(false),
             Self::Role(rules) if rules.filter.is_everything() => Some(true),
             Self::Role(_) => None,
@@ -123,38 +123,38 @@ impl<'a> Standing<'a> {
     /// Whether the caller may use all that a server could ever offer.
     pub fn allows_all_of(&self, server: &str) -> bool {
         match self {
-            Self::Open | Self::Operator | Self::LocalDefault => true,
+            Self::NoRules | Self::Operator | Self::LocalDefault => true,
             Self::UnknownRole => false,
-            Self::Role(rules) => rules.filter.allows_all_within(&format!("{server}/")),
+            Self::Role(rules) => rules.filter.allows_all_with_prefix(&format!("{server}/")),
         }
     }
 
     /// What the rules say about a use of a server.
-    pub fn of_use(&self, server: &str, subject: Subject<'_>) -> Ruling<'a> {
-        self.ruling(|rules| match subject {
-            Subject::Resource(uri) => rules.of_resource(server, uri),
+    pub fn decide(&self, server: &str, subject: Subject<'_>) -> RuleDecision<'a> {
+        self.decide_with(|rules| match subject {
+            Subject::Resource(uri) => rules.decide_resource(server, uri),
             _ => rules.filter.rule(&format!("{server}/{subject}")),
         })
     }
 
     /// What the rules say about a server as a whole.
-    pub fn of_server(&self, server: &str) -> Ruling<'a> {
-        self.ruling(|rules| rules.filter.rule_within(&format!("{server}/")))
+    pub fn decide_server(&self, server: &str) -> RuleDecision<'a> {
+        self.decide_with(|rules| rules.filter.rule_for_prefix(&format!("{server}/")))
     }
 
     /// Whether the rules could let a caller read a URI that begins like this.
-    pub fn reaches_resource(&self, server: &str, beginning: &str) -> bool {
+    pub fn may_allow_resource_prefix(&self, server: &str, beginning: &str) -> bool {
         let subject = Subject::Resource(beginning);
-        self.ruling(|rules| rules.filter.rule_within(&format!("{server}/{subject}"))).is_allowed()
+        self.decide_with(|rules| rules.filter.rule_for_prefix(&format!("{server}/{subject}"))).is_allowed()
     }
 
-    fn ruling(&self, ask: impl FnOnce(&'a RoleRules) -> Rule<'a>) -> Ruling<'a> {
+    fn decide_with(&self, ask: impl FnOnce(&'a RoleRules) -> Rule<'a>) -> RuleDecision<'a> {
         match self {
-            Self::Open => Ruling::Open,
-            Self::Operator => Ruling::Operator,
-            Self::LocalDefault => Ruling::LocalDefault,
-            Self::UnknownRole => Ruling::UnknownRole,
-            Self::Role(rules) => Ruling::Role(ask(rules)),
+            Self::NoRules => RuleDecision::NoRules,
+            Self::Operator => RuleDecision::Operator,
+            Self::LocalDefault => RuleDecision::LocalDefault,
+            Self::UnknownRole => RuleDecision::UnknownRole,
+            Self::Role(rules) => RuleDecision::Role(ask(rules)),
         }
     }
 }
@@ -162,31 +162,31 @@ impl<'a> Standing<'a> {
 impl RoleRules {
     /// Decides about a resource: every form of its URI must be allowed, and one denied form is enough. A role
     /// that may read every resource of the server is not asked about forms.
-    fn of_resource(&self, server: &str, uri: &str) -> Rule<'_> {
+    fn decide_resource(&self, server: &str, uri: &str) -> Rule<'_> {
         let prefix = format!("{server}/{}", Subject::Resource(""));
         let rule = self.filter.rule(&format!("{prefix}{uri}"));
-        if !rule.is_allowed() || self.filter.allows_all_within(&prefix) {
+        if !rule.is_allowed() || self.filter.allows_all_with_prefix(&prefix) {
             return rule;
         }
         self.uris.rule(&self.filter, &prefix, uri).unwrap_or(rule)
     }
 }
 
-impl Ruling<'_> {
+impl RuleDecision<'_> {
     /// Whether the caller may.
     pub fn is_allowed(&self) -> bool {
         match self {
-            Self::Open | Self::Operator | Self::LocalDefault => true,
+            Self::NoRules | Self::Operator | Self::LocalDefault => true,
             Self::UnknownRole => false,
             Self::Role(rule) => rule.is_allowed(),
         }
     }
 }
 
-impl fmt::Display for Ruling<'_> {
+impl fmt::Display for RuleDecision<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Open => f.write_str("there are no rules"),
+            Self::NoRules => f.write_str("there are no rules"),
             Self::Operator => f.write_str("rules are not for the operator"),
             Self::LocalDefault => f.write_str("`local` may use everything unless the config says otherwise"),
             Self::UnknownRole => f.write_str("the role is not in the config"),

@@ -9,7 +9,7 @@ fn role(allow: &[&str], deny: &[&str]) -> Role {
 }
 
 fn rules(roles: &[(&str, Role)]) -> Rules {
-    Rules::of(&roles.iter().map(|(name, role)| ((*name).to_owned(), role.clone())).collect())
+    Rules::from_roles(&roles.iter().map(|(name, role)| ((*name).to_owned(), role.clone())).collect())
 }
 
 fn caller(role: &str) -> Caller {
@@ -18,34 +18,34 @@ fn caller(role: &str) -> Caller {
 
 #[test]
 fn without_rules_everybody_may_use_everything() {
-    let rules = Rules::open();
-    assert_eq!(rules.of_use(&caller("any"), "time", Subject::Tool("get")), Ruling::Open);
+    let rules = Rules::unrestricted();
+    assert_eq!(rules.decide(&caller("any"), "time", Subject::Tool("get")), RuleDecision::NoRules);
     assert!(!rules.are_restrictive());
 }
 
 #[test]
 fn a_role_that_is_not_in_the_config_gets_nothing_but_local_gets_everything() {
     let rules = rules(&[("a", role(&["*"], &[]))]);
-    assert_eq!(rules.of_use(&caller("b"), "time", Subject::Tool("get")), Ruling::UnknownRole);
-    assert_eq!(rules.of_server(&caller("b"), "time"), Ruling::UnknownRole);
-    assert_eq!(rules.of_use(&Caller::local(), "time", Subject::Tool("get")), Ruling::LocalDefault);
+    assert_eq!(rules.decide(&caller("b"), "time", Subject::Tool("get")), RuleDecision::UnknownRole);
+    assert_eq!(rules.decide_server(&caller("b"), "time"), RuleDecision::UnknownRole);
+    assert_eq!(rules.decide(&Caller::local(), "time", Subject::Tool("get")), RuleDecision::LocalDefault);
     assert!(!rules.are_restrictive());
 }
 
 #[test]
 fn a_rule_about_local_callers_holds_for_them() {
     let rules = rules(&[("local", role(&["time/*"], &[]))]);
-    assert!(rules.of_server(&Caller::local(), "time").is_allowed());
-    assert_eq!(rules.of_server(&Caller::local(), "git"), Ruling::Role(Rule::Unmatched));
+    assert!(rules.decide_server(&Caller::local(), "time").is_allowed());
+    assert_eq!(rules.decide_server(&Caller::local(), "git"), RuleDecision::Role(Rule::Unmatched));
     assert!(rules.are_restrictive());
 }
 
 #[test]
 fn no_rule_holds_the_operator_back_and_no_name_makes_an_operator() {
     let rules = rules(&[("local", role(&[], &[])), ("operator", role(&[], &[]))]);
-    assert_eq!(rules.of_server(&Caller::operator(), "time"), Ruling::Operator);
+    assert_eq!(rules.decide_server(&Caller::operator(), "time"), RuleDecision::Operator);
     let pretender = Caller::new("operator", "operator");
-    assert_eq!(rules.of_server(&pretender, "time"), Ruling::Role(Rule::LockedOut));
+    assert_eq!(rules.decide_server(&pretender, "time"), RuleDecision::Role(Rule::LockedOut));
 }
 
 #[test]
@@ -64,15 +64,15 @@ fn the_answer_is_always_the_same_unless_a_role_may_use_a_part() {
         (Caller::operator(), Some(true)),
     ];
     for (caller, answer) in table {
-        assert_eq!(rules.standing(&caller).always(), answer, "{caller:?}");
+        assert_eq!(rules.rules_for(&caller).unconditional_answer(), answer, "{caller:?}");
     }
-    assert_eq!(Rules::open().standing(&caller("any")).always(), Some(true));
+    assert_eq!(Rules::unrestricted().rules_for(&caller("any")).unconditional_answer(), Some(true));
 }
 
 #[test]
 fn a_resource_is_allowed_only_if_what_its_address_comes_to_is_too() {
     let rules = rules(&[("a", role(&["fs/resource:file:///tmp/*"], &["fs/resource:file:///tmp/secret*"]))]);
-    let may = |uri| rules.of_use(&caller("a"), "fs", Subject::Resource(uri)).is_allowed();
+    let may = |uri| rules.decide(&caller("a"), "fs", Subject::Resource(uri)).is_allowed();
     assert!(may("file:///tmp/x"));
     assert!(may("file:///tmp/./x"), "it comes to what is allowed");
     assert!(!may("file:///tmp/../etc/passwd"));
@@ -88,10 +88,10 @@ fn a_uri_that_servers_read_differently_is_unknown_unless_every_resource_is_allow
     let rules = rules(&[("some", some), ("but", but)]);
     for uri in ["file:///tmp/.\t./x", "file:///tmp/a b", "file:///tmp/..\\x", "file:///tmp/.%0a./x"] {
         for role in ["some", "but"] {
-            let ruling = rules.of_use(&caller(role), "fs", Subject::Resource(uri));
-            assert_eq!(ruling, Ruling::Role(Rule::AmbiguousUri), "{role} {uri:?}");
+            let ruling = rules.decide(&caller(role), "fs", Subject::Resource(uri));
+            assert_eq!(ruling, RuleDecision::Role(Rule::AmbiguousUri), "{role} {uri:?}");
         }
-        assert!(rules.of_use(&caller("some"), "all", Subject::Resource(uri)).is_allowed(), "{uri:?}");
+        assert!(rules.decide(&caller("some"), "all", Subject::Resource(uri)).is_allowed(), "{uri:?}");
     }
 }
 
@@ -138,7 +138,7 @@ fn every_form_of_a_uri_must_be_allowed_and_rules_have_the_same_forms() {
     for (pattern, uri, may) in table {
         let rules = rules(&[("a", role(&[&format!("s/resource:{pattern}")], &[]))]);
         assert_eq!(
-            rules.of_use(&caller("a"), "s", Subject::Resource(uri)).is_allowed(),
+            rules.decide(&caller("a"), "s", Subject::Resource(uri)).is_allowed(),
             may,
             "{pattern} {uri}"
         );
@@ -186,7 +186,7 @@ fn one_denied_form_of_a_uri_is_enough_however_the_rule_is_written() {
     ];
     for (pattern, uri, is_denied) in table {
         let rules = rules(&[("a", role(&["*"], &[&format!("s/resource:{pattern}")]))]);
-        let ruling = rules.of_use(&caller("a"), "s", Subject::Resource(uri));
+        let ruling = rules.decide(&caller("a"), "s", Subject::Resource(uri));
         assert_eq!(!ruling.is_allowed(), is_denied, "{pattern} {uri}");
         assert!(ruling.to_string().contains(pattern) || !is_denied, "{ruling}");
     }
@@ -196,19 +196,19 @@ fn one_denied_form_of_a_uri_is_enough_however_the_rule_is_written() {
 fn the_rule_about_an_address_as_it_is_written_is_the_one_that_is_told() {
     let allow = ["fs/resource:file:///tmp/./*", "fs/resource:file:///tmp/x"];
     let rules = rules(&[("a", role(&allow, &[]))]);
-    let told = rules.of_use(&caller("a"), "fs", Subject::Resource("file:///tmp/./x")).to_string();
+    let told = rules.decide(&caller("a"), "fs", Subject::Resource("file:///tmp/./x")).to_string();
     assert!(told.contains(allow[0]), "{told}");
 }
 
 #[test]
 fn a_ruling_says_which_rule_decides() {
     let rules = rules(&[("a", role(&["time/*"], &[]))]);
-    let said = |caller: &Caller| rules.of_use(caller, "time", Subject::Tool("get")).to_string();
+    let said = |caller: &Caller| rules.decide(caller, "time", Subject::Tool("get")).to_string();
     assert_eq!(said(&Caller::operator()), "rules are not for the operator");
     assert_eq!(said(&Caller::local()), "`local` may use everything unless the config says otherwise");
     assert_eq!(said(&caller("b")), "the role is not in the config");
     assert!(said(&caller("a")).contains("time/*"), "{}", said(&caller("a")));
-    assert_eq!(Rules::open().of_server(&caller("b"), "time").to_string(), "there are no rules");
+    assert_eq!(Rules::unrestricted().decide_server(&caller("b"), "time").to_string(), "there are no rules");
 }
 
 #[test]
@@ -226,11 +226,11 @@ fn a_role_may_use_all_of_a_server_only_if_no_rule_could_hide_anything_of_it() {
     ];
     for (role, may) in table {
         let shown = format!("{role:?}");
-        assert_eq!(rules(&[("r", role)]).standing(&caller("r")).allows_all_of("time"), may, "{shown}");
+        assert_eq!(rules(&[("r", role)]).rules_for(&caller("r")).allows_all_of("time"), may, "{shown}");
     }
     let rules = rules(&[]);
-    assert!(!rules.standing(&caller("r")).allows_all_of("time"));
-    assert!(rules.standing(&Caller::local()).allows_all_of("time"));
+    assert!(!rules.rules_for(&caller("r")).allows_all_of("time"));
+    assert!(rules.rules_for(&Caller::local()).allows_all_of("time"));
 }
 
 #[test]
@@ -255,7 +255,11 @@ fn rules_are_asked_about_every_kind_of_subject() {
         ("git", Subject::Tool("method:x"), Rule::Allowed("git/*")),
     ];
     for (server, subject, rule) in table {
-        assert_eq!(rules.of_use(&caller("r"), server, subject), Ruling::Role(rule), "{server}/{subject}");
+        assert_eq!(
+            rules.decide(&caller("r"), server, subject),
+            RuleDecision::Role(rule),
+            "{server}/{subject}"
+        );
     }
 }
 
@@ -271,7 +275,7 @@ fn a_server_is_seen_where_something_of_it_may_be_used() {
         ("sh", Rule::Denied("sh?*")),
     ];
     for (server, rule) in table {
-        assert_eq!(rules.of_server(&caller("r"), server), Ruling::Role(rule), "{server}");
+        assert_eq!(rules.decide_server(&caller("r"), server), RuleDecision::Role(rule), "{server}");
     }
 }
 
@@ -313,7 +317,7 @@ fn subject() -> impl Strategy<Value = String> {
 
 fn of_role(allow: &[String], deny: &[String]) -> Rules {
     let role = Role { allow: allow.to_vec(), deny: deny.to_vec(), budget: None, max_in_flight: None };
-    Rules::of(&[("r".to_owned(), role)].into())
+    Rules::from_roles(&[("r".to_owned(), role)].into())
 }
 
 proptest! {
@@ -324,7 +328,7 @@ proptest! {
         for subject in [Subject::Tool(&name), Subject::Prompt(&name), Subject::Resource(&name), Subject::Method(&name)] {
             let text = format!("{server}/{subject}");
             let any = |patterns: &[String]| patterns.iter().any(|pattern| naive(pattern, &text));
-            let ruling = of_role(&allow, &deny).of_use(&caller("r"), &server, subject).is_allowed();
+            let ruling = of_role(&allow, &deny).decide(&caller("r"), &server, subject).is_allowed();
             let is_allowed = any(&allow) && !any(&deny);
             // Other forms of a URI may be refused.
             let is_said = if matches!(subject, Subject::Resource(_)) { !ruling || is_allowed } else { ruling == is_allowed };
@@ -337,8 +341,8 @@ proptest! {
         allow in patterns(), deny in patterns(), server in "[ab]{1,3}", name in subject(),
     ) {
         let rules = of_role(&allow, &deny);
-        let is_usable = rules.of_use(&caller("r"), &server, Subject::parse(&name)).is_allowed();
-        prop_assert!(!is_usable || rules.of_server(&caller("r"), &server).is_allowed());
+        let is_usable = rules.decide(&caller("r"), &server, Subject::parse(&name)).is_allowed();
+        prop_assert!(!is_usable || rules.decide_server(&caller("r"), &server).is_allowed());
     }
 
     #[test]
@@ -347,8 +351,8 @@ proptest! {
     ) {
         let more: Vec<String> = deny.iter().cloned().chain([added]).collect();
         let (before, after) = (of_role(&allow, &deny), of_role(&allow, &more));
-        let sees = |rules: &Rules| rules.of_server(&caller("r"), &server).is_allowed();
-        let may = |rules: &Rules| rules.of_use(&caller("r"), &server, Subject::parse(&name)).is_allowed();
+        let sees = |rules: &Rules| rules.decide_server(&caller("r"), &server).is_allowed();
+        let may = |rules: &Rules| rules.decide(&caller("r"), &server, Subject::parse(&name)).is_allowed();
         prop_assert!(sees(&before) || !sees(&after));
         prop_assert!(may(&before) || !may(&after));
     }
@@ -360,8 +364,8 @@ proptest! {
         let reversed = |patterns: &[String]| patterns.iter().rev().cloned().collect::<Vec<_>>();
         let (forward, backward) = (of_role(&allow, &deny), of_role(&reversed(&allow), &reversed(&deny)));
         let answers = |rules: &Rules| {
-            let may = rules.of_use(&caller("r"), &server, Subject::parse(&name)).is_allowed();
-            (may, rules.of_server(&caller("r"), &server).is_allowed())
+            let may = rules.decide(&caller("r"), &server, Subject::parse(&name)).is_allowed();
+            (may, rules.decide_server(&caller("r"), &server).is_allowed())
         };
         prop_assert_eq!(answers(&forward), answers(&backward));
     }
@@ -372,11 +376,11 @@ proptest! {
     ) {
         let beginning = format!("{server}/");
         let mut ends = endings().into_iter().map(|end| naive(&pattern, &format!("{beginning}{end}")));
-        prop_assert_eq!(glob::covers(&pattern, &beginning), ends.all(|fits| fits));
+        prop_assert_eq!(glob::matches_all_with_prefix(&pattern, &beginning), ends.all(|fits| fits));
         // `b` stands in patterns and in no ending, so the ends of the pattern itself are tried too.
         let own = pattern.replace(['*', '?'], "a");
         let tails = (0..=own.len()).map(|at| own[at..].to_owned());
         let reaches = endings().into_iter().chain(tails).any(|end| naive(&pattern, &format!("{beginning}{end}")));
-        prop_assert_eq!(glob::reaches(&pattern, &beginning), reaches);
+        prop_assert_eq!(glob::matches_some_with_prefix(&pattern, &beginning), reaches);
     }
 }

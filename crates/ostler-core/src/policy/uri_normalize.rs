@@ -21,9 +21,9 @@ const MAX_FORMS: usize = 64;
 
 /// The components that are missing in a form of a URI. Only such a form is matched against patterns without them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub(super) struct Cut(u8);
+pub(super) struct MissingParts(u8);
 
-impl Cut {
+impl MissingParts {
     const QUERY: Self = Self(1);
     const FRAGMENT: Self = Self(2);
     pub(super) const HOST: Self = Self(4);
@@ -33,40 +33,40 @@ impl Cut {
 
     pub(super) const ALL: Self = Self(63);
 
-    fn and(self, other: Self) -> Self {
+    fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
     /// Whether all components of the other one are missing here too.
-    pub(super) fn has(self, other: Self) -> bool {
+    pub(super) fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 }
 
 /// One text that a server may read a URI as.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Form {
+pub(super) struct UriForm {
     pub(super) text: String,
-    pub(super) cut: Cut,
+    pub(super) missing: MissingParts,
 }
 
 /// Returns every form of a URI, itself first; `None` if parsers disagree about its characters (raw white space,
 /// control characters and backslashes, also escaped ones; escapes that are not UTF-8; brackets in the authority
 /// around anything but an IPv6 address), or beyond the limits.
-pub(super) fn forms(uri: &str) -> Option<Vec<Form>> {
+pub(super) fn forms(uri: &str) -> Option<Vec<UriForm>> {
     let is_refused = |c: char| c.is_control() || c.is_whitespace() || matches!(c, '\\' | '\u{feff}');
     if uri.len() > MAX_LENGTH || uri.contains(is_refused) {
         return None;
     }
-    let mut forms = vec![Form { text: uri.to_owned(), cut: Cut::default() }];
+    let mut forms = vec![UriForm { text: uri.to_owned(), missing: MissingParts::default() }];
     if is_plain(uri) {
         return Some(forms);
     }
-    let mut seen: HashSet<Form> = forms.iter().cloned().collect();
+    let mut seen: HashSet<UriForm> = forms.iter().cloned().collect();
     let mut next = 0;
     while let Some(form) = forms.get(next).cloned() {
         next += 1;
-        let Form { text, cut } = &form;
+        let UriForm { text, missing: cut } = &form;
         if has_odd_brackets(text) {
             return None;
         }
@@ -77,16 +77,16 @@ pub(super) fn forms(uri: &str) -> Option<Vec<Form>> {
             (with_host_name(text), *cut),
             (with_plain_dots(text), *cut),
         ];
-        if let Some(parsed) = parse(text) {
+        if let Some(parsed) = parse_whatwg(text) {
             found.push((decode(&parsed)?, *cut));
             // Decoding moves the end of an authority with escaped delimiters.
             if split_around_authority(&parsed).is_some_and(|(_, authority, _)| authority.contains('%')) {
                 found.push((parsed, *cut));
             }
         }
-        found.extend(removals(text).into_iter().map(|(text, removed)| (text, cut.and(removed))));
+        found.extend(removals(text).into_iter().map(|(text, removed)| (text, cut.union(removed))));
         for (text, cut) in found {
-            let form = Form { text, cut };
+            let form = UriForm { text, missing: cut };
             if !seen.contains(&form) {
                 seen.insert(form.clone());
                 forms.push(form);
@@ -101,29 +101,31 @@ pub(super) fn forms(uri: &str) -> Option<Vec<Form>> {
 
 /// Returns the forms of a URI pattern, with all combinations of some components missing: decoded and resolved like
 /// a URI. In a `file` URI `?` is the wildcard, so query and fragment are only cut from others.
-pub(super) fn pattern_forms(pattern: &str, cuts: Cut) -> BTreeSet<Form> {
+pub(super) fn pattern_forms(pattern: &str, cuts: MissingParts) -> BTreeSet<UriForm> {
     let text = decode_pattern(pattern);
     let is_file = split_scheme(&text).0.eq_ignore_ascii_case("file");
-    let is_cut = |cut: Cut| cuts.has(cut) && !(is_file && Cut::QUERY.and(Cut::FRAGMENT).has(cut));
-    let mut open = vec![Form { text: text.clone(), cut: Cut::default() }];
+    let is_cut = |cut: MissingParts| {
+        cuts.contains(cut) && !(is_file && MissingParts::QUERY.union(MissingParts::FRAGMENT).contains(cut))
+    };
+    let mut open = vec![UriForm { text: text.clone(), missing: MissingParts::default() }];
     // A `*` at the end also stands for names behind the component that is cut together with it.
     if text.ends_with('*') && text.rsplit('/').next().is_some_and(|end| end.contains(['@', ':', ';'])) {
-        open.push(Form { text: text + "/*", cut: Cut::default() });
+        open.push(UriForm { text: text + "/*", missing: MissingParts::default() });
     }
     let mut cut_forms = BTreeSet::new();
     while let Some(form) = open.pop() {
         if cut_forms.insert(form.clone()) {
             let removed = removals(&form.text).into_iter().filter(|(_, cut)| is_cut(*cut));
-            open.extend(removed.map(|(text, cut)| Form { text, cut: form.cut.and(cut) }));
+            open.extend(removed.map(|(text, cut)| UriForm { text, missing: form.missing.union(cut) }));
         }
     }
     let mut all = BTreeSet::new();
-    for Form { text, cut } in cut_forms {
-        let parsed = parse(&text).map(|parsed| decode_pattern(&parsed));
+    for UriForm { text, missing: cut } in cut_forms {
+        let parsed = parse_whatwg(&text).map(|parsed| decode_pattern(&parsed));
         let texts = [resolve(&text, true), resolve(&text, false), text].into_iter().chain(parsed);
         for text in texts {
-            all.insert(Form { text: with_host_name(&text), cut });
-            all.insert(Form { text, cut });
+            all.insert(UriForm { text: with_host_name(&text), missing: cut });
+            all.insert(UriForm { text, missing: cut });
         }
     }
     all
@@ -187,7 +189,7 @@ fn decode_pattern(pattern: &str) -> String {
 }
 
 /// Reads a URI as the WHATWG parser does.
-fn parse(text: &str) -> Option<String> {
+fn parse_whatwg(text: &str) -> Option<String> {
     Url::parse(text).ok().map(String::from)
 }
 
@@ -236,19 +238,20 @@ fn with_plain_dots(text: &str) -> String {
 }
 
 /// Returns a URI without each of the components that some reader ignores.
-fn removals(text: &str) -> Vec<(String, Cut)> {
+fn removals(text: &str) -> Vec<(String, MissingParts)> {
     let before = |delimiter| text.split_once(delimiter).map(|(before, _)| before.to_owned());
     // A fragment behind the query goes with it.
     let has_fragment = text.split_once('?').is_some_and(|(_, query)| query.contains('#'));
-    let query = if has_fragment { Cut::QUERY.and(Cut::FRAGMENT) } else { Cut::QUERY };
+    let query =
+        if has_fragment { MissingParts::QUERY.union(MissingParts::FRAGMENT) } else { MissingParts::QUERY };
     let found = [
-        (without_host(text), Cut::HOST),
-        (without_user(text), Cut::USER),
-        (without_port(text), Cut::PORT),
+        (without_host(text), MissingParts::HOST),
+        (without_user(text), MissingParts::USER),
+        (without_port(text), MissingParts::PORT),
         (before('?'), query),
-        (before('#'), Cut::FRAGMENT),
+        (before('#'), MissingParts::FRAGMENT),
     ];
-    let parameters = without_parameters(text).into_iter().map(|text| (text, Cut::PARAMETERS));
+    let parameters = without_parameters(text).into_iter().map(|text| (text, MissingParts::PARAMETERS));
     found.into_iter().filter_map(|(text, cut)| Some((text?, cut))).chain(parameters).collect()
 }
 

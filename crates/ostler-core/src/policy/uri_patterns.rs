@@ -1,23 +1,23 @@
 //! Resource patterns of a role, matched against every form of a URI.
 
-use super::uri_normalize::{self, Cut, Form};
-use super::{Filter, Rule, Subject, glob};
+use super::uri_normalize::{self, MissingParts, UriForm};
+use super::{Rule, Subject, ToolFilter, glob};
 
 /// The resource patterns of a filter in the forms that URIs are compared in, beside the patterns as written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct UriPatterns {
-    allow: Vec<Normal>,
-    deny: Vec<Normal>,
+    allow: Vec<NormalizedPattern>,
+    deny: Vec<NormalizedPattern>,
 }
 
 /// One form of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Normal {
+struct NormalizedPattern {
     /// The index of the pattern in its list.
-    of: usize,
+    pattern_index: usize,
     pattern: String,
     /// Matched only by forms of a URI that miss at least the same.
-    cut: Cut,
+    missing: MissingParts,
 }
 
 /// Returns every text that a server may read a URI as; `None` if servers may read it differently in ways that no
@@ -28,21 +28,24 @@ pub fn uri_forms(uri: &str) -> Option<Vec<String>> {
 }
 
 impl UriPatterns {
-    pub(super) fn of(filter: &Filter) -> Self {
+    pub(super) fn from_filter(filter: &ToolFilter) -> Self {
         // A deny pattern with a query, a user or a port must not deny every other one.
-        Self { allow: normal(&filter.allow, Cut::ALL), deny: normal(&filter.deny, Cut::HOST) }
+        Self {
+            allow: normalize(&filter.allow, MissingParts::ALL),
+            deny: normalize(&filter.deny, MissingParts::HOST),
+        }
     }
 
     /// Decides about the forms of a URI that is allowed as written; `None` if all of them are allowed too.
-    pub(super) fn rule<'f>(&self, filter: &'f Filter, prefix: &str, uri: &str) -> Option<Rule<'f>> {
+    pub(super) fn rule<'f>(&self, filter: &'f ToolFilter, prefix: &str, uri: &str) -> Option<Rule<'f>> {
         let Some(forms) = uri_normalize::forms(uri) else { return Some(Rule::AmbiguousUri) };
-        let forms = || forms.iter().map(|Form { text, cut }| (format!("{prefix}{text}"), *cut));
+        let forms = || forms.iter().map(|UriForm { text, missing: cut }| (format!("{prefix}{text}"), *cut));
         let denied = forms().find_map(|(name, _)| self.denied(filter, &name));
         denied.or_else(|| {
             // The first form is the URI as written, which a pattern as written has allowed.
             let mut others = forms().skip(1);
-            let is_allowed = |(name, cut): (String, Cut)| {
-                let normal = self.allow.iter().filter(|normal| cut.has(normal.cut));
+            let is_allowed = |(name, cut): (String, MissingParts)| {
+                let normal = self.allow.iter().filter(|normal| cut.contains(normal.missing));
                 filter
                     .allow
                     .iter()
@@ -54,26 +57,30 @@ impl UriPatterns {
     }
 
     /// Returns the pattern that denies a form. A path with a slash at its end is also the path without.
-    fn denied<'f>(&self, filter: &'f Filter, name: &str) -> Option<Rule<'f>> {
+    fn denied<'f>(&self, filter: &'f ToolFilter, name: &str) -> Option<Rule<'f>> {
         let is_match = |pattern: &str| {
             glob::is_match(pattern, name) || glob::is_match(pattern, name.trim_end_matches('/'))
         };
         let written = filter.deny.iter().find(|pattern| is_match(pattern));
         let normal = || self.deny.iter().find(|normal| is_match(&normal.pattern));
-        let pattern = written.or_else(|| filter.deny.get(normal()?.of));
+        let pattern = written.or_else(|| filter.deny.get(normal()?.pattern_index));
         pattern.map(|pattern| Rule::Denied(pattern))
     }
 }
 
 /// Returns the forms of all resource patterns of a list that differ from the patterns themselves.
-fn normal(patterns: &[String], cuts: Cut) -> Vec<Normal> {
+fn normalize(patterns: &[String], cuts: MissingParts) -> Vec<NormalizedPattern> {
     let mut all = Vec::new();
     for (of, pattern) in patterns.iter().enumerate() {
         let kind = Subject::Resource("").prefix();
         let Some(at) = pattern.find(kind).map(|at| at + kind.len()) else { continue };
         let (prefix, uri) = pattern.split_at(at);
         let forms = uri_normalize::pattern_forms(uri, cuts).into_iter().filter(|form| form.text != uri);
-        all.extend(forms.map(|Form { text, cut }| Normal { of, pattern: format!("{prefix}{text}"), cut }));
+        all.extend(forms.map(|UriForm { text, missing: cut }| NormalizedPattern {
+            pattern_index: of,
+            pattern: format!("{prefix}{text}"),
+            missing: cut,
+        }));
     }
     all
 }

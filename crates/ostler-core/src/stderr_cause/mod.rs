@@ -4,10 +4,10 @@
 //! path of a log. The cause stands above, in a form that each of them keeps to. Output that fits no form is told by its
 //! last line that says anything.
 
-mod complaint;
+mod known_cause;
 mod npm;
 
-pub use self::complaint::Complaint;
+pub use self::known_cause::KnownCause;
 use self::npm::NpmError;
 
 /// Characters of a cause; a longer one is cut.
@@ -18,7 +18,7 @@ const STALE_AFTER: usize = 20;
 
 /// The telling line, and its place among the lines that were read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TellingLine {
+pub struct CauseLine {
     /// One line, with the causes and the code that stand below it.
     pub text: String,
     /// Index of the line it was taken from.
@@ -26,10 +26,10 @@ pub struct TellingLine {
 }
 
 /// Finds the line that tells why a process ended. `None` if all lines are blank.
-pub fn telling_line<T: AsRef<str>>(lines: &[T]) -> Option<TellingLine> {
-    let mut reading = Reading::default();
+pub fn find_cause_line<T: AsRef<str>>(lines: &[T]) -> Option<CauseLine> {
+    let mut reading = StderrParser::default();
     for (at, line) in lines.iter().enumerate() {
-        reading.read(at, &without_colours(line.as_ref()));
+        reading.push_line(at, &without_colours(line.as_ref()));
     }
     reading.finish()
 }
@@ -43,14 +43,15 @@ pub fn is_http_server<T: AsRef<str>>(lines: &[T]) -> bool {
         let lower = line.as_ref().to_lowercase();
         words.iter().any(|word| lower.contains(word))
     };
-    let is_http =
-        |line: &T| Complaint::read(line.as_ref()) == Some(Complaint::ServesHttp) && !has(line, &SIDE_DOORS);
+    let is_http = |line: &T| {
+        KnownCause::parse(line.as_ref()) == Some(KnownCause::ServesHttp) && !has(line, &SIDE_DOORS)
+    };
     lines.iter().any(is_http) && !lines.iter().any(|line| has(line, &LOGIN))
 }
 
 /// An error with what stands below it.
 #[derive(Debug, Clone, Default)]
-struct Headline {
+struct ErrorHeadline {
     at: usize,
     text: String,
     causes: Vec<String>,
@@ -60,7 +61,7 @@ struct Headline {
 
 /// Part of the output that is being read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Section {
+enum StderrSection {
     #[default]
     Text,
     /// The frames of Python: indented lines before the exception.
@@ -77,64 +78,64 @@ enum Section {
 
 /// The lines read so far.
 #[derive(Debug, Default)]
-struct Reading {
-    section: Section,
-    headline: Option<Headline>,
+struct StderrParser {
+    section: StderrSection,
+    headline: Option<ErrorHeadline>,
     /// Ordinary lines since the headline.
     since: usize,
     /// The last record of a log with the level of an error.
-    report: Option<Headline>,
+    last_error_record: Option<ErrorHeadline>,
     /// The last ordinary line.
-    plain: Option<Headline>,
-    summary: Option<Headline>,
-    any: Option<Headline>,
+    last_plain: Option<ErrorHeadline>,
+    summary: Option<ErrorHeadline>,
+    last_any: Option<ErrorHeadline>,
     npm: Option<NpmError>,
 }
 
-impl Reading {
-    fn read(&mut self, at: usize, line: &str) {
+impl StderrParser {
+    fn push_line(&mut self, at: usize, line: &str) {
         let is_indented = line.starts_with([' ', '\t']);
         // Python draws exception groups with bars.
         let text = line.trim().trim_start_matches(['|', '+']).trim();
         if text.is_empty() {
             return;
         }
-        let here = Headline { at, text: text.to_owned(), ..Headline::default() };
+        let here = ErrorHeadline { at, text: text.to_owned(), ..ErrorHeadline::default() };
         if let Some(rest) = npm::error_of(text) {
-            return self.npm.get_or_insert_with(|| NpmError::new(at)).read(rest);
+            return self.npm.get_or_insert_with(|| NpmError::new(at)).push_line(rest);
         }
-        self.any = Some(here.clone());
-        if self.section == Section::Goroutines {
+        self.last_any = Some(here.clone());
+        if self.section == StderrSection::Goroutines {
             return;
         }
         if text.ends_with("Traceback (most recent call last):") {
-            self.section = Section::Traceback;
+            self.section = StderrSection::Traceback;
             return;
         }
         if is_panic(text) {
             return self.on_panic(at, text);
         }
         match std::mem::take(&mut self.section) {
-            Section::Traceback if is_traceback_frame(line) => self.section = Section::Traceback,
-            Section::Traceback => self.begin(here),
-            Section::Panic => self.begin(here),
-            Section::Unfinished if !is_frame(text) => self.append(cause_of(text).unwrap_or(text)),
-            Section::Causes if is_indented => {
-                self.section = Section::Causes;
+            StderrSection::Traceback if is_traceback_frame(line) => self.section = StderrSection::Traceback,
+            StderrSection::Traceback => self.start_headline(here),
+            StderrSection::Panic => self.start_headline(here),
+            StderrSection::Unfinished if !is_frame(text) => self.append(cause_of(text).unwrap_or(text)),
+            StderrSection::Causes if is_indented => {
+                self.section = StderrSection::Causes;
                 self.add_cause(
                     text.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start_matches(": "),
                 );
             }
-            _ => self.judge(here, is_indented),
+            _ => self.classify_line(here, is_indented),
         }
     }
 
-    fn judge(&mut self, here: Headline, is_indented: bool) {
+    fn classify_line(&mut self, here: ErrorHeadline, is_indented: bool) {
         let text = here.text.as_str();
         if text.starts_with("goroutine ") && text.ends_with(':') {
-            self.section = Section::Goroutines;
+            self.section = StderrSection::Goroutines;
         } else if text == "Caused by:" {
-            self.section = Section::Causes;
+            self.section = StderrSection::Causes;
         } else if let Some(cause) = cause_of(text) {
             self.add_cause(cause);
         } else if let Some(code) = code_of(text) {
@@ -145,28 +146,28 @@ impl Reading {
             self.summary = Some(here);
         } else if is_noise(text) {
         } else if is_headline(text) {
-            self.begin(here);
+            self.start_headline(here);
         } else if is_frame(text) {
             self.adopt_frames(here.at);
         } else if is_error_record(text) {
             self.since += 1;
-            self.report = Some(here);
+            self.last_error_record = Some(here);
         } else {
             self.since += usize::from(!is_indented);
-            self.plain = Some(here);
+            self.last_plain = Some(here);
         }
     }
 
     /// A stack below a line that has no form of its own makes it a headline.
     fn adopt_frames(&mut self, at: usize) {
-        if let Some(plain) = self.plain.take_if(|plain| plain.at + 1 == at) {
-            self.begin(plain);
+        if let Some(plain) = self.last_plain.take_if(|plain| plain.at + 1 == at) {
+            self.start_headline(plain);
         }
     }
 
-    fn begin(&mut self, headline: Headline) {
+    fn start_headline(&mut self, headline: ErrorHeadline) {
         if headline.text.ends_with(':') {
-            self.section = Section::Unfinished;
+            self.section = StderrSection::Unfinished;
         }
         (self.headline, self.since) = (Some(headline), 0);
     }
@@ -187,14 +188,16 @@ impl Reading {
         // Up to Rust 1.72 the message stood on the same line: `panicked at 'no config', src/main.rs:1:5`.
         let quoted = text.split_once(" panicked at '").and_then(|(_, rest)| rest.rsplit_once("', "));
         match quoted {
-            Some((message, _)) => {
-                self.begin(Headline { at, text: message.to_owned(), ..Headline::default() })
-            }
-            None => self.section = Section::Panic,
+            Some((message, _)) => self.start_headline(ErrorHeadline {
+                at,
+                text: message.to_owned(),
+                ..ErrorHeadline::default()
+            }),
+            None => self.section = StderrSection::Panic,
         }
     }
 
-    fn finish(self) -> Option<TellingLine> {
+    fn finish(self) -> Option<CauseLine> {
         let npm = self.npm.map(NpmError::finish);
         let (own, relayed) = match npm {
             Some((headline, true)) => (Some(headline), None),
@@ -202,12 +205,18 @@ impl Reading {
             None => (None, None),
         };
         let fresh = self.headline.filter(|_| self.since <= STALE_AFTER);
-        let best = own.or(fresh).or(self.report).or(self.plain).or(relayed).or(self.summary).or(self.any)?;
-        Some(TellingLine { at: best.at, text: best.into_text() })
+        let best = own
+            .or(fresh)
+            .or(self.last_error_record)
+            .or(self.last_plain)
+            .or(relayed)
+            .or(self.summary)
+            .or(self.last_any)?;
+        Some(CauseLine { at: best.at, text: best.into_text() })
     }
 }
 
-impl Headline {
+impl ErrorHeadline {
     fn into_text(self) -> String {
         let mut text = match self.text.split_once("The promise rejected with the reason ") {
             Some((_, reason)) => {

@@ -1,6 +1,6 @@
 //! Errors of npm and npx: a block of lines with one prefix, of which one says what happened.
 
-use super::Headline;
+use super::ErrorHeadline;
 
 /// Returns what follows the prefix of npm's errors; `npm ERR!` up to npm 10.
 pub(super) fn error_of(text: &str) -> Option<&str> {
@@ -22,7 +22,7 @@ impl NpmError {
         Self { at, code: None, message: None, is_relayed: false }
     }
 
-    pub(super) fn read(&mut self, line: &str) {
+    pub(super) fn push_line(&mut self, line: &str) {
         let line = line.trim();
         if let Some(code) = line.strip_prefix("code ") {
             self.is_relayed |= code == "ELIFECYCLE" || code.starts_with(|c: char| c.is_ascii_digit());
@@ -56,13 +56,13 @@ impl NpmError {
     }
 
     /// Returns the error, and whether it is npm's own.
-    pub(super) fn finish(self) -> (Headline, bool) {
+    pub(super) fn finish(self) -> (ErrorHeadline, bool) {
         let text = match (self.code, self.message) {
             (Some(code), Some(message)) => format!("npm error {code}: {message}"),
             (Some(code), None) => format!("npm error {code}"),
             (None, Some(message)) => format!("npm error {message}"),
             (None, None) => "npm error".to_owned(),
         };
-        (Headline { at: self.at, text, ..Headline::default() }, !self.is_relayed)
+        (ErrorHeadline { at: self.at, text, ..ErrorHeadline::default() }, !self.is_relayed)
     }
 }

@@ -1,8 +1,8 @@
 use super::*;
 
-fn told(output: &str) -> Option<String> {
+fn cause_of_output(output: &str) -> Option<String> {
     let lines: Vec<&str> = output.lines().collect();
-    telling_line(&lines).map(|told| told.text)
+    find_cause_line(&lines).map(|told| told.text)
 }
 
 /// A file of real output and the line that tells its cause.
@@ -69,7 +69,7 @@ fn the_telling_line_of_real_programs_is_found() {
         "env-missing" => "env: ‘nope-cmd’: No such file or directory",
     };
     for (name, output, cause) in table {
-        assert_eq!(told(output).as_deref(), Some(cause), "{name}");
+        assert_eq!(cause_of_output(output).as_deref(), Some(cause), "{name}");
     }
 }
 
@@ -120,21 +120,21 @@ fn other_known_forms_are_found_too() {
         ("}\n", "}"),
     ];
     for (output, cause) in table {
-        assert_eq!(told(output).as_deref(), Some(cause));
+        assert_eq!(cause_of_output(output).as_deref(), Some(cause));
     }
-    assert_eq!(told("\n  \n"), None);
+    assert_eq!(cause_of_output("\n  \n"), None);
 }
 
 #[test]
 fn an_error_that_the_server_survived_is_not_its_cause() {
     let later: String = (0..=STALE_AFTER).map(|n| format!("request {n}\n")).collect();
     let output = format!("Error: no cache\n{later}");
-    assert_eq!(told(&output).unwrap(), format!("request {STALE_AFTER}"));
+    assert_eq!(cause_of_output(&output).unwrap(), format!("request {STALE_AFTER}"));
 }
 
 #[test]
 fn a_long_cause_is_cut_and_its_place_is_known() {
-    let told = telling_line(&["starting".to_owned(), format!("Error: {}", "ä".repeat(400))]).unwrap();
+    let told = find_cause_line(&["starting".to_owned(), format!("Error: {}", "ä".repeat(400))]).unwrap();
     assert_eq!((told.at, told.text.chars().count()), (1, MAX_CHARS + 1));
 }
 
@@ -145,12 +145,12 @@ fn a_server_that_runs_on_stdio_is_not_taken_for_one_that_serves_http() {
         "Server running on http://localhost:1",
         "Uvicorn running on http://[::]:8000",
     ] {
-        assert_eq!(Complaint::read(line), Some(Complaint::ServesHttp), "{line}");
+        assert_eq!(KnownCause::parse(line), Some(KnownCause::ServesHttp), "{line}");
     }
     for line in
         ["Weather server running on stdio transport", "started on import", "listening for stdio, port unused"]
     {
-        assert_eq!(Complaint::read(line), None, "{line}");
+        assert_eq!(KnownCause::parse(line), None, "{line}");
     }
 }
 

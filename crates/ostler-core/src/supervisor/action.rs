@@ -13,13 +13,13 @@ pub enum Action {
         /// Which session.
         generation: u64,
         /// What becomes of its calls.
-        manner: Manner,
+        mode: RetireMode,
     },
 }
 
 /// What becomes of the calls of a session that is being ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
+pub enum RetireMode {
     /// They may finish, for as long as the spec's `drain` allows.
     Drain,
     /// There are none, or the session can't answer them.

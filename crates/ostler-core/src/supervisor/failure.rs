@@ -4,14 +4,14 @@ use std::fmt;
 use std::time::Instant;
 
 use crate::fault::{Exit, FaultKind, PermanentCause};
-use crate::stderr_cause::telling_line;
+use crate::stderr_cause::find_cause_line;
 
 /// Lines of stderr that are kept of a failure.
-const KEPT_LINES: usize = 8;
+const MAX_STDERR_LINES: usize = 8;
 
 /// The end of a session, or a start that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct ServerFailure {
     /// What happened.
     pub kind: FaultKind,
     /// When.
@@ -23,19 +23,19 @@ pub struct Failure {
     /// Lines of stderr from around its end, oldest first, control characters escaped.
     pub stderr: Vec<String>,
     /// Advice that only the place of the failure can give.
-    pub hint: Option<Box<Advice>>,
+    pub hint: Option<Box<FailureHint>>,
 }
 
 /// Advice that only the place of a failure can give.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Advice {
+pub enum FailureHint {
     /// Words of which none is chosen by a server.
     Text(String),
     /// Variables that its output names, that are set here and that it was not given.
     Withheld(Vec<String>),
 }
 
-impl Failure {
+impl ServerFailure {
     /// A failure of which nothing more is known.
     pub fn new(kind: FaultKind, at: Instant) -> Self {
         let exit = match &kind {
@@ -51,16 +51,16 @@ impl Failure {
 
     /// Takes the cause from what the server wrote to stderr, and keeps a few lines: the last ones, or those that begin
     /// with the cause where it stands further up.
-    pub fn quote(&mut self, mut stderr: Vec<String>) {
-        let told = telling_line(&stderr);
-        let first = stderr.len().saturating_sub(KEPT_LINES);
+    pub fn attach_stderr(&mut self, mut stderr: Vec<String>) {
+        let told = find_cause_line(&stderr);
+        let first = stderr.len().saturating_sub(MAX_STDERR_LINES);
         stderr.drain(..told.as_ref().map_or(first, |told| told.at.min(first)));
-        stderr.truncate(KEPT_LINES);
+        stderr.truncate(MAX_STDERR_LINES);
         (self.cause, self.stderr) = (told.map(|told| told.text), stderr);
     }
 
     /// Returns whether the server itself gave up, so that its words tell more than how that was noticed.
-    fn is_own(&self) -> bool {
+    fn is_reported_by_server(&self) -> bool {
         matches!(
             self.kind,
             FaultKind::Exited(_)
@@ -72,10 +72,11 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for ServerFailure {
     /// The cause comes first, then how it was noticed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (before, after) = if self.is_own() { (&self.cause, &None) } else { (&None, &self.cause) };
+        let (before, after) =
+            if self.is_reported_by_server() { (&self.cause, &None) } else { (&None, &self.cause) };
         if let Some(cause) = before {
             write!(f, "\"{cause}\", ")?;
         }

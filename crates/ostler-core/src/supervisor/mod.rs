@@ -25,14 +25,14 @@
 
 mod action;
 #[cfg(test)]
-mod delays;
+mod delay_tests;
 mod failure;
+mod failure_policy;
 #[cfg(test)]
 mod model;
 mod phase;
 #[cfg(test)]
-mod remote;
-mod setback;
+mod remote_tests;
 #[cfg(test)]
 mod tests;
 
@@ -40,16 +40,18 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::backoff::Backoff;
-use crate::breaker::{Breaker, Circuit, MAX_RESET, Mark, Origin, Permit, Refused};
+use crate::breaker::{
+    Breaker, BreakerPermit, BreakerRejection, BreakerState, CallOrigin, HealthSignal, MAX_RESET,
+};
+use crate::classify::{Classification, SessionEffect};
 use crate::fault::FaultKind;
-use crate::restart::Budget;
-use crate::spec::{RestartSettings, ServerSpec, Transport};
-use crate::weigh::{Effect, Weight};
+use crate::restart_budget::RestartBudget;
+use crate::spec::{RestartSettings, ServerSpec, ServerTransport};
 
-pub use action::{Action, Manner};
-pub use failure::{Advice, Failure};
-pub use phase::{Ejection, Entry, Phase};
-use setback::Past;
+pub use action::{Action, RetireMode};
+pub use failure::{FailureHint, ServerFailure};
+use failure_policy::SessionHistory;
+pub use phase::{Availability, EjectionReason, Phase};
 
 /// Uptime after which, with one good answer, delays start from the beginning again.
 pub const HEALTHY_AFTER: Duration = Duration::from_secs(10);
@@ -68,21 +70,21 @@ pub struct Supervisor {
     /// The server is somebody else's, behind a network.
     is_remote: bool,
     /// The host serves one command: a remote server that fails twice is not waited for.
-    is_once: bool,
+    is_single_command: bool,
     keep_alive: Duration,
     restart: RestartSettings,
     phase: Phase,
     /// The newest generation; numbers only go up.
     generation: u64,
-    budget: Budget,
+    budget: RestartBudget,
     backoff: Backoff,
     /// Delays of a remote server for which no caller waits.
-    distance: Backoff,
+    unattended_backoff: Backoff,
     breaker: Breaker,
     /// A session has come up in this run.
     has_started: bool,
     /// A session has come up in an earlier run, or the server is waited for as if one had.
-    has_record: bool,
+    has_started_before: bool,
     /// Starts that failed since the last session.
     failed_starts: u32,
     /// Readmissions since the server was last healthy.
@@ -98,23 +100,23 @@ pub struct Supervisor {
     /// The ejection of a server that has been stopped since.
     ejection: Option<Phase>,
     /// An operator wants a session though nobody waits for one.
-    is_wanted: bool,
+    is_start_requested: bool,
     /// When the last lease ended, or the session began.
     last_use: Instant,
-    failure: Option<Failure>,
+    failure: Option<ServerFailure>,
     /// Sessions to be ended, in order.
     retiring: VecDeque<Action>,
 }
 
 /// A call that has ended.
 #[derive(Debug, Clone, Copy)]
-pub struct Settled<'a> {
+pub struct CompletedCall<'a> {
     /// Caller and tool, as they were at [`Supervisor::admit`].
-    pub origin: Option<Origin<'a>>,
+    pub origin: Option<CallOrigin<'a>>,
     /// The session that it was sent to.
     pub generation: u64,
     /// What its outcome says.
-    pub weight: Weight,
+    pub classification: Classification,
 }
 
 impl Supervisor {
@@ -122,18 +124,18 @@ impl Supervisor {
     pub fn new(spec: &ServerSpec, now: Instant) -> Self {
         Self {
             is_lazy: spec.lazy,
-            is_remote: matches!(spec.transport, Transport::Http(_)),
-            is_once: false,
+            is_remote: matches!(spec.transport, ServerTransport::Http(_)),
+            is_single_command: false,
             keep_alive: spec.keep_alive,
             restart: spec.restart,
             phase: Phase::Idle,
             generation: 0,
-            budget: Budget::new(spec.restart.max, spec.restart.window),
+            budget: RestartBudget::new(spec.restart.max, spec.restart.window),
             backoff: Backoff::new(spec.restart.first_delay, spec.restart.max_delay),
-            distance: Backoff::new(spec.restart.first_delay, MAX_RESET),
+            unattended_backoff: Backoff::new(spec.restart.first_delay, MAX_RESET),
             breaker: Breaker::new(spec.breaker),
             has_started: false,
-            has_record: false,
+            has_started_before: false,
             failed_starts: 0,
             readmissions: 0,
             is_on_probation: false,
@@ -141,7 +143,7 @@ impl Supervisor {
             waiters: 0,
             binders: 0,
             ejection: None,
-            is_wanted: false,
+            is_start_requested: false,
             last_use: now,
             failure: None,
             retiring: VecDeque::new(),
@@ -150,36 +152,40 @@ impl Supervisor {
 
     /// Makes the supervisor one of a host that serves a single command.
     #[must_use]
-    pub fn once(mut self) -> Self {
-        self.is_once = true;
+    pub fn for_single_command(mut self) -> Self {
+        self.is_single_command = true;
         self
     }
 
     // What callers do.
 
     /// Asks the breaker. The permit must come back through [`settle`](Self::settle).
-    pub fn admit(&mut self, origin: Option<Origin<'_>>, now: Instant) -> Result<Permit, Refused> {
+    pub fn admit(
+        &mut self,
+        origin: Option<CallOrigin<'_>>,
+        now: Instant,
+    ) -> Result<BreakerPermit, BreakerRejection> {
         self.breaker.admit(origin, now)
     }
 
     /// Whether a permit was given before anything that changes who may pass.
-    pub fn is_current(&mut self, permit: &Permit, origin: Option<Origin<'_>>) -> bool {
+    pub fn is_current(&mut self, permit: &BreakerPermit, origin: Option<CallOrigin<'_>>) -> bool {
         self.breaker.is_current(permit, origin)
     }
 
     /// Whether there is a session to use now.
-    pub fn entry(&self, now: Instant) -> Entry<'_> {
+    pub fn availability(&self, now: Instant) -> Availability<'_> {
         match &self.phase {
-            Phase::Ready { generation, .. } => Entry::Open(*generation),
-            Phase::Backoff { soonest, .. } if self.is_hopeless() && now < *soonest => {
-                Entry::NeverUp { until: *soonest }
+            Phase::Ready { generation, .. } => Availability::Ready(*generation),
+            Phase::Backoff { soonest, .. } if self.is_unlikely_to_start() && now < *soonest => {
+                Availability::NeverUp { until: *soonest }
             }
-            Phase::Idle | Phase::Starting { .. } | Phase::Backoff { .. } => Entry::Wait,
+            Phase::Idle | Phase::Starting { .. } | Phase::Backoff { .. } => Availability::Wait,
             Phase::Ejected { readmit_at, ejection, cause } => {
-                Entry::Ejected { readmit_at: *readmit_at, ejection: *ejection, cause }
+                Availability::Ejected { readmit_at: *readmit_at, ejection: *ejection, cause }
             }
-            Phase::NeedsAuth { until, cause } => Entry::NeedsAuth { until: *until, cause },
-            Phase::Draining { .. } | Phase::Stopped => Entry::Stopped,
+            Phase::NeedsAuth { until, cause } => Availability::NeedsAuth { until: *until, cause },
+            Phase::Draining { .. } | Phase::Stopped => Availability::Stopped,
         }
     }
 
@@ -217,19 +223,21 @@ impl Supervisor {
     }
 
     /// Takes a permit back with what became of the call. A permit that is dropped instead says nothing.
-    pub fn settle(&mut self, permit: Permit, call: Settled<'_>, now: Instant) {
-        let Settled { origin, generation, weight } = call;
+    pub fn record_outcome(&mut self, permit: BreakerPermit, call: CompletedCall<'_>, now: Instant) {
+        let CompletedCall { origin, generation, classification: weight } = call;
         if let Phase::Ready { generation: current, is_proven, .. } = &mut self.phase
             && *current == generation
         {
-            *is_proven |= weight.mark == Mark::Success || weight.effect == Effect::Prove;
+            *is_proven |=
+                weight.signal == HealthSignal::Success || weight.effect == SessionEffect::MarkProven;
         }
         // The end of a session is counted once, by `on_lost`, and not again by
         // the calls that ended it or were in flight.
-        let mark = if weight.effect == Effect::Restart { Mark::Neutral } else { weight.mark };
-        self.breaker.settle(permit, origin, mark, now);
-        if let Effect::Pause(wait) = weight.effect {
-            self.breaker.hold(now, wait);
+        let mark =
+            if weight.effect == SessionEffect::Restart { HealthSignal::Neutral } else { weight.signal };
+        self.breaker.record_signal(permit, origin, mark, now);
+        if let SessionEffect::Pause(wait) = weight.effect {
+            self.breaker.hold_open(now, wait);
         }
     }
 
@@ -249,20 +257,20 @@ impl Supervisor {
             self.backoff.reset();
         }
         // Whoever asked for a session while this one was on its way has it now.
-        self.is_wanted = false;
+        self.is_start_requested = false;
         true
     }
 
     /// This generation could not be started.
-    pub fn on_start_failed(&mut self, generation: u64, failure: Failure, rng: &mut fastrand::Rng) {
+    pub fn on_start_failed(&mut self, generation: u64, failure: ServerFailure, rng: &mut fastrand::Rng) {
         if self.phase == (Phase::Starting { generation }) {
-            self.fail(failure, Past::NotStarted, rng);
+            self.on_failure(failure, SessionHistory::NotStarted, rng);
         }
     }
 
     /// Takes note that the server has come up in an earlier run, or is waited for as if it had.
-    pub fn on_record(&mut self) {
-        self.has_record = true;
+    pub fn on_started_before(&mut self) {
+        self.has_started_before = true;
     }
 
     /// Starting was given up for a reason that is not the server's.
@@ -273,18 +281,22 @@ impl Supervisor {
     }
 
     /// The session of this generation ended by itself, or hangs. True if it was the current one.
-    pub fn on_lost(&mut self, generation: u64, failure: Failure, rng: &mut fastrand::Rng) -> bool {
+    pub fn on_lost(&mut self, generation: u64, failure: ServerFailure, rng: &mut fastrand::Rng) -> bool {
         let Phase::Ready { generation: current, since, is_proven } = self.phase else { return false };
         if current != generation {
             return false;
         }
         if is_proven && failure.at.saturating_duration_since(since) >= HEALTHY_AFTER {
             self.backoff.reset();
-            self.distance.reset();
+            self.unattended_backoff.reset();
             self.readmissions = 0;
         }
-        self.retire(generation, Manner::Now);
-        self.fail(failure, if is_proven { Past::Proven } else { Past::Unproven }, rng);
+        self.retire(generation, RetireMode::Now);
+        self.on_failure(
+            failure,
+            if is_proven { SessionHistory::Proven } else { SessionHistory::Unproven },
+            rng,
+        );
         true
     }
 
@@ -301,7 +313,7 @@ impl Supervisor {
     pub fn on_stop(&mut self) {
         self.phase = match self.phase {
             Phase::Ready { generation, .. } => {
-                self.retire(generation, Manner::Drain);
+                self.retire(generation, RetireMode::Drain);
                 Phase::Draining { generation }
             }
             Phase::Draining { generation } => Phase::Draining { generation },
@@ -319,23 +331,23 @@ impl Supervisor {
             // Stopping and starting is no way around an ejection.
             self.phase = self.ejection.take().unwrap_or(Phase::Idle);
         }
-        self.is_wanted = !matches!(self.phase, Phase::Ready { .. });
+        self.is_start_requested = !matches!(self.phase, Phase::Ready { .. });
     }
 
     /// A fresh session and a clean record: the old session finishes its calls.
     pub fn on_reload(&mut self) {
         if let Phase::Ready { generation, .. } = self.phase {
-            self.retire(generation, Manner::Drain);
+            self.retire(generation, RetireMode::Drain);
         }
         self.budget.clear();
         self.backoff.reset();
-        self.distance.reset();
+        self.unattended_backoff.reset();
         self.breaker.clear();
         (self.failed_starts, self.readmissions, self.is_on_probation) = (0, 0, false);
         self.failure = None;
         self.ejection = None;
         self.phase = Phase::Idle;
-        self.is_wanted = true;
+        self.is_start_requested = true;
     }
 
     /// Room is needed. True if the session was unused and is being ended.
@@ -344,7 +356,7 @@ impl Supervisor {
         if !self.is_lazy || !self.is_unused() {
             return false;
         }
-        self.retire(generation, Manner::Now);
+        self.retire(generation, RetireMode::Now);
         self.phase = Phase::Idle;
         true
     }
@@ -367,14 +379,14 @@ impl Supervisor {
                 self.is_on_probation = true;
                 self.phase = Phase::Idle;
             }
-            Phase::Ready { generation, .. } if self.is_over(now) => {
+            Phase::Ready { generation, .. } if self.is_keep_alive_over(now) => {
                 self.phase = Phase::Idle;
-                return Some(Action::Retire { generation, manner: Manner::Now });
+                return Some(Action::Retire { generation, mode: RetireMode::Now });
             }
             _ => {}
         }
         if self.phase == Phase::Idle && self.has_demand() {
-            return Some(Action::Start { generation: self.begin() });
+            return Some(Action::Start { generation: self.begin_start() });
         }
         None
     }
@@ -382,7 +394,7 @@ impl Supervisor {
     /// When [`poll`](Self::poll) has something to do if nothing else happens.
     pub fn next_wake(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Backoff { soonest, .. } if self.waiters > 0 || self.is_wanted => Some(soonest),
+            Phase::Backoff { soonest, .. } if self.waiters > 0 || self.is_start_requested => Some(soonest),
             Phase::Backoff { until, .. } | Phase::NeedsAuth { until, .. } => Some(until),
             Phase::Ejected { readmit_at, .. } => readmit_at,
             Phase::Ready { .. } if self.is_lazy && self.is_unused() => Some(self.last_use + self.keep_alive),
@@ -401,7 +413,7 @@ impl Supervisor {
     }
 
     /// The breaker as seen from outside.
-    pub fn circuit(&self, now: Instant) -> Circuit {
+    pub fn circuit(&self, now: Instant) -> BreakerState {
         self.breaker.circuit(now)
     }
 
@@ -416,8 +428,8 @@ impl Supervisor {
     }
 
     /// See [`Breaker::turns`].
-    pub fn breaker_turns(&self) -> u64 {
-        self.breaker.turns()
+    pub fn breaker_transitions(&self) -> u64 {
+        self.breaker.transitions()
     }
 
     /// Restarts used in the window, and how many there are.
@@ -441,7 +453,7 @@ impl Supervisor {
     }
 
     /// The last thing that went wrong, until a reload.
-    pub fn failure(&self) -> Option<&Failure> {
+    pub fn failure(&self) -> Option<&ServerFailure> {
         self.failure.as_ref()
     }
 
@@ -463,34 +475,34 @@ impl Supervisor {
 
     /// Whether somebody wants a session.
     pub fn has_demand(&self) -> bool {
-        !self.is_lazy || self.waiters + self.binders > 0 || self.is_wanted
+        !self.is_lazy || self.waiters + self.binders > 0 || self.is_start_requested
     }
 
     fn is_unused(&self) -> bool {
         self.leases + self.waiters + self.binders == 0
     }
 
-    fn is_over(&self, now: Instant) -> bool {
+    fn is_keep_alive_over(&self, now: Instant) -> bool {
         self.is_lazy && self.is_unused() && now >= self.last_use + self.keep_alive
     }
 
     /// Whether a server that never came up, in this run or an earlier one, is not worth waiting for: its endpoint can't
     /// be reached, or its process has failed to start twice. Its first failure may be a dependency that comes up late.
-    fn is_hopeless(&self) -> bool {
+    fn is_unlikely_to_start(&self) -> bool {
         let Some(failure) = &self.failure else { return false };
         let is_out_of_reach = matches!(failure.kind, FaultKind::Connect(_));
         let has_failed_twice = !self.is_remote && self.failed_starts >= 2;
-        (is_out_of_reach || has_failed_twice) && !self.has_started && !self.has_record
+        (is_out_of_reach || has_failed_twice) && !self.has_started && !self.has_started_before
     }
 
-    fn begin(&mut self) -> u64 {
+    fn begin_start(&mut self) -> u64 {
         self.generation += 1;
-        self.is_wanted = false;
+        self.is_start_requested = false;
         self.phase = Phase::Starting { generation: self.generation };
         self.generation
     }
 
-    fn retire(&mut self, generation: u64, manner: Manner) {
-        self.retiring.push_back(Action::Retire { generation, manner });
+    fn retire(&mut self, generation: u64, manner: RetireMode) {
+        self.retiring.push_back(Action::Retire { generation, mode: manner });
     }
 }

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::clock::{at, ms};
 use crate::fault::FaultKind;
-use crate::name::ServerName;
+use crate::server_name::ServerName;
+use crate::test_clock::{at, ms};
 
 #[derive(Debug, Clone, Copy)]
-enum Event {
+enum SupervisorEvent {
     Wait,
     WaitOver,
     Lease,
@@ -30,8 +30,8 @@ enum Event {
     Pass(u64),
 }
 
-fn events() -> impl Strategy<Value = Event> {
-    use Event::*;
+fn events() -> impl Strategy<Value = SupervisorEvent> {
+    use SupervisorEvent::*;
     prop_oneof![
         4 => prop::sample::select(vec![Wait, WaitOver, Lease, Release, Bind, Unbind]),
         4 => prop::sample::select(vec![Started, Started, StartFailed, StartAbandoned, Answered, Lost, Closed]),
@@ -43,7 +43,7 @@ fn events() -> impl Strategy<Value = Event> {
 
 /// What becomes of a generation; it only moves forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Fate {
+enum GenerationState {
     Starting,
     Live,
     Over,
@@ -51,15 +51,15 @@ enum Fate {
 
 /// The reference: what was started, how it ended, and who is there.
 #[derive(Debug, Default)]
-struct Model {
-    fates: BTreeMap<u64, Fate>,
+struct SupervisorModel {
+    fates: BTreeMap<u64, GenerationState>,
     /// Failures since the record was last cleared.
     failures: Vec<u64>,
     leases: usize,
     waiters: usize,
     binders: usize,
     /// An operator has asked for a session that has not come up since.
-    is_wished_for: bool,
+    is_start_requested: bool,
     /// Since when the session is up, and whether it has given a good answer.
     session: (u64, bool),
     /// Ceiling of the next delay; `None` if nothing has failed since delays began from the beginning.
@@ -78,14 +78,14 @@ const WINDOW: u64 = 10_000;
 const KEEP_ALIVE: u64 = 4_000;
 const READMIT: u64 = 6_000;
 
-struct Run {
+struct ModelRun {
     is_lazy: bool,
     supervisor: Supervisor,
-    model: Model,
+    model: SupervisorModel,
     rng: fastrand::Rng,
 }
 
-impl Run {
+impl ModelRun {
     fn new(is_lazy: bool, seed: u64) -> Self {
         let mut spec = ServerSpec::stdio(ServerName::new("a").unwrap(), "a");
         spec.lazy = is_lazy;
@@ -93,57 +93,57 @@ impl Run {
         (spec.restart.max, spec.restart.window) = (MAX, ms(WINDOW));
         spec.restart.readmit_after = Some(ms(READMIT));
         let supervisor = Supervisor::new(&spec, at(0));
-        Self { is_lazy, supervisor, model: Model::default(), rng: fastrand::Rng::with_seed(seed) }
+        Self { is_lazy, supervisor, model: SupervisorModel::default(), rng: fastrand::Rng::with_seed(seed) }
     }
 
-    fn failure(&self) -> Failure {
-        Failure::new(FaultKind::Closed, at(self.model.now))
+    fn failure(&self) -> ServerFailure {
+        ServerFailure::new(FaultKind::Closed, at(self.model.now))
     }
 
     fn current(&self) -> u64 {
         self.supervisor.generation()
     }
 
-    fn fate(&mut self) -> Option<&mut Fate> {
+    fn fate(&mut self) -> Option<&mut GenerationState> {
         self.model.fates.get_mut(&self.supervisor.generation())
     }
 
     fn is_phase(&self, word: &str) -> bool {
-        self.supervisor.phase().word() == word
+        self.supervisor.phase().as_str() == word
     }
 
-    fn happen(&mut self, event: Event) {
+    fn apply(&mut self, event: SupervisorEvent) {
         let (now, current) = (at(self.model.now), self.current());
         let take = |count: &mut usize| count.checked_sub(1).map(|left| *count = left).is_some();
         match event {
-            Event::Wait => {
+            SupervisorEvent::Wait => {
                 self.model.waiters += 1;
                 self.supervisor.on_wait();
             }
-            Event::WaitOver if take(&mut self.model.waiters) => self.supervisor.on_wait_over(),
-            Event::Lease if self.is_phase("ready") => {
+            SupervisorEvent::WaitOver if take(&mut self.model.waiters) => self.supervisor.on_wait_over(),
+            SupervisorEvent::Lease if self.is_phase("ready") => {
                 self.model.leases += 1;
                 self.supervisor.on_lease();
             }
-            Event::Release if take(&mut self.model.leases) => {
+            SupervisorEvent::Release if take(&mut self.model.leases) => {
                 let is_last = self.supervisor.on_release(now);
                 assert_eq!(is_last, self.model.leases == 0);
             }
-            Event::Bind => {
+            SupervisorEvent::Bind => {
                 self.model.binders += 1;
                 self.supervisor.on_bind();
             }
-            Event::Unbind if take(&mut self.model.binders) => self.supervisor.on_unbind(now),
-            Event::Started => self.start_over(current, true),
-            Event::StartFailed => self.start_over(current, false),
-            Event::StartAbandoned => {
+            SupervisorEvent::Unbind if take(&mut self.model.binders) => self.supervisor.on_unbind(now),
+            SupervisorEvent::Started => self.finish_start(current, true),
+            SupervisorEvent::StartFailed => self.finish_start(current, false),
+            SupervisorEvent::StartAbandoned => {
                 if self.supervisor.is_starting(current) {
-                    self.model.fates.insert(current, Fate::Over);
+                    self.model.fates.insert(current, GenerationState::Over);
                 }
                 self.supervisor.on_start_abandoned(current);
             }
-            Event::Answered => self.answer(current),
-            Event::Lost => {
+            SupervisorEvent::Answered => self.answer(current),
+            SupervisorEvent::Lost => {
                 let failure = self.failure();
                 let was_ready = self.is_phase("ready");
                 assert_eq!(self.supervisor.on_lost(current, failure, &mut self.rng), was_ready);
@@ -153,31 +153,34 @@ impl Run {
                     self.note_delay(self.model.session.1);
                 }
             }
-            Event::Closed => self.supervisor.on_closed(current),
-            Event::Stop => self.supervisor.on_stop(),
-            Event::Resume => {
-                self.model.is_wished_for = !self.is_phase("ready");
+            SupervisorEvent::Closed => self.supervisor.on_closed(current),
+            SupervisorEvent::Stop => self.supervisor.on_stop(),
+            SupervisorEvent::Resume => {
+                self.model.is_start_requested = !self.is_phase("ready");
                 self.supervisor.on_resume();
             }
-            Event::Reload => {
+            SupervisorEvent::Reload => {
                 self.model.failures.clear();
                 self.model.ceiling = None;
                 (self.model.readmissions, self.model.is_on_probation) = (0, false);
-                self.model.is_wished_for = true;
+                self.model.is_start_requested = true;
                 self.supervisor.on_reload();
             }
-            Event::Evict => {
+            SupervisorEvent::Evict => {
                 let is_unused = self.model.leases + self.model.waiters + self.model.binders == 0;
                 assert!(!self.supervisor.on_evict() || is_unused);
             }
-            Event::Pass(millis) => self.model.now += millis,
-            Event::WaitOver | Event::Lease | Event::Release | Event::Unbind => {}
+            SupervisorEvent::Pass(millis) => self.model.now += millis,
+            SupervisorEvent::WaitOver
+            | SupervisorEvent::Lease
+            | SupervisorEvent::Release
+            | SupervisorEvent::Unbind => {}
         }
     }
 
     /// The task reports a start; one that nobody wants any more is ended by the task.
-    fn start_over(&mut self, generation: u64, is_up: bool) {
-        if self.fate() != Some(&mut Fate::Starting) {
+    fn finish_start(&mut self, generation: u64, is_up: bool) {
+        if self.fate() != Some(&mut GenerationState::Starting) {
             return;
         }
         let was_starting = self.supervisor.is_starting(generation);
@@ -203,8 +206,8 @@ impl Run {
                 self.note_delay(false);
             }
         }
-        self.model.is_wished_for &= !(is_up && was_starting);
-        let fate = if is_up && was_starting { Fate::Live } else { Fate::Over };
+        self.model.is_start_requested &= !(is_up && was_starting);
+        let fate = if is_up && was_starting { GenerationState::Live } else { GenerationState::Over };
         self.model.fates.insert(generation, fate);
     }
 
@@ -233,7 +236,7 @@ impl Run {
 
     /// A session that worked for long enough clears what was before.
     fn note_uptime(&mut self) {
-        let Model { session: (since, is_proven), now, .. } = self.model;
+        let SupervisorModel { session: (since, is_proven), now, .. } = self.model;
         if is_proven && at(now) - at(since) >= HEALTHY_AFTER {
             self.model.ceiling = None;
             self.model.readmissions = 0;
@@ -243,8 +246,12 @@ impl Run {
     /// A list is answered well.
     fn answer(&mut self, generation: u64) {
         let Ok(permit) = self.supervisor.admit(None, at(self.model.now)) else { panic!("a list passes") };
-        let weight = Weight { mark: Mark::Neutral, effect: Effect::Prove };
-        self.supervisor.settle(permit, Settled { origin: None, generation, weight }, at(self.model.now));
+        let weight = Classification { signal: HealthSignal::Neutral, effect: SessionEffect::MarkProven };
+        self.supervisor.record_outcome(
+            permit,
+            CompletedCall { origin: None, generation, classification: weight },
+            at(self.model.now),
+        );
         self.model.session.1 |= self.is_phase("ready");
     }
 
@@ -267,13 +274,13 @@ impl Run {
     }
 
     fn has_demand(&self) -> bool {
-        !self.is_lazy || self.model.waiters + self.model.binders > 0 || self.model.is_wished_for
+        !self.is_lazy || self.model.waiters + self.model.binders > 0 || self.model.is_start_requested
     }
 
     /// Carries out everything, as the server's task does.
     fn carry_out(&mut self) {
         loop {
-            let before = self.supervisor.phase().word();
+            let before = self.supervisor.phase().as_str();
             let newest = self.current();
             if before == "ejected" && self.model.now >= self.model.readmit_at {
                 self.model.readmissions += 1;
@@ -286,18 +293,19 @@ impl Run {
                     assert!(!is_out && !["stopped", "draining"].contains(&before), "started while {before}");
                     assert!(generation > newest, "generations go up");
                     assert!(self.has_demand(), "nobody wants a session");
-                    self.model.is_wished_for = false;
+                    self.model.is_start_requested = false;
                     // A start that this one replaces is dropped by the task.
-                    if let Some(fate @ Fate::Starting) = self.model.fates.get_mut(&newest) {
-                        *fate = Fate::Over;
+                    if let Some(fate @ GenerationState::Starting) = self.model.fates.get_mut(&newest) {
+                        *fate = GenerationState::Over;
                     }
-                    let outstanding = self.model.fates.values().filter(|fate| **fate == Fate::Starting);
+                    let outstanding =
+                        self.model.fates.values().filter(|fate| **fate == GenerationState::Starting);
                     assert_eq!(outstanding.count(), 0, "one start at a time");
-                    self.model.fates.insert(generation, Fate::Starting);
+                    self.model.fates.insert(generation, GenerationState::Starting);
                 }
                 Action::Retire { generation, .. } => {
-                    let fate = self.model.fates.insert(generation, Fate::Over);
-                    assert_eq!(fate, Some(Fate::Live), "each session is retired once");
+                    let fate = self.model.fates.insert(generation, GenerationState::Over);
+                    assert_eq!(fate, Some(GenerationState::Live), "each session is retired once");
                 }
             }
         }
@@ -307,16 +315,16 @@ impl Run {
 
     /// What must hold whenever the task has done its work.
     fn check(&self) {
-        let Model { leases, waiters, binders, .. } = self.model;
+        let SupervisorModel { leases, waiters, binders, .. } = self.model;
         assert_eq!((self.supervisor.leases(), self.supervisor.waiters()), (leases + binders, waiters));
-        let live: Vec<u64> = self.with_fate(Fate::Live);
+        let live: Vec<u64> = self.with_fate(GenerationState::Live);
         match *self.supervisor.phase() {
             Phase::Ready { generation, .. } => assert_eq!(live, [generation]),
             _ => assert_eq!(live, [0; 0], "only the session in use is alive"),
         }
     }
 
-    fn with_fate(&self, fate: Fate) -> Vec<u64> {
+    fn with_fate(&self, fate: GenerationState) -> Vec<u64> {
         self.model.fates.iter().filter(|(_, it)| **it == fate).map(|(generation, _)| *generation).collect()
     }
 }
@@ -330,9 +338,9 @@ proptest! {
         seed: u64,
         events in prop::collection::vec(events(), 0..120),
     ) {
-        let mut run = Run::new(is_lazy, seed);
+        let mut run = ModelRun::new(is_lazy, seed);
         for event in events {
-            run.happen(event);
+            run.apply(event);
             run.carry_out();
             run.check();
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::fault::Span;
+use crate::fault::HumanDuration;
 
 /// Where a server stands. Each state carries what only it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub enum Phase {
         /// When it may be started again; `None` leaves that to an operator.
         readmit_at: Option<Instant>,
         /// What led to it.
-        ejection: Ejection,
+        ejection: EjectionReason,
         /// The last failure, for people.
         cause: String,
     },
@@ -61,7 +61,7 @@ pub enum Phase {
 
 impl Phase {
     /// The word used in status output.
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::Idle => "idle",
             Self::Starting { .. } => "starting",
@@ -77,46 +77,46 @@ impl Phase {
 
 /// What led to an ejection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ejection {
+pub enum EjectionReason {
     /// The restart budget is spent.
-    Spent {
+    BudgetSpent {
         /// Failures in the window.
         failures: u32,
         /// The window.
         window: Duration,
     },
     /// It was readmitted and failed again.
-    Relapse,
+    FailedReadmission,
     /// Trying again does not help.
     Permanent,
 }
 
-impl Ejection {
+impl EjectionReason {
     /// Says what is done about the server: nothing, for so long.
     pub fn explain(self, readmit_in: Option<Duration>) -> String {
         let until = match readmit_in {
             Some(wait) => {
                 let seconds =
                     Duration::from_secs(wait.as_millis().div_ceil(1_000).try_into().unwrap_or(u64::MAX));
-                format!("it is not tried again for {}, unless it is reloaded", Span(seconds))
+                format!("it is not tried again for {}, unless it is reloaded", HumanDuration(seconds))
             }
             None => "it is not tried again until it is reloaded".to_owned(),
         };
         match self {
             Self::Permanent => format!("{until} or its config changes"),
-            Self::Spent { .. } | Self::Relapse => format!("{self}; {until}"),
+            Self::BudgetSpent { .. } | Self::FailedReadmission => format!("{self}; {until}"),
         }
     }
 }
 
-impl fmt::Display for Ejection {
+impl fmt::Display for EjectionReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Spent { failures: 1, .. } => f.write_str("ejected after one failure"),
-            Self::Spent { failures, window } => {
-                write!(f, "ejected after {failures} failures in {}", Span(*window))
+            Self::BudgetSpent { failures: 1, .. } => f.write_str("ejected after one failure"),
+            Self::BudgetSpent { failures, window } => {
+                write!(f, "ejected after {failures} failures in {}", HumanDuration(*window))
             }
-            Self::Relapse => f.write_str("ejected again, since it failed when it was readmitted"),
+            Self::FailedReadmission => f.write_str("ejected again, since it failed when it was readmitted"),
             Self::Permanent => f.write_str("ejected, since trying again does not help"),
         }
     }
@@ -124,9 +124,9 @@ impl fmt::Display for Ejection {
 
 /// What a caller that wants a session finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Entry<'a> {
+pub enum Availability<'a> {
     /// The session of this generation can be used.
-    Open(u64),
+    Ready(u64),
     /// There will be one, or an end to the waiting.
     Wait,
     /// The server never came up, and is not waited for until its next try; the cause is the last failure.
@@ -139,7 +139,7 @@ pub enum Entry<'a> {
         /// When it may be started again.
         readmit_at: Option<Instant>,
         /// What led to it.
-        ejection: Ejection,
+        ejection: EjectionReason,
         /// The last failure.
         cause: &'a str,
     },

@@ -1,10 +1,10 @@
 use super::*;
-use crate::clock::{at, ms};
 use crate::fault::{CertificateFault, ExecFault, Exit, FaultKind, PermanentCause};
-use crate::name::ServerName;
+use crate::server_name::ServerName;
+use crate::test_clock::{at, ms};
 
 /// A supervisor and the time, so that a test reads as a story.
-pub(super) struct Story {
+pub(super) struct SupervisorScenario {
     pub(super) supervisor: Supervisor,
     pub(super) rng: fastrand::Rng,
     /// Milliseconds since the beginning.
@@ -21,17 +21,17 @@ fn spec() -> ServerSpec {
     spec
 }
 
-impl Story {
-    fn of(spec: &ServerSpec) -> Self {
+impl SupervisorScenario {
+    fn new(spec: &ServerSpec) -> Self {
         Self { supervisor: Supervisor::new(spec, at(0)), rng: fastrand::Rng::with_seed(7), now: 0 }
     }
 
     fn lazy() -> Self {
-        Self::of(&spec().lazy())
+        Self::new(&spec().lazy())
     }
 
     pub(super) fn eager() -> Self {
-        Self::of(&spec())
+        Self::new(&spec())
     }
 
     /// A lazy server with one session and nobody who uses it.
@@ -44,7 +44,7 @@ impl Story {
         story
     }
 
-    pub(super) fn pass(&mut self, millis: u64) -> &mut Self {
+    pub(super) fn advance(&mut self, millis: u64) -> &mut Self {
         self.now += millis;
         self
     }
@@ -55,12 +55,12 @@ impl Story {
     }
 
     pub(super) fn crash(&mut self, generation: u64) -> bool {
-        let failure = Failure::new(FaultKind::Exited(Exit::Code(1)), at(self.now));
+        let failure = ServerFailure::new(FaultKind::Exited(Exit::Code(1)), at(self.now));
         self.supervisor.on_lost(generation, failure, &mut self.rng)
     }
 
     pub(super) fn fail_start(&mut self, generation: u64) {
-        let failure = Failure::new(FaultKind::Start("no such file".into()), at(self.now));
+        let failure = ServerFailure::new(FaultKind::Start("no such file".into()), at(self.now));
         self.supervisor.on_start_failed(generation, failure, &mut self.rng);
     }
 
@@ -77,66 +77,70 @@ impl Story {
     }
 
     /// A call that the server answered with something of this weight.
-    pub(super) fn answer(&mut self, generation: u64, mark: Mark, effect: Effect) {
+    pub(super) fn answer(&mut self, generation: u64, mark: HealthSignal, effect: SessionEffect) {
         let permit = self.supervisor.admit(CALL, at(self.now)).unwrap();
-        let weight = Weight { mark, effect };
-        self.supervisor.settle(permit, Settled { origin: CALL, generation, weight }, at(self.now));
+        let weight = Classification { signal: mark, effect };
+        self.supervisor.record_outcome(
+            permit,
+            CompletedCall { origin: CALL, generation, classification: weight },
+            at(self.now),
+        );
     }
 
     fn word(&self) -> &'static str {
-        self.supervisor.phase().word()
+        self.supervisor.phase().as_str()
     }
 }
 
 /// A call of one caller.
-pub(super) const CALL: Option<Origin<'static>> = Some(Origin { caller: "ada", tool: "work" });
+pub(super) const CALL: Option<CallOrigin<'static>> = Some(CallOrigin { caller: "ada", tool: "work" });
 
 pub(super) fn start(generation: u64) -> Action {
     Action::Start { generation }
 }
 
-pub(super) fn retire(generation: u64, manner: Manner) -> Action {
-    Action::Retire { generation, manner }
+pub(super) fn retire(generation: u64, manner: RetireMode) -> Action {
+    Action::Retire { generation, mode: manner }
 }
 
 #[test]
 fn a_lazy_server_starts_when_somebody_waits_and_not_before() {
-    let mut story = Story::lazy();
+    let mut story = SupervisorScenario::lazy();
     assert_eq!(story.poll(), []);
     for _ in 0..100 {
         story.supervisor.on_wait();
     }
     assert_eq!(story.poll(), [start(1)]);
-    assert_eq!(story.supervisor.entry(at(story.now)), Entry::Wait);
+    assert_eq!(story.supervisor.availability(at(story.now)), Availability::Wait);
     assert!(story.supervisor.on_started(1, at(5)));
-    assert_eq!(story.supervisor.entry(at(story.now)), Entry::Open(1));
+    assert_eq!(story.supervisor.availability(at(story.now)), Availability::Ready(1));
 }
 
 #[test]
 fn an_eager_server_starts_and_restarts_by_itself() {
-    let mut story = Story::eager();
+    let mut story = SupervisorScenario::eager();
     assert_eq!(story.poll(), [start(1)]);
     story.supervisor.on_started(1, at(0));
     assert!(story.crash(1));
-    assert_eq!(story.poll(), [retire(1, Manner::Now)]);
+    assert_eq!(story.poll(), [retire(1, RetireMode::Now)]);
     assert_eq!(story.recover(), 2);
 }
 
 #[test]
 fn one_crash_seen_many_times_is_one_restart() {
-    let mut story = Story::ready();
+    let mut story = SupervisorScenario::ready();
     let seen: Vec<bool> = (0..64).map(|_| story.crash(1)).collect();
     assert_eq!(seen.iter().filter(|&&was_first| was_first).count(), 1);
     assert_eq!(story.supervisor.restarts(at(0)), (1, 5));
-    assert_eq!(story.poll(), [retire(1, Manner::Now)]);
+    assert_eq!(story.poll(), [retire(1, RetireMode::Now)]);
 }
 
 #[test]
 fn the_sixth_generation_that_fails_is_the_last() {
     for is_crash in [true, false] {
-        let mut story = Story::eager();
+        let mut story = SupervisorScenario::eager();
         for generation in 1..=6 {
-            story.pass(5_001);
+            story.advance(5_001);
             let actions = story.poll();
             assert_eq!(actions.last(), Some(&start(generation)), "{actions:?}");
             if is_crash {
@@ -146,13 +150,14 @@ fn the_sixth_generation_that_fails_is_the_last() {
                 story.fail_start(generation);
             }
         }
-        let Entry::Ejected { readmit_at, ejection, .. } = story.supervisor.entry(at(story.now)) else {
+        let Availability::Ejected { readmit_at, ejection, .. } = story.supervisor.availability(at(story.now))
+        else {
             panic!("{:?}", story.supervisor.phase())
         };
-        assert_eq!(ejection, Ejection::Spent { failures: 6, window: ms(300_000) });
+        assert_eq!(ejection, EjectionReason::BudgetSpent { failures: 6, window: ms(300_000) });
         assert_eq!(readmit_at, Some(at(story.now + 60_000)));
         story.poll();
-        assert_eq!(story.pass(59_999).poll(), []);
+        assert_eq!(story.advance(59_999).poll(), []);
     }
 }
 
@@ -160,30 +165,30 @@ fn the_sixth_generation_that_fails_is_the_last() {
 fn a_reload_clears_ejection_budget_breaker_and_the_last_failure() {
     let mut strict = spec();
     (strict.restart.max, strict.breaker.failures) = (0, 1);
-    let mut story = Story::of(&strict);
+    let mut story = SupervisorScenario::new(&strict);
     story.poll();
     story.supervisor.on_started(1, at(0));
     story.crash(1);
     story.poll();
     assert_eq!(story.word(), "ejected");
-    assert!(matches!(story.supervisor.circuit(at(0)), Circuit::Open { .. }));
+    assert!(matches!(story.supervisor.circuit(at(0)), BreakerState::Open { .. }));
     story.supervisor.on_reload();
     assert_eq!(story.poll(), [start(2)]);
-    assert_eq!(story.supervisor.circuit(at(0)), Circuit::Closed { consecutive: 0 });
+    assert_eq!(story.supervisor.circuit(at(0)), BreakerState::Closed { consecutive: 0 });
     assert_eq!((story.supervisor.restarts(at(0)), story.supervisor.failure()), ((0, 0), None));
 }
 
 #[test]
 fn a_reload_lets_the_old_session_finish_and_begins_a_new_one_at_once() {
-    let mut story = Story::ready();
+    let mut story = SupervisorScenario::ready();
     story.supervisor.on_lease();
     story.supervisor.on_reload();
-    assert_eq!(story.poll(), [retire(1, Manner::Drain), start(2)]);
+    assert_eq!(story.poll(), [retire(1, RetireMode::Drain), start(2)]);
 }
 
 #[test]
 fn events_of_another_generation_change_nothing() {
-    let mut story = Story::ready();
+    let mut story = SupervisorScenario::ready();
     story.crash(1);
     story.poll();
     story.supervisor.on_wait();
@@ -196,17 +201,17 @@ fn events_of_another_generation_change_nothing() {
     story.supervisor.on_closed(1);
     story.supervisor.on_closed(2);
     assert!(!story.supervisor.on_started(1, at(story.now)));
-    story.answer(1, Mark::Failure, Effect::None);
+    story.answer(1, HealthSignal::Failure, SessionEffect::None);
     assert_eq!((story.supervisor.phase(), story.supervisor.restarts(at(0)).0), (&before, 1));
 }
 
 #[test]
 fn a_lazy_server_that_nobody_waits_for_goes_idle_after_its_backoff() {
-    let mut story = Story::ready();
+    let mut story = SupervisorScenario::ready();
     story.crash(1);
-    assert_eq!(story.poll(), [retire(1, Manner::Now)]);
+    assert_eq!(story.poll(), [retire(1, RetireMode::Now)]);
     assert_eq!(story.word(), "backoff");
-    assert_eq!(story.pass(5_000).poll(), []);
+    assert_eq!(story.advance(5_000).poll(), []);
     assert_eq!(story.word(), "idle");
     story.supervisor.on_wait();
     assert_eq!(story.poll(), [start(2)]);
@@ -214,92 +219,95 @@ fn a_lazy_server_that_nobody_waits_for_goes_idle_after_its_backoff() {
 
 #[test]
 fn a_lazy_server_ends_keep_alive_after_the_end_of_its_last_lease() {
-    let mut story = Story::ready();
+    let mut story = SupervisorScenario::ready();
     story.supervisor.on_lease();
     story.supervisor.on_lease();
     assert_eq!(story.supervisor.next_wake(), None);
-    story.pass(10 * KEEP_ALIVE);
+    story.advance(10 * KEEP_ALIVE);
     assert!(!story.supervisor.on_release(at(story.now)));
     assert_eq!(story.poll(), []);
-    story.pass(1_000);
+    story.advance(1_000);
     assert!(story.supervisor.on_release(at(story.now)));
     assert_eq!(story.supervisor.next_wake(), Some(at(story.now + KEEP_ALIVE)));
-    assert_eq!(story.pass(KEEP_ALIVE - 1).poll(), []);
-    assert_eq!(story.pass(1).poll(), [retire(1, Manner::Now)]);
+    assert_eq!(story.advance(KEEP_ALIVE - 1).poll(), []);
+    assert_eq!(story.advance(1).poll(), [retire(1, RetireMode::Now)]);
     assert_eq!(story.word(), "idle");
 }
 
 #[test]
 fn an_eager_server_stays_up_however_long_nobody_uses_it() {
-    let mut story = Story::eager();
+    let mut story = SupervisorScenario::eager();
     story.poll();
     story.supervisor.on_started(1, at(0));
     assert_eq!(story.supervisor.next_wake(), None);
-    assert_eq!(story.pass(100 * KEEP_ALIVE).poll(), []);
+    assert_eq!(story.advance(100 * KEEP_ALIVE).poll(), []);
 }
 
 #[test]
 fn a_binder_keeps_a_server_up_and_its_leaving_starts_the_clock() {
-    let mut story = Story::lazy();
+    let mut story = SupervisorScenario::lazy();
     story.supervisor.on_bind();
     assert_eq!(story.poll(), [start(1)]);
     story.supervisor.on_started(1, at(0));
-    assert_eq!(story.pass(10 * KEEP_ALIVE).poll(), []);
+    assert_eq!(story.advance(10 * KEEP_ALIVE).poll(), []);
     story.crash(1);
     story.poll();
     assert_eq!(story.recover(), 2);
     assert_eq!(story.supervisor.leases(), 1);
     story.supervisor.on_unbind(at(story.now));
     assert_eq!(story.supervisor.next_wake(), Some(at(story.now + KEEP_ALIVE)));
-    assert_eq!(story.pass(KEEP_ALIVE).poll(), [retire(2, Manner::Now)]);
+    assert_eq!(story.advance(KEEP_ALIVE).poll(), [retire(2, RetireMode::Now)]);
 }
 
 #[test]
 fn a_wish_to_start_is_fulfilled_once() {
-    let mut story = Story::lazy();
+    let mut story = SupervisorScenario::lazy();
     story.supervisor.on_wait();
     assert_eq!(story.poll(), [start(1)]);
     story.supervisor.on_resume();
     story.supervisor.on_started(1, at(0));
     story.supervisor.on_wait_over();
-    assert_eq!(story.pass(KEEP_ALIVE).poll(), [retire(1, Manner::Now)]);
+    assert_eq!(story.advance(KEEP_ALIVE).poll(), [retire(1, RetireMode::Now)]);
     assert_eq!(story.word(), "idle");
 }
 
 #[test]
 fn a_stop_while_starting_ends_what_was_started() {
-    let mut story = Story::eager();
+    let mut story = SupervisorScenario::eager();
     assert_eq!(story.poll(), [start(1)]);
     story.supervisor.on_stop();
     assert!(!story.supervisor.is_starting(1));
     assert!(!story.supervisor.on_started(1, at(10)));
-    assert_eq!((story.poll(), story.supervisor.entry(at(story.now))), (vec![], Entry::Stopped));
+    assert_eq!((story.poll(), story.supervisor.availability(at(story.now))), (vec![], Availability::Stopped));
 }
 
 #[test]
 fn a_stopped_server_drains_and_stays_down_until_it_is_resumed() {
-    let mut story = Story::ready();
+    let mut story = SupervisorScenario::ready();
     story.supervisor.on_stop();
     story.supervisor.on_stop();
-    assert_eq!(story.poll(), [retire(1, Manner::Drain)]);
-    assert_eq!((story.word(), story.supervisor.entry(at(story.now))), ("draining", Entry::Stopped));
+    assert_eq!(story.poll(), [retire(1, RetireMode::Drain)]);
+    assert_eq!(
+        (story.word(), story.supervisor.availability(at(story.now))),
+        ("draining", Availability::Stopped)
+    );
     story.supervisor.on_closed(1);
     assert_eq!(story.word(), "stopped");
     story.supervisor.on_wait();
-    assert_eq!(story.pass(3_600_000).poll(), []);
+    assert_eq!(story.advance(3_600_000).poll(), []);
     story.supervisor.on_resume();
     assert_eq!(story.poll(), [start(2)]);
 }
 
 #[test]
 fn only_an_unused_lazy_session_is_evicted() {
-    let mut eager = Story::eager();
+    let mut eager = SupervisorScenario::eager();
     eager.poll();
     eager.supervisor.on_started(1, at(0));
     assert_eq!(eager.supervisor.idle_since(), None);
     assert!(!eager.supervisor.on_evict());
-    assert_eq!(Story::lazy().supervisor.idle_since(), None, "there is nothing to evict");
-    let mut story = Story::ready();
+    assert_eq!(SupervisorScenario::lazy().supervisor.idle_since(), None, "there is nothing to evict");
+    let mut story = SupervisorScenario::ready();
     story.supervisor.on_lease();
     assert_eq!(story.supervisor.idle_since(), None);
     assert!(!story.supervisor.on_evict());
@@ -310,18 +318,18 @@ fn only_an_unused_lazy_session_is_evicted() {
     assert_eq!(story.supervisor.idle_since(), Some(at(0)));
     assert!(story.supervisor.on_evict());
     assert!(!story.supervisor.on_evict());
-    assert_eq!(story.poll(), [retire(1, Manner::Now)]);
+    assert_eq!(story.poll(), [retire(1, RetireMode::Now)]);
 }
 
 #[test]
 fn an_ejected_server_is_probed_once_after_a_minute_and_then_ever_more_seldom() {
     let mut strict = spec();
     strict.restart.max = 2;
-    let mut story = Story::of(&strict);
+    let mut story = SupervisorScenario::new(&strict);
     for generation in 1..=3 {
         story.poll();
         story.fail_start(generation);
-        story.pass(5_000);
+        story.advance(5_000);
     }
     let mut generation = 3;
     for minutes in [1, 2, 4, 8, 10, 10] {
@@ -335,23 +343,23 @@ fn an_ejected_server_is_probed_once_after_a_minute_and_then_ever_more_seldom() {
         assert_eq!(story.poll(), [], "one failure ejects again");
     }
     let Phase::Ejected { ejection, .. } = story.supervisor.phase() else { panic!("not ejected") };
-    assert_eq!(*ejection, Ejection::Relapse);
+    assert_eq!(*ejection, EjectionReason::FailedReadmission);
 }
 
 #[test]
 fn a_readmitted_server_that_comes_up_has_its_whole_budget_again() {
     let mut strict = spec();
     strict.restart.max = 1;
-    let mut story = Story::of(&strict);
+    let mut story = SupervisorScenario::new(&strict);
     for generation in 1..=2 {
         story.poll();
         story.fail_start(generation);
-        story.pass(5_000);
+        story.advance(5_000);
     }
-    assert_eq!(story.pass(60_000).poll(), [start(3)]);
+    assert_eq!(story.advance(60_000).poll(), [start(3)]);
     story.supervisor.on_started(3, at(story.now));
     assert_eq!(story.supervisor.restarts(at(story.now)), (0, 1));
-    story.answer(3, Mark::Success, Effect::None);
+    story.answer(3, HealthSignal::Success, SessionEffect::None);
     story.crash(3);
     assert_eq!(story.word(), "backoff");
     story.recover();
@@ -364,23 +372,23 @@ fn a_readmitted_server_that_comes_up_has_its_whole_budget_again() {
 fn an_ejected_server_stays_out_where_that_is_left_to_the_operator() {
     let mut strict = spec();
     (strict.restart.max, strict.restart.readmit_after) = (0, None);
-    let mut story = Story::of(&strict);
+    let mut story = SupervisorScenario::new(&strict);
     story.poll();
     story.fail_start(1);
     assert_eq!(story.supervisor.next_wake(), None);
-    assert_eq!(story.pass(3_600_000).poll(), []);
+    assert_eq!(story.advance(3_600_000).poll(), []);
 }
 
 #[test]
 fn a_lazy_server_that_is_readmitted_starts_with_the_next_caller_and_not_before() {
     let mut strict = spec().lazy();
     strict.restart.max = 0;
-    let mut story = Story::of(&strict);
+    let mut story = SupervisorScenario::new(&strict);
     story.supervisor.on_wait();
     story.poll();
     story.fail_start(1);
     story.supervisor.on_wait_over();
-    assert_eq!((story.pass(60_000).poll(), story.word()), (vec![], "idle"));
+    assert_eq!((story.advance(60_000).poll(), story.word()), (vec![], "idle"));
     story.supervisor.on_wait();
     assert_eq!(story.poll(), [start(2)]);
     story.fail_start(2);
@@ -399,23 +407,23 @@ fn what_only_a_change_removes_is_tried_once() {
         PermanentCause::NotMcp("`text/html`".into()),
     ];
     for cause in causes {
-        let mut story = Story::eager();
+        let mut story = SupervisorScenario::eager();
         story.poll();
-        let failure = Failure::new(FaultKind::from(cause.clone()), at(0));
+        let failure = ServerFailure::new(FaultKind::from(cause.clone()), at(0));
         story.supervisor.on_start_failed(1, failure, &mut story.rng);
-        let Entry::Ejected { ejection, cause: told, .. } = story.supervisor.entry(at(0)) else {
+        let Availability::Ejected { ejection, cause: told, .. } = story.supervisor.availability(at(0)) else {
             panic!("{cause:?}: {:?}", story.supervisor.phase())
         };
-        assert_eq!((ejection, told), (Ejection::Permanent, &*cause.to_string()));
-        assert_eq!((story.pass(59_999).poll(), story.supervisor.restarts(at(0)).0), (vec![], 0));
-        assert_eq!(story.pass(1).poll(), [start(2)], "it is looked at again");
+        assert_eq!((ejection, told), (EjectionReason::Permanent, &*cause.to_string()));
+        assert_eq!((story.advance(59_999).poll(), story.supervisor.restarts(at(0)).0), (vec![], 0));
+        assert_eq!(story.advance(1).poll(), [start(2)], "it is looked at again");
     }
 }
 
 #[test]
 fn an_ejection_says_what_is_done_about_the_server() {
-    let spent = Ejection::Spent { failures: 6, window: ms(300_000) };
-    let once = Ejection::Spent { failures: 1, window: ms(300_000) };
+    let spent = EjectionReason::BudgetSpent { failures: 6, window: ms(300_000) };
+    let once = EjectionReason::BudgetSpent { failures: 1, window: ms(300_000) };
     let table = [
         (
             spent.explain(Some(ms(60_000))),
@@ -423,15 +431,15 @@ fn an_ejection_says_what_is_done_about_the_server() {
         ),
         (once.explain(None), "ejected after one failure; it is not tried again until it is reloaded"),
         (
-            Ejection::Relapse.explain(Some(ms(120_000))),
+            EjectionReason::FailedReadmission.explain(Some(ms(120_000))),
             "ejected again, since it failed when it was readmitted; it is not tried again for 2m, unless it is reloaded",
         ),
         (
-            Ejection::Permanent.explain(Some(ms(60_000))),
+            EjectionReason::Permanent.explain(Some(ms(60_000))),
             "it is not tried again for 1m, unless it is reloaded or its config changes",
         ),
         (
-            Ejection::Permanent.explain(None),
+            EjectionReason::Permanent.explain(None),
             "it is not tried again until it is reloaded or its config changes",
         ),
     ];
@@ -444,7 +452,7 @@ fn an_ejection_says_what_is_done_about_the_server() {
 fn stopping_and_starting_is_no_way_around_an_ejection() {
     let mut strict = spec();
     strict.restart.max = 0;
-    let mut story = Story::of(&strict);
+    let mut story = SupervisorScenario::new(&strict);
     story.poll();
     story.fail_start(1);
     story.supervisor.on_stop();
@@ -458,34 +466,38 @@ fn stopping_and_starting_is_no_way_around_an_ejection() {
 
 #[test]
 fn a_crash_counts_once_for_the_breaker_however_many_calls_it_ended() {
-    let mut story = Story::ready();
+    let mut story = SupervisorScenario::ready();
     let permits: Vec<_> = (0..64).map(|_| story.supervisor.admit(CALL, at(0)).unwrap()).collect();
     story.crash(1);
     for permit in permits {
-        let weight = Weight { mark: Mark::Failure, effect: Effect::Restart };
-        story.supervisor.settle(permit, Settled { origin: CALL, generation: 1, weight }, at(0));
+        let weight = Classification { signal: HealthSignal::Failure, effect: SessionEffect::Restart };
+        story.supervisor.record_outcome(
+            permit,
+            CompletedCall { origin: CALL, generation: 1, classification: weight },
+            at(0),
+        );
     }
     assert_eq!(story.supervisor.consecutive_failures(), 1);
 }
 
 #[test]
 fn what_an_earlier_session_said_is_not_held_against_the_present_one() {
-    let mut story = Story::ready();
+    let mut story = SupervisorScenario::ready();
     story.supervisor.on_reload();
     story.poll();
     assert!(story.supervisor.on_started(2, at(0)));
     for _ in 0..10 {
-        story.answer(1, Mark::Neutral, Effect::None);
+        story.answer(1, HealthSignal::Neutral, SessionEffect::None);
     }
-    story.answer(1, Mark::Success, Effect::None);
+    story.answer(1, HealthSignal::Success, SessionEffect::None);
     assert!(matches!(story.supervisor.phase(), Phase::Ready { is_proven: false, .. }));
-    story.answer(2, Mark::Success, Effect::None);
+    story.answer(2, HealthSignal::Success, SessionEffect::None);
     assert!(matches!(story.supervisor.phase(), Phase::Ready { is_proven: true, .. }));
 }
 
 #[test]
 fn an_abandoned_start_is_nobodys_failure_and_may_be_tried_again() {
-    let mut story = Story::lazy();
+    let mut story = SupervisorScenario::lazy();
     story.supervisor.on_wait();
     assert_eq!(story.poll(), [start(1)]);
     story.supervisor.on_start_abandoned(1);
@@ -496,7 +508,7 @@ fn an_abandoned_start_is_nobodys_failure_and_may_be_tried_again() {
 
 #[test]
 fn the_last_failure_is_told_until_a_reload() {
-    let mut story = Story::ready();
+    let mut story = SupervisorScenario::ready();
     assert!(story.supervisor.failure().is_none());
     story.crash(1);
     let failure = story.supervisor.failure().unwrap();
@@ -509,39 +521,40 @@ fn the_last_failure_is_told_until_a_reload() {
 fn a_permit_from_before_a_trip_is_not_current() {
     let mut spec = spec();
     spec.breaker.failures = 1;
-    let mut story = Story::of(&spec);
+    let mut story = SupervisorScenario::new(&spec);
     let permit = story.supervisor.admit(CALL, at(0)).unwrap();
     assert!(story.supervisor.is_current(&permit, CALL));
-    story.answer(1, Mark::Failure, Effect::None);
+    story.answer(1, HealthSignal::Failure, SessionEffect::None);
     assert!(!story.supervisor.is_current(&permit, CALL));
-    assert_eq!((story.supervisor.breaker_turns(), story.supervisor.held_back()), (0, 1));
+    assert_eq!((story.supervisor.breaker_transitions(), story.supervisor.held_back()), (0, 1));
     story.supervisor.on_reload();
-    assert_eq!((story.supervisor.breaker_turns(), story.supervisor.held_back()), (1, 0));
+    assert_eq!((story.supervisor.breaker_transitions(), story.supervisor.held_back()), (1, 0));
 }
 
 #[test]
 fn a_failure_is_told_by_its_cause_and_then_by_its_exit() {
-    let crash = Failure::new(FaultKind::Exited(Exit::Code(1)), at(0));
+    let crash = ServerFailure::new(FaultKind::Exited(Exit::Code(1)), at(0));
     assert_eq!(crash.to_string(), "it ended with exit code 1");
-    let mut failure = Failure::new(FaultKind::Closed, at(0));
+    let mut failure = ServerFailure::new(FaultKind::Closed, at(0));
     assert_eq!(failure.to_string(), "the server closed the connection");
     failure.exit = Some(Exit::Signal(9));
-    failure.quote(vec!["first".into(), "last".into()]);
+    failure.attach_stderr(vec!["first".into(), "last".into()]);
     assert_eq!(failure.to_string(), "\"last\", the server closed the connection, signal 9");
-    let mut failure = Failure::new(FaultKind::StartTimeout(Duration::from_secs(60)), at(0));
-    failure.quote(vec!["loading".into()]);
+    let mut failure = ServerFailure::new(FaultKind::StartTimeout(Duration::from_secs(60)), at(0));
+    failure.attach_stderr(vec!["loading".into()]);
     assert_eq!(failure.to_string(), "it has not answered the MCP handshake within 1m, \"loading\"");
 }
 
 #[test]
 fn the_lines_kept_of_a_failure_begin_with_its_cause() {
-    let mut failure = Failure::new(FaultKind::Exited(Exit::Code(1)), at(0));
+    let mut failure = ServerFailure::new(FaultKind::Exited(Exit::Code(1)), at(0));
     let frames = (0..20).map(|n| format!("    at f{n} (/srv/x.js:1:{n})"));
     let ends = ["}", "", "Node.js v20.20.2"].map(str::to_owned);
-    failure
-        .quote(["one", "Error: no token"].map(str::to_owned).into_iter().chain(frames).chain(ends).collect());
+    failure.attach_stderr(
+        ["one", "Error: no token"].map(str::to_owned).into_iter().chain(frames).chain(ends).collect(),
+    );
     assert_eq!(failure.to_string(), "\"Error: no token\", exit code 1");
     assert_eq!((failure.stderr.len(), &failure.stderr[0][..]), (8, "Error: no token"));
-    failure.quote(["one", "Error: no token"].map(str::to_owned).into());
+    failure.attach_stderr(["one", "Error: no token"].map(str::to_owned).into());
     assert_eq!(failure.stderr, ["one", "Error: no token"]);
 }

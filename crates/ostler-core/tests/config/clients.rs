@@ -2,10 +2,10 @@
 
 use ostler_core::config::{Config, Severity};
 
-use crate::world::{World, endpoint, messages, parse, process};
+use crate::fake_files::{FakeFiles, endpoint, messages, parse, process};
 
 fn read(file: &str, text: &str) -> Config {
-    World::default().with(file, text).parse(file).unwrap_or_else(|report| panic!("{report}"))
+    FakeFiles::default().with(file, text).parse(file).unwrap_or_else(|report| panic!("{report}"))
 }
 
 fn names(config: &Config) -> Vec<&str> {
@@ -197,5 +197,5 @@ fn only_what_an_extension_runs_is_left_out_for_want_of_a_command() {
     }
     let kept = read("/proj/settings.json", &text(r#"{"source": "extension", "command": "x"}"#));
     assert_eq!(names(&kept), ["a"]);
-    assert!(crate::world::parse("settings.json", &text(r#"{"source": "custom"}"#)).is_err());
+    assert!(crate::fake_files::parse("settings.json", &text(r#"{"source": "custom"}"#)).is_err());
 }

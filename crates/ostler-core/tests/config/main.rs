@@ -3,11 +3,11 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "what the tests share fails as they do")]
 
 mod clients;
+mod fake_files;
 mod includes;
-mod meaning;
 mod relay;
 mod report;
-mod robust;
+mod robustness;
 mod schema;
 mod secrets;
-mod world;
+mod values;

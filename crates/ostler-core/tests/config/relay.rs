@@ -1,11 +1,11 @@
 //! `[relay]`: how a host is reached by workers elsewhere.
 
-use ostler_core::config::{Relay, RelayCredentials, RelayJournal, RelayTls};
+use ostler_core::config::{RelayConfig, RelayCredentials, RelayJournal, RelayTls};
 
-use crate::world::{bad, good, parse};
+use crate::fake_files::{parse, parse_invalid, parse_valid};
 
-fn relay(keys: &str) -> Relay {
-    good(&format!("[relay]\nnats = \"nats://127.0.0.1:4222\"\n{keys}")).relay.unwrap()
+fn relay(keys: &str) -> RelayConfig {
+    parse_valid(&format!("[relay]\nnats = \"nats://127.0.0.1:4222\"\n{keys}")).relay.unwrap()
 }
 
 fn messages(keys: &str) -> Vec<(u32, String)> {
@@ -18,7 +18,7 @@ fn messages(keys: &str) -> Vec<(u32, String)> {
 fn an_address_is_enough() {
     assert_eq!(
         relay(""),
-        Relay {
+        RelayConfig {
             nats: vec!["nats://127.0.0.1:4222".into()],
             tenant: "default".into(),
             host: None,
@@ -34,7 +34,7 @@ fn an_address_is_enough() {
 #[test]
 fn several_servers_of_a_cluster_are_a_list() {
     let text = "[relay]\nnats = [\"nats://a:4222\", \"tls://b:4222\"]\n";
-    assert_eq!(good(text).relay.unwrap().nats, ["nats://a:4222", "tls://b:4222"]);
+    assert_eq!(parse_valid(text).relay.unwrap().nats, ["nats://a:4222", "tls://b:4222"]);
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_password_is_kept_by_reference_and_shown_to_nobody() {
     let found = relay("user = \"host\"\npassword = \"${env:NATS_PASSWORD}\"\n");
     let password = "${env:NATS_PASSWORD}".to_owned();
     assert_eq!(found.credentials, RelayCredentials::Password { user: "host".into(), password });
-    let config = good("[relay]\nnats = \"nats://x:1\"\nuser = \"host\"\npassword = \"hunter2\"\n");
+    let config = parse_valid("[relay]\nnats = \"nats://x:1\"\nuser = \"host\"\npassword = \"hunter2\"\n");
     assert_eq!(config.notices.len(), 1);
     assert_eq!(config.notices[0].message, "`relay.password` is a secret written into the file");
     assert!(!format!("{config:?} {}", config.notices[0]).contains("hunter2"));
@@ -98,12 +98,12 @@ fn an_address_has_a_host_and_no_credentials() {
         "nats://x/y",
         "nats://:1",
     ] {
-        let found = bad(&format!("[relay]\nnats = \"{address}\"\n"));
+        let found = parse_invalid(&format!("[relay]\nnats = \"{address}\"\n"));
         assert_eq!(found.len(), 1, "{address}");
         assert!(!found[0].contains("u:p"), "{}", found[0]);
     }
-    assert_eq!(bad("[relay]\nnats = []\n").len(), 1);
-    assert_eq!(bad("[relay]\ntenant = \"t\"\n")[0], "`relay` has no `nats`");
+    assert_eq!(parse_invalid("[relay]\nnats = []\n").len(), 1);
+    assert_eq!(parse_invalid("[relay]\ntenant = \"t\"\n")[0], "`relay` has no `nats`");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use insta::assert_snapshot;
 
-use crate::world::parse;
+use crate::fake_files::parse;
 
 #[test]
 fn a_toml_file_is_told_all_its_problems_at_once() {

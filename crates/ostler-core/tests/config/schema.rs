@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use ostler_core::config::{Audit, Auth, CacheBounds, Config, Defaults, Gateway, PinMode, Pool, schema};
-use ostler_core::name::ServerName;
-use ostler_core::policy::Filter;
-use ostler_core::spec::{BreakerSettings, ListCaps, RestartSettings, ServerSpec, ToolRules};
+use ostler_core::config::{
+    AuditConfig, AuthConfig, CacheConfig, Config, DefaultsConfig, GatewayConfig, PinMode, PoolConfig, schema,
+};
+use ostler_core::policy::ToolFilter;
+use ostler_core::server_name::ServerName;
+use ostler_core::spec::{BreakerSettings, ListLimits, RestartSettings, ServerSpec, ToolRules};
 use serde_json::{Value, json};
 
-use crate::world::{messages, parse};
+use crate::fake_files::{messages, parse};
 
 /// The sections of the schema: where to put one in a file, and its description.
 fn sections(schema: &Value) -> Vec<(Vec<&'static str>, &Value)> {
@@ -118,21 +120,24 @@ fn the_defaults_are_the_same_in_the_struct_the_schema_and_an_empty_file() {
     assert_eq!(ServerSpec { tool: server.tool.clone(), ..named }, *server);
     assert_eq!(server.tool["t"], ToolRules::default());
     assert_eq!((server.restart, server.breaker), (RestartSettings::default(), BreakerSettings::default()));
-    assert_eq!((server.lists, &server.tools), (ListCaps::default(), &Filter::everything()));
+    assert_eq!((server.lists, &server.tools), (ListLimits::default(), &ToolFilter::everything()));
     assert_eq!(spelled.roles, bare.roles);
     assert_eq!((&spelled.auth, &spelled.relay), (&bare.auth, &bare.relay));
 
     let new = Config::new(Vec::new());
-    assert_eq!((&empty.auth, &empty.relay), (&Auth::default(), &None));
+    assert_eq!((&empty.auth, &empty.relay), (&AuthConfig::default(), &None));
     assert_eq!((&new.auth, &new.relay), (&empty.auth, &empty.relay));
     assert!(empty.servers.is_empty() && empty.roles.is_empty() && new.roles.is_empty());
     for config in [&spelled, &bare, &empty] {
         assert_eq!((config.listen, config.watch), (new.listen, new.watch));
-        assert_eq!((&config.defaults, &new.defaults), (&Defaults::default(), &Defaults::default()));
-        assert_eq!((config.pool, new.pool), (Pool::default(), Pool::default()));
-        assert_eq!((config.cache, new.cache), (CacheBounds::default(), CacheBounds::default()));
-        assert_eq!((&config.gateway, &new.gateway), (&Gateway::default(), &Gateway::default()));
-        assert_eq!((config.audit, new.audit), (Audit::default(), Audit::default()));
+        assert_eq!(
+            (&config.defaults, &new.defaults),
+            (&DefaultsConfig::default(), &DefaultsConfig::default())
+        );
+        assert_eq!((config.pool, new.pool), (PoolConfig::default(), PoolConfig::default()));
+        assert_eq!((config.cache, new.cache), (CacheConfig::default(), CacheConfig::default()));
+        assert_eq!((&config.gateway, &new.gateway), (&GatewayConfig::default(), &GatewayConfig::default()));
+        assert_eq!((config.audit, new.audit), (AuditConfig::default(), AuditConfig::default()));
         assert_eq!((config.pins, new.pins), (PinMode::default(), PinMode::default()));
     }
 }

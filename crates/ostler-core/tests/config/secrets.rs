@@ -1,6 +1,6 @@
 //! Secrets belong elsewhere, and no message repeats one.
 
-use crate::world::{good, messages, parse};
+use crate::fake_files::{messages, parse, parse_valid};
 
 const SECRETS: [&str; 3] = ["hunter2hunter2", "ghp_0123456789abcdefghij", "s3cr3t-value"];
 
@@ -20,7 +20,7 @@ ghp_0123456789abcdefghij = 1
 
 #[test]
 fn a_literal_secret_is_a_warning() {
-    let config = good(
+    let config = parse_valid(
         "[servers.a]\ncommand = \"x\"\nargs = [\"--token=hunter2hunter2\", \"--api-key\", \"hunter2\"]\n\
          [servers.a.env]\nAPI_KEY = \"hunter2\"\nB = \"ghp_0123456789abcdefghij\"\n\
          C_TOKEN = \"${env:C}\"\nD_TOKEN = \"\"\n",

@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 
 use ostler_core::config::PinMode;
-use ostler_core::name::ServerName;
 use ostler_core::pins::{
-    Difference, DifferenceKind, Lock, LockedServer, Pin, Pins, Section, Standing, compare,
+    Difference, DifferenceKind, LockFile, LockSection, LockedServer, Pin, PinPolicy, PinStatus, compare,
 };
+use ostler_core::server_name::ServerName;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn locked(tools: &BTreeMap<String, u8>) -> LockedServer {
-    let pin = |(tool, version): (&String, &u8)| (tool.clone(), Pin::of(&offer(tool, *version)).unwrap());
-    LockedServer::of_tools("", tools.iter().map(pin).collect())
+    let pin = |(tool, version): (&String, &u8)| {
+        (tool.clone(), Pin::from_definition(&offer(tool, *version)).unwrap())
+    };
+    LockedServer::with_tools("", tools.iter().map(pin).collect())
 }
 
 fn offer(tool: &str, version: u8) -> Vec<u8> {
@@ -21,8 +23,8 @@ fn offer(tool: &str, version: u8) -> Vec<u8> {
         .into_bytes()
 }
 
-fn pins(mode: PinMode, server: LockedServer) -> Pins {
-    Pins::new(mode, Lock { servers: [(ServerName::new("s").unwrap(), server)].into() })
+fn pins(mode: PinMode, server: LockedServer) -> PinPolicy {
+    PinPolicy::new(mode, LockFile { servers: [(ServerName::new("s").unwrap(), server)].into() })
 }
 
 fn tools() -> impl Strategy<Value = BTreeMap<String, u8>> {
@@ -46,23 +48,23 @@ proptest! {
         }
         let found = compare(
             is_locked.then_some(&server),
-            texts.iter().map(|(tool, text)| (Section::Tools, tool.as_str(), text.as_slice())),
+            texts.iter().map(|(tool, text)| (LockSection::Tools, tool.as_str(), text.as_slice())),
         );
-        let verdicts: Vec<_> = found.iter().map(|difference| (difference.name.as_str(), match difference.what {
+        let verdicts: Vec<_> = found.iter().map(|difference| (difference.name.as_str(), match difference.kind {
             DifferenceKind::Changed { .. } => "changed",
             DifferenceKind::New { .. } => "new",
             DifferenceKind::Removed { .. } => "removed",
         })).collect();
         prop_assert_eq!(verdicts, expected);
 
-        let pins = if is_locked { pins(PinMode::Enforce, server) } else { Pins::new(PinMode::Warn, Lock::default()) };
+        let pins = if is_locked { pins(PinMode::Enforce, server) } else { PinPolicy::new(PinMode::Warn, LockFile::default()) };
         for (tool, text) in &texts {
             let expected = match approved.get(tool) {
-                None => Standing::New,
-                Some(version) if *version == offered[tool] => Standing::Approved,
-                Some(_) => Standing::Changed,
+                None => PinStatus::New,
+                Some(version) if *version == offered[tool] => PinStatus::Approved,
+                Some(_) => PinStatus::Changed,
             };
-            prop_assert_eq!(pins.standing("s", (Section::Tools, tool), text), expected);
+            prop_assert_eq!(pins.status("s", (LockSection::Tools, tool), text), expected);
         }
     }
 }
@@ -70,8 +72,8 @@ proptest! {
 #[test]
 fn without_pins_nothing_is_compared() {
     let pins = pins(PinMode::Off, LockedServer::default());
-    assert_eq!(pins.standing("s", (Section::Tools, "a"), b"{}"), Standing::Unpinned);
-    assert_eq!(pins.standing("other", (Section::Tools, "a"), b"nonsense"), Standing::Unpinned);
+    assert_eq!(pins.status("s", (LockSection::Tools, "a"), b"{}"), PinStatus::Unpinned);
+    assert_eq!(pins.status("other", (LockSection::Tools, "a"), b"nonsense"), PinStatus::Unpinned);
 }
 
 #[test]
@@ -79,15 +81,15 @@ fn a_definition_with_two_meanings_is_never_approved() {
     let tools = BTreeMap::from([("a".to_owned(), 1)]);
     let twice = br#"{"name":"a","description":"version 1","description":"version 1"}"#;
     let server = locked(&tools);
-    let found = compare(Some(&server), [(Section::Tools, "a", &twice[..])].into_iter());
+    let found = compare(Some(&server), [(LockSection::Tools, "a", &twice[..])].into_iter());
     assert!(
-        matches!(&found[..], [Difference { what: DifferenceKind::Changed { new, .. }, .. }] if &new[..] == twice)
+        matches!(&found[..], [Difference { kind: DifferenceKind::Changed { new, .. }, .. }] if &new[..] == twice)
     );
     let pins = pins(PinMode::Enforce, server);
-    assert_eq!(pins.standing("s", (Section::Tools, "a"), twice), Standing::Changed);
-    assert_eq!(pins.standing("s", (Section::Tools, "b"), twice), Standing::New);
-    assert_eq!(pins.standing("t", (Section::Tools, "a"), &offer("a", 1)), Standing::New);
-    assert_eq!(pins.standing("s", (Section::Tools, "a"), &offer("a", 1)), Standing::Approved);
+    assert_eq!(pins.status("s", (LockSection::Tools, "a"), twice), PinStatus::Changed);
+    assert_eq!(pins.status("s", (LockSection::Tools, "b"), twice), PinStatus::New);
+    assert_eq!(pins.status("t", (LockSection::Tools, "a"), &offer("a", 1)), PinStatus::New);
+    assert_eq!(pins.status("s", (LockSection::Tools, "a"), &offer("a", 1)), PinStatus::Approved);
 }
 
 #[test]
@@ -95,9 +97,11 @@ fn a_tool_that_is_offered_twice_differs_if_either_does() {
     let server = locked(&BTreeMap::from([("a".to_owned(), 1)]));
     let (good, other) = (offer("a", 1), offer("a", 0));
     for offered in [[&good, &other], [&other, &good]] {
-        let found =
-            compare(Some(&server), offered.into_iter().map(|text| (Section::Tools, "a", text.as_slice())));
-        let [Difference { what: DifferenceKind::Changed { new, .. }, .. }] = &found[..] else {
+        let found = compare(
+            Some(&server),
+            offered.into_iter().map(|text| (LockSection::Tools, "a", text.as_slice())),
+        );
+        let [Difference { kind: DifferenceKind::Changed { new, .. }, .. }] = &found[..] else {
             panic!("{found:?}")
         };
         let new: Value = serde_json::from_slice(new).unwrap();
@@ -109,23 +113,23 @@ fn a_tool_that_is_offered_twice_differs_if_either_does() {
 fn a_section_that_an_older_lock_lacks_is_not_pinned_yet_and_an_empty_one_approves_nothing() {
     let mut server = locked(&BTreeMap::new());
     let prompt = offer("p", 1);
-    let offered = || [(Section::Prompts, "p", prompt.as_slice())].into_iter();
+    let offered = || [(LockSection::Prompts, "p", prompt.as_slice())].into_iter();
     assert_eq!(compare(Some(&server), offered()), []);
     let old = pins(PinMode::Enforce, server.clone());
-    assert_eq!(old.standing("s", (Section::Prompts, "p"), &prompt), Standing::Unpinned);
-    assert_eq!(old.standing("other", (Section::Prompts, "p"), &prompt), Standing::New);
-    server.sections.insert(Section::Prompts, BTreeMap::new());
+    assert_eq!(old.status("s", (LockSection::Prompts, "p"), &prompt), PinStatus::Unpinned);
+    assert_eq!(old.status("other", (LockSection::Prompts, "p"), &prompt), PinStatus::New);
+    server.sections.insert(LockSection::Prompts, BTreeMap::new());
     assert_eq!(compare(Some(&server), offered()).len(), 1);
     let mut new = pins(PinMode::Enforce, server);
-    assert_eq!(new.standing("s", (Section::Prompts, "p"), &prompt), Standing::New);
+    assert_eq!(new.status("s", (LockSection::Prompts, "p"), &prompt), PinStatus::New);
     new.exempt.insert(ServerName::new("s").unwrap());
-    assert_eq!(new.standing("s", (Section::Prompts, "p"), &prompt), Standing::Unpinned);
+    assert_eq!(new.status("s", (LockSection::Prompts, "p"), &prompt), PinStatus::Unpinned);
 }
 
 #[test]
 fn a_tool_and_a_prompt_of_one_name_are_two_items() {
     let server = locked(&BTreeMap::from([("a".to_owned(), 1)]));
     let pins = pins(PinMode::Enforce, server);
-    assert_eq!(pins.standing("s", (Section::Tools, "a"), &offer("a", 1)), Standing::Approved);
-    assert_eq!(pins.pin("s", Section::Prompts, "a"), None);
+    assert_eq!(pins.status("s", (LockSection::Tools, "a"), &offer("a", 1)), PinStatus::Approved);
+    assert_eq!(pins.pin("s", LockSection::Prompts, "a"), None);
 }

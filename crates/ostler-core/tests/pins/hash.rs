@@ -1,10 +1,10 @@
 //! A hash is that of a meaning: no spelling changes it, any other value does.
 
-use ostler_core::pins::{Pin, hash};
+use ostler_core::pins::{Pin, hash_definition};
 use proptest::prelude::*;
 use serde_json::Value;
 
-use crate::worlds::{definition, value};
+use crate::generators::{definition, value};
 
 /// Writes a value with its members in reverse and blanks wherever they may stand.
 fn respell(value: &Value) -> String {
@@ -51,19 +51,19 @@ proptest! {
     #[test]
     fn spelling_never_counts(members in definition("tool".into())) {
         let value = Value::Object(members);
-        let plain = hash(value.to_string().as_bytes()).unwrap();
-        prop_assert_eq!(hash(respell(&value).as_bytes()).unwrap(), plain);
-        let pin = Pin::of(value.to_string().as_bytes()).unwrap();
+        let plain = hash_definition(value.to_string().as_bytes()).unwrap();
+        prop_assert_eq!(hash_definition(respell(&value).as_bytes()).unwrap(), plain);
+        let pin = Pin::from_definition(value.to_string().as_bytes()).unwrap();
         prop_assert_eq!(pin.hash, plain);
-        prop_assert_eq!(Pin::of(&pin.definition).unwrap(), pin, "a canonical form is its own form");
+        prop_assert_eq!(Pin::from_definition(&pin.definition).unwrap(), pin, "a canonical form is its own form");
     }
 
     #[test]
     fn the_meta_of_a_tool_counts(members in definition("tool".into()), meta in value()) {
-        let plain = hash(Value::Object(members.clone()).to_string().as_bytes()).unwrap();
+        let plain = hash_definition(Value::Object(members.clone()).to_string().as_bytes()).unwrap();
         let mut members = members;
         members.insert("_meta".into(), meta);
-        prop_assert_ne!(hash(Value::Object(members).to_string().as_bytes()).unwrap(), plain);
+        prop_assert_ne!(hash_definition(Value::Object(members).to_string().as_bytes()).unwrap(), plain);
     }
 
     #[test]
@@ -80,13 +80,13 @@ proptest! {
         let mut new = old.clone();
         *new.pointer_mut(place).unwrap() = other;
         let is_same = spelled(&old) == spelled(&new);
-        let (old, new) = (hash(old.to_string().as_bytes()).unwrap(), hash(new.to_string().as_bytes()).unwrap());
+        let (old, new) = (hash_definition(old.to_string().as_bytes()).unwrap(), hash_definition(new.to_string().as_bytes()).unwrap());
         prop_assert_eq!(old == new, is_same, "{}", place);
     }
 
     #[test]
     fn integers_beyond_doubles_are_told_apart(one: u64, other: u64) {
-        let of = |number: u64| hash(format!(r#"{{"maximum":{number}}}"#).as_bytes()).unwrap();
+        let of = |number: u64| hash_definition(format!(r#"{{"maximum":{number}}}"#).as_bytes()).unwrap();
         prop_assert_eq!(of(one) == of(other), one == other);
         prop_assert_eq!(of(one | 1 << 63) == of((one | 1 << 63) ^ 1), false);
     }

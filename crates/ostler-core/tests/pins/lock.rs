@@ -1,19 +1,20 @@
 //! Lock files as texts.
 
-use ostler_core::name::ServerName;
-use ostler_core::pins::{Lock, LockError, LockedServer, Pin, is_deceptive};
+use ostler_core::pins::{LockError, LockFile, LockedServer, Pin, is_deceptive};
+use ostler_core::server_name::ServerName;
 use proptest::prelude::*;
 
-use crate::worlds::lock;
+use crate::generators::lock;
 
 const TRANSPORT: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
 
 /// A lock of one server with these definitions.
-fn locked(definitions: &[(&str, &str)]) -> Lock {
-    let tools =
-        definitions.iter().map(|(tool, text)| ((*tool).to_owned(), Pin::of(text.as_bytes()).unwrap()));
-    let server = LockedServer::of_tools(TRANSPORT, tools.collect());
-    Lock { servers: [(ServerName::new("time").unwrap(), server)].into() }
+fn locked(definitions: &[(&str, &str)]) -> LockFile {
+    let tools = definitions
+        .iter()
+        .map(|(tool, text)| ((*tool).to_owned(), Pin::from_definition(text.as_bytes()).unwrap()));
+    let server = LockedServer::with_tools(TRANSPORT, tools.collect());
+    LockFile { servers: [(ServerName::new("time").unwrap(), server)].into() }
 }
 
 const NOW: (&str, &str) = (
@@ -26,7 +27,7 @@ fn a_lock_file_reads_like_this() {
     insta::assert_snapshot!(
         locked(&[NOW, ("zone", r#"{"name":"zone","maximum":[1.0,9007199254740993]}"#)]).write()
     );
-    assert_eq!(Lock::default().write(), "{\n  \"version\": 2,\n  \"servers\": {}\n}\n");
+    assert_eq!(LockFile::default().write(), "{\n  \"version\": 2,\n  \"servers\": {}\n}\n");
 }
 
 #[test]
@@ -42,7 +43,7 @@ fn another_tool_touches_its_own_lines_and_a_comma() {
 #[test]
 fn an_edited_definition_is_found_and_named() {
     let text = locked(&[NOW]).write().replace("The time.", "The time, and all files.");
-    let error = Lock::parse(&text).unwrap_err();
+    let error = LockFile::parse(&text).unwrap_err();
     assert!(
         matches!(&error, LockError::Mismatch { server, name, .. } if server.as_str() == "time" && name == "now")
     );
@@ -56,7 +57,7 @@ fn a_conflict_is_called_one() {
         "<<<<<<< HEAD\n=======\n>>>>>>> other\n  \"servers\"",
         1,
     );
-    assert_eq!(Lock::parse(&text), Err(LockError::Conflict { line: 3 }));
+    assert_eq!(LockFile::parse(&text), Err(LockError::Conflict { line: 3 }));
 }
 
 #[test]
@@ -105,14 +106,14 @@ fn nothing_is_passed_over() {
     ];
     for (from, to, why) in table {
         assert!(good.contains(from), "{from}");
-        let error = Lock::parse(&good.replacen(from, to, 1)).unwrap_err();
+        let error = LockFile::parse(&good.replacen(from, to, 1)).unwrap_err();
         assert!(error.to_string().starts_with(why), "{error}");
         assert!(!error.hint(|words| format!("`ostler {words}`")).is_empty());
     }
     let longest = format!("{good}{}", " ".repeat((16 << 20) - good.len()));
-    assert!(Lock::parse(&longest).is_ok());
-    assert!(matches!(Lock::parse(&(longest + " ")), Err(LockError::TooLarge(_))));
-    assert!(Lock::parse(&format!("\u{feff}{}", good.replace('\n', "\r\n"))).is_ok());
+    assert!(LockFile::parse(&longest).is_ok());
+    assert!(matches!(LockFile::parse(&(longest + " ")), Err(LockError::TooLarge(_))));
+    assert!(LockFile::parse(&format!("\u{feff}{}", good.replace('\n', "\r\n"))).is_ok());
 }
 
 #[test]
@@ -120,8 +121,8 @@ fn a_definition_in_a_lock_file_is_as_long_as_one_that_can_be_pinned() {
     let definition = format!(r#"{{"name":"x{}"}}"#, "y".repeat((1 << 20) - r#"{"name":"x"}"#.len()));
     let name = format!("x{}", "y".repeat((1 << 20) - r#"{"name":"x"}"#.len()));
     let good = locked(&[(&name, &definition)]).write();
-    assert!(Lock::parse(&good).is_ok());
-    let error = Lock::parse(&good.replace("\"xy", "\"xyy")).unwrap_err();
+    assert!(LockFile::parse(&good).is_ok());
+    let error = LockFile::parse(&good.replace("\"xy", "\"xyy")).unwrap_err();
     assert!(error.to_string().ends_with("has more than 1048576 bytes"), "{}", error.to_string().len());
 }
 
@@ -129,7 +130,7 @@ proptest! {
     #[test]
     fn what_is_written_is_read_again(lock in lock()) {
         let text = lock.write();
-        let read = Lock::parse(&text);
+        let read = LockFile::parse(&text);
         prop_assert_eq!(read.as_ref(), Ok(&lock));
         prop_assert_eq!(read.unwrap().write(), text);
     }
@@ -153,10 +154,10 @@ proptest! {
             text.splice(at..end, put.chars());
         }
         let text = String::from_iter(text);
-        if let Ok(read) = Lock::parse(&text) {
+        if let Ok(read) = LockFile::parse(&text) {
             // What is still accepted is a lock whose hashes hold.
             for pin in read.servers.values().flat_map(|server| server.pins().map(|(_, _, pin)| pin)) {
-                prop_assert_eq!(&Pin::of(&pin.definition).unwrap(), pin);
+                prop_assert_eq!(&Pin::from_definition(&pin.definition).unwrap(), pin);
             }
         }
     }
@@ -165,31 +166,36 @@ proptest! {
 #[test]
 fn a_lock_of_version_1_is_read_and_pins_tools_only() {
     let old = locked(&[NOW]).write().replace("\"version\": 2", "\"version\": 1");
-    let lock = Lock::parse(&old).unwrap();
+    let lock = LockFile::parse(&old).unwrap();
     assert_eq!(lock, locked(&[NOW]));
     assert_eq!(lock.servers["time"].unpinned().count(), 4);
 }
 
 #[test]
 fn every_section_is_written_in_its_order_and_read_back() {
-    use ostler_core::pins::{INSTRUCTIONS, Section, instructions_definition};
+    use ostler_core::pins::{INSTRUCTIONS, LockSection, instructions_definition};
     let mut lock = locked(&[NOW]);
     let server = lock.servers.values_mut().next().unwrap();
-    let pin = |text: &[u8]| Pin::of(text).unwrap();
+    let pin = |text: &[u8]| Pin::from_definition(text).unwrap();
     let advice = pin(&instructions_definition("Be kind."));
-    server.sections.insert(Section::Instructions, [(INSTRUCTIONS.to_owned(), advice)].into());
+    server.sections.insert(LockSection::Instructions, [(INSTRUCTIONS.to_owned(), advice)].into());
     server
         .sections
-        .insert(Section::Prompts, [("p".to_owned(), pin(br#"{"name":"p","_meta":{"ui":1}}"#))].into());
-    server.sections.insert(Section::Resources, [("a://b".to_owned(), pin(br#"{"uri":"a://b"}"#))].into());
-    server.sections.insert(Section::Templates, std::collections::BTreeMap::new());
+        .insert(LockSection::Prompts, [("p".to_owned(), pin(br#"{"name":"p","_meta":{"ui":1}}"#))].into());
+    server.sections.insert(LockSection::Resources, [("a://b".to_owned(), pin(br#"{"uri":"a://b"}"#))].into());
+    server.sections.insert(LockSection::Templates, std::collections::BTreeMap::new());
     let text = lock.write();
     let at = |key: &str| text.find(&format!("\n      \"{key}\": {{")).unwrap();
-    let places: Vec<usize> = Section::ALL.iter().map(|section| at(section.key())).collect();
+    let places: Vec<usize> = LockSection::ALL.iter().map(|section| at(section.key())).collect();
     assert!(places.is_sorted(), "{text}");
-    assert_eq!(Lock::parse(&text), Ok(lock));
+    assert_eq!(LockFile::parse(&text), Ok(lock));
     let forged = text.replace("Be kind.", "Be unkind.");
-    assert!(matches!(Lock::parse(&forged), Err(LockError::Mismatch { section: Section::Instructions, .. })));
+    assert!(matches!(
+        LockFile::parse(&forged),
+        Err(LockError::Mismatch { section: LockSection::Instructions, .. })
+    ));
     let moved = text.replace("\"uri\": \"a://b\"", "\"uri\": \"a://c\"");
-    assert!(Lock::parse(&moved).unwrap_err().to_string().contains("is the definition of another resource"));
+    assert!(
+        LockFile::parse(&moved).unwrap_err().to_string().contains("is the definition of another resource")
+    );
 }

@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "what the tests share fails as they do")]
 
 mod compare;
+mod generators;
 mod hash;
+mod lint;
 mod lock;
-mod suspect;
-mod words;
-mod worlds;
+mod word_diff;

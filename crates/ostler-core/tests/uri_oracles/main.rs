@@ -190,7 +190,7 @@ fn uris(heads: &[&str], parts: &[&str]) -> Vec<String> {
 }
 
 /// Starts an oracle and returns what it reads each URI as.
-fn ask(program: &str, script: &str, wanted: &str, uris: &[String]) -> Vec<Vec<String>> {
+fn run_oracle(program: &str, script: &str, wanted: &str, uris: &[String]) -> Vec<Vec<String>> {
     let script = format!("{}/tests/uri_oracles/{script}", env!("CARGO_MANIFEST_DIR"));
     let mut child = Command::new(program)
         .args([script.as_str(), wanted])
@@ -213,7 +213,7 @@ fn ask(program: &str, script: &str, wanted: &str, uris: &[String]) -> Vec<Vec<St
 fn rules(allow: &[&str], deny: &[&str]) -> Rules {
     let owned = |patterns: &[&str]| patterns.iter().map(|&pattern| pattern.to_owned()).collect();
     let role = Role { allow: owned(allow), deny: owned(deny), budget: None, max_in_flight: None };
-    Rules::of(&[("r".to_owned(), role)].into())
+    Rules::from_roles(&[("r".to_owned(), role)].into())
 }
 
 /// Asks rules and oracles about the same URIs: what `allow` allows must be inside for every reader, and what
@@ -225,11 +225,11 @@ fn compare(
     (deny, is_denied): (&Rules, fn(&str) -> bool),
 ) {
     let may = |rules: &Rules, uri: &str| {
-        rules.of_use(&Caller::new("x", "r"), "fs", Subject::Resource(uri)).is_allowed()
+        rules.decide(&Caller::new("x", "r"), "fs", Subject::Resource(uri)).is_allowed()
     };
     let (python, node) = thread::scope(|scope| {
-        let python = scope.spawn(|| ask("python3", "read.py", wanted, uris));
-        let node = scope.spawn(|| ask("node", "read.js", wanted, uris));
+        let python = scope.spawn(|| run_oracle("python3", "read.py", wanted, uris));
+        let node = scope.spawn(|| run_oracle("node", "read.js", wanted, uris));
         (python.join().unwrap(), node.join().unwrap())
     });
     let (mut allowed, mut refused) = (0, 0);

@@ -14,15 +14,15 @@
 
 mod authenticate;
 pub(crate) mod batch;
-mod card;
 mod legacy;
-mod metadata;
 mod modern;
 mod origin;
 mod post;
-mod request;
+mod request_body;
+mod resource_metadata;
 mod response;
 mod route;
+mod server_cards;
 mod sse;
 mod sse_clients;
 
@@ -32,23 +32,23 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
 use ostler_core::caller::Caller;
-use ostler_core::keyed_limit::Permit;
-use ostler_core::name::ServerName;
-use ostler_host::{Refused, Scope, Unknown};
-use ostler_wire::{Id, LEGACY_VERSIONS, Params, Text};
+use ostler_core::keyed_limit::KeyedPermit;
+use ostler_core::server_name::ServerName;
+use ostler_host::{DeniedRequest, Scope, UnresolvedRequest};
+use ostler_wire::{LEGACY_VERSIONS, MethodName, Params, RequestId};
 
-use self::request::Accepts;
+use self::request_body::Accepts;
 use self::response::{PROTOCOL_VERSION, SESSION_ID, overloaded, refuse};
-use self::route::Transport;
-use crate::auth::Admitted;
+use self::route::EndpointTransport;
+use crate::auth::Authenticated;
+use crate::client_session::{ActiveSession, ClientSession};
+use crate::credential_lifetime::CredentialLifetime;
 use crate::gateway::Gateway;
-use crate::pass::Pass;
-use crate::session::{InUse, Session};
 
 pub(crate) use self::modern::ClientConnection;
-pub use self::origin::{Foreign, OriginCheck};
-pub use self::response::Refusal;
-pub(crate) use self::response::{Payload, Response, full, no_connection};
+pub use self::origin::{OriginCheck, OriginError};
+pub use self::response::RefusalReason;
+pub(crate) use self::response::{Payload, Response, no_connection, raw_no_connection};
 pub(crate) use self::route::Route;
 pub use self::sse::LongStream;
 pub(crate) use self::sse_clients::SseClients;
@@ -56,7 +56,7 @@ pub(crate) use self::sse_clients::SseClients;
 impl Gateway {
     /// Refuses a request that a foreign page may have sent.
     pub(crate) fn check_origin(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Box<Response>> {
-        let refused = |foreign: Foreign| Box::new(refuse(StatusCode::FORBIDDEN, foreign.why()));
+        let refused = |foreign: OriginError| Box::new(refuse(StatusCode::FORBIDDEN, foreign.message()));
         self.0.options.origin_check().check(uri, headers).map_err(refused)
     }
 }
@@ -69,25 +69,25 @@ pub(crate) struct Peer {
 }
 
 /// One HTTP request, from its headers on.
-struct Visit {
+struct EndpointRequest {
     gateway: Gateway,
     connection: Option<Arc<ClientConnection>>,
     caller: Caller,
     /// Ends with the caller's credential.
-    pass: Option<Pass>,
+    lifetime: Option<CredentialLifetime>,
     scope: Scope,
     /// Whether the path names the server of the scope.
     names_server: bool,
-    transport: Transport,
+    transport: EndpointTransport,
     method: Method,
     headers: HeaderMap,
     accepts: Accepts,
 }
 
 /// One JSON-RPC request.
-struct Ask {
-    id: Id,
-    method: Text,
+struct RpcRequest {
+    id: RequestId,
+    method: MethodName,
     params: Params,
 }
 
@@ -104,62 +104,76 @@ where
 {
     let (parts, body) = request.into_parts();
     match route {
-        Route::Mcp { server, transport: Transport::Streamable } => {
-            let begun = begin(gateway, (server.as_deref(), Transport::Streamable), peer, parts).await;
+        Route::Mcp { server, transport: EndpointTransport::Streamable } => {
+            let begun =
+                check_head(gateway, (server.as_deref(), EndpointTransport::Streamable), peer, parts).await;
             let (visit, permit) = match begun {
                 Ok(begun) => begun,
                 Err(refusal) => return *refusal,
             };
             let response = match visit.method.clone() {
                 Method::POST => post::post(visit, body).await,
-                Method::GET => legacy::get(visit),
-                Method::DELETE => legacy::delete(&visit),
-                _ => not_allowed(),
+                Method::GET => legacy::open_stream(visit),
+                Method::DELETE => legacy::end_session(&visit),
+                _ => method_not_allowed(),
             };
-            response.map(|payload| payload.holding(permit))
+            response.map(|payload| payload.with_permit(permit))
         }
         // Boxed, so that the usual way stays small.
-        Route::Mcp { server, transport: Transport::Sse } => {
+        Route::Mcp { server, transport: EndpointTransport::Sse } => {
             Box::pin(sse_clients::respond(gateway, (server.as_deref(), named), peer, (parts, body))).await
         }
-        Route::Card { server } => Box::pin(card::one(gateway, (server.as_deref(), named), peer, parts)).await,
-        Route::Catalog => Box::pin(card::catalog(gateway, named, peer, parts)).await,
-        Route::Metadata { path } => metadata::respond(&gateway, path, &parts),
+        Route::Card { server } => {
+            Box::pin(server_cards::get_card(gateway, (server.as_deref(), named), peer, parts)).await
+        }
+        Route::Catalog => Box::pin(server_cards::get_catalog(gateway, named, peer, parts)).await,
+        Route::Metadata { path } => resource_metadata::respond(&gateway, path, &parts),
     }
 }
 
 /// Checks the head of a request: page, credential, room, and the server it names. A POST that may hold a request is
 /// not asked about here: the host asks policy about requests when it resolves them.
-async fn begin(
+async fn check_head(
     gateway: Gateway,
-    (server, transport): (Option<&str>, Transport),
+    (server, transport): (Option<&str>, EndpointTransport),
     Peer { address, connection }: Peer,
     parts: http::request::Parts,
-) -> Result<(Visit, Permit), Box<Response>> {
+) -> Result<(EndpointRequest, KeyedPermit), Box<Response>> {
     let endpoint = (server, transport);
-    let Admitted { caller, pass } = authenticate::authenticate(&gateway, endpoint, address, &parts).await?;
-    let permit = permit(&gateway, &caller)?;
+    let Authenticated { caller, lifetime: pass } =
+        authenticate::authenticate(&gateway, endpoint, address, &parts).await?;
+    let permit = acquire_permit(&gateway, &caller)?;
     let (method, headers) = (parts.method, parts.headers);
     let Some(scope) = scope(&gateway, server) else {
-        record_unfound(&gateway, &caller, (server.unwrap_or_default(), transport), &method);
-        return Err(Box::new(no_server()));
+        record_unknown_server(&gateway, &caller, (server.unwrap_or_default(), transport), &method);
+        return Err(Box::new(server_not_found()));
     };
-    let (names_server, accepts) = (server.is_some(), Accepts::of(&headers));
-    let visit =
-        Visit { gateway, connection, caller, pass, scope, names_server, transport, method, headers, accepts };
-    if visit.method != Method::POST || transport == Transport::Sse {
+    let (names_server, accepts) = (server.is_some(), Accepts::from_headers(&headers));
+    let visit = EndpointRequest {
+        gateway,
+        connection,
+        caller,
+        lifetime: pass,
+        scope,
+        names_server,
+        transport,
+        method,
+        headers,
+        accepts,
+    };
+    if visit.method != Method::POST || transport == EndpointTransport::Sse {
         visit.check_server()?;
     }
     Ok((visit, permit))
 }
 
 /// Refuses a request to a server that the caller may not see as one to a server that does not exist.
-fn no_server() -> Response {
+fn server_not_found() -> Response {
     refuse(StatusCode::NOT_FOUND, "there is no such server here")
 }
 
 /// Counts a request of the caller, before its body is read and until the last byte of its answer.
-fn permit(gateway: &Gateway, caller: &Caller) -> Result<Permit, Box<Response>> {
+fn acquire_permit(gateway: &Gateway, caller: &Caller) -> Result<KeyedPermit, Box<Response>> {
     let limit = &gateway.0.per_caller;
     limit.acquire(caller.principal()).map_err(|_| {
         let why = format!("this caller has {} requests and streams open", limit.max_per_key());
@@ -170,27 +184,27 @@ fn permit(gateway: &Gateway, caller: &Caller) -> Result<Permit, Box<Response>> {
 /// Returns the scope that a path names; `None` if its server can't exist.
 fn scope(gateway: &Gateway, server: Option<&str>) -> Option<Scope> {
     match server {
-        None => Some(gateway.0.options.only.clone().map_or(Scope::All, Scope::Server)),
+        None => Some(gateway.0.options.only_server.clone().map_or(Scope::All, Scope::Server)),
         Some(server) => ServerName::new(server).ok().map(Scope::Server),
     }
 }
 
 /// Lets the record know of a server that was not found: because a rule hides
 /// it, or because there is none.
-fn record_unfound(
+fn record_unknown_server(
     gateway: &Gateway,
     caller: &Caller,
-    (server, transport): (&str, Transport),
+    (server, transport): (&str, EndpointTransport),
     method: &Method,
 ) {
     let (host, what) = (&gateway.0.host, format!("{method} {}", transport.path(Some(server))));
-    if !host.record_refusal(caller, Refused { server, method: &what, item: None }) {
-        let unknown = Unknown { server, method: &what, subject: "", outcome: "unknown-server" };
-        host.record_unknown(caller, unknown);
+    if !host.record_if_denied(caller, DeniedRequest { server, method: &what, item: None }) {
+        let unknown = UnresolvedRequest { server, method: &what, subject: "", outcome: "unknown-server" };
+        host.record_unresolved(caller, unknown);
     }
 }
 
-fn not_allowed() -> Response {
+fn method_not_allowed() -> Response {
     let mut response =
         refuse(StatusCode::METHOD_NOT_ALLOWED, "use POST; legacy sessions also GET and DELETE");
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, POST, DELETE"));
@@ -198,13 +212,13 @@ fn not_allowed() -> Response {
 }
 
 /// Refuses methods other than GET and HEAD, for documents, which are only read.
-fn only_get() -> Response {
+fn get_only() -> Response {
     let mut response = refuse(StatusCode::METHOD_NOT_ALLOWED, "use GET");
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
     response
 }
 
-impl Visit {
+impl EndpointRequest {
     /// The value of a header that is there once.
     fn header(&self, name: &HeaderName) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
@@ -216,18 +230,18 @@ impl Visit {
         if self.gateway.may_see(&self.caller, server) {
             return Ok(());
         }
-        record_unfound(&self.gateway, &self.caller, (server.as_str(), self.transport), &self.method);
-        Err(Box::new(no_server()))
+        record_unknown_server(&self.gateway, &self.caller, (server.as_str(), self.transport), &self.method);
+        Err(Box::new(server_not_found()))
     }
 
     /// Returns the refusal of a request that is not resolved, unless there is no such server.
-    fn unless_unfound(&self, refusal: Response) -> Response {
+    fn refusal_unless_hidden(&self, refusal: Response) -> Response {
         self.check_server().err().map_or(refusal, |unfound| *unfound)
     }
 
     /// The session that the request names. One of another caller or of
     /// another endpoint looks like one that does not exist.
-    fn session(&self) -> Result<InUse, Box<Response>> {
+    fn session(&self) -> Result<ActiveSession, Box<Response>> {
         let Some(id) = self.headers.get(SESSION_ID) else {
             self.check_server()?;
             let why = "the header Mcp-Session-Id is missing; initialize first";
@@ -235,7 +249,7 @@ impl Visit {
         };
         let sessions = &self.gateway.0.sessions;
         let found = id.to_str().ok().and_then(|id| sessions.find(id));
-        let is_ours = |session: &Arc<Session>| {
+        let is_ours = |session: &Arc<ClientSession>| {
             session.caller().principal() == self.caller.principal() && *session.scope() == self.scope
         };
         let Some(session) = found.filter(is_ours) else {
@@ -264,13 +278,13 @@ impl Visit {
         let server = self.scope.server().map(ServerName::as_str);
         let what = format!("{} {}", self.method, self.transport.path(server));
         let server = server.unwrap_or_default();
-        let unknown = Unknown { server, method: &what, subject: "", outcome: "unknown-session" };
-        self.gateway.0.host.record_unknown(&self.caller, unknown);
+        let unknown = UnresolvedRequest { server, method: &what, subject: "", outcome: "unknown-session" };
+        self.gateway.0.host.record_unresolved(&self.caller, unknown);
     }
 
     /// The caller of a request of a session. Its credential may have another
     /// role by now, which then holds.
-    fn caller_of(&self, session: &Session) -> Caller {
+    fn session_caller(&self, session: &ClientSession) -> Caller {
         let known = session.caller();
         if known.role() == self.caller.role() {
             known.clone()

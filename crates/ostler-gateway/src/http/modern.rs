@@ -10,85 +10,95 @@ use http::{HeaderMap, HeaderName, StatusCode};
 use http_body::Frame;
 use ostler_core::caller::Caller;
 use ostler_host::Host;
-use ostler_wire::{Id, LISTEN, Params, code, headers};
+use ostler_wire::{Params, RequestId, SUBSCRIPTIONS_LISTEN, error_code, headers};
 
-use super::post::{Answering, First, first};
+use super::post::{FirstEvent, PendingReply, first_event};
 use super::response::{METHOD, NAME, PROTOCOL_VERSION, Response, json, modern_status, no_randomness};
-use super::sse::{self, KeepAlive, LongPlace, LongStream, long_place};
-use super::{Ask, Visit, authenticate, no_server};
-use crate::answer::answer;
-use crate::exchange::{Client, Exchange, Reply};
+use super::sse::{self, KeepAlive, LongStream, LongStreamPermit, acquire_long_stream};
+use super::{EndpointRequest, RpcRequest, authenticate, server_not_found};
+use crate::client_request::{ClientEra, ClientRequest, GatewayReply};
+use crate::credential_lifetime::CredentialEnd;
+use crate::dispatch::dispatch_request;
 use crate::gateway::Gateway;
-use crate::modern;
-use crate::outlet::{Frames, Outlet};
-use crate::pass::Over;
-use crate::sessions;
+use crate::modern_meta;
+use crate::notification_sink::{FrameReceiver, NotificationSink};
+use crate::session_table;
 
 /// Answers a modern request. Dropping the future, or the body of the response
 /// it comes to, cancels the request: that is how modern clients cancel.
-pub(super) async fn request(visit: Visit, ask: Ask) -> Response {
-    let Ask { id, method, params } = ask;
+pub(super) async fn handle_request(visit: EndpointRequest, ask: RpcRequest) -> Response {
+    let RpcRequest { id, method, params } = ask;
     if let Err(why) = check_headers(&visit.headers, &method, &params) {
-        let refusal = Reply::refusal(code::HEADER_MISMATCH, &why);
-        return visit.unless_unfound(json(StatusCode::BAD_REQUEST, &refusal, Some(&id)));
+        let refusal = GatewayReply::refusal(error_code::HEADER_MISMATCH, &why);
+        return visit.refusal_unless_hidden(json(StatusCode::BAD_REQUEST, &refusal, Some(&id)));
     }
-    if let Err(refusal) = modern::check(&method, &params) {
+    if let Err(refusal) = modern_meta::check(&method, &params) {
         let status = match modern_status(&refusal) {
             StatusCode::OK => StatusCode::BAD_REQUEST,
             status => status,
         };
-        return visit.unless_unfound(json(status, &refusal, Some(&id)));
+        return visit.refusal_unless_hidden(json(status, &refusal, Some(&id)));
     }
-    let place = match method == LISTEN {
+    let place = match method == SUBSCRIPTIONS_LISTEN {
         false => None,
-        true => match long_place(&visit.gateway, &visit.caller, Some(&id)) {
+        true => match acquire_long_stream(&visit.gateway, &visit.caller, Some(&id)) {
             Ok(place) => Some(place),
             Err(refusal) => return *refusal,
         },
     };
-    let (outlet, mut frames) = Outlet::new();
-    let Visit { gateway, connection, caller, pass, scope, names_server, headers, accepts, .. } = visit;
-    let Some(caller) = ClientConnection::session_of(connection.as_ref(), &gateway, caller) else {
+    let (outlet, mut frames) = NotificationSink::new();
+    let EndpointRequest {
+        gateway,
+        connection,
+        caller,
+        lifetime: pass,
+        scope,
+        names_server,
+        headers,
+        accepts,
+        ..
+    } = visit;
+    let Some(caller) = ClientConnection::caller_in_session(connection.as_ref(), &gateway, caller) else {
         return no_randomness();
     };
     let keep_alive = gateway.0.options.keep_alive;
-    let mut exchange = Exchange {
+    let mut exchange = ClientRequest {
         caller,
         scope,
-        client: Client::Modern,
+        client: ClientEra::Modern,
         id: id.clone(),
         method,
         params,
         headers: Some(headers),
-        outlet,
-        commands: None,
+        sink: outlet,
+        command_extensions: None,
     };
     // Boxed because it may have to move into the body of the response.
     let revocable = pass.clone();
-    let mut answering: Answering =
-        Box::pin(
-            async move { authenticate::unless_revoked(revocable, answer(&gateway, &mut exchange)).await },
-        );
-    if !accepts.events {
+    let mut answering: PendingReply = Box::pin(async move {
+        authenticate::unless_revoked(revocable, dispatch_request(&gateway, &mut exchange)).await
+    });
+    if !accepts.event_stream {
         drop(frames);
-        return respond(&answering.await, &id, names_server);
+        return json_response(&answering.await, &id, names_server);
     }
-    let answering = match first(&mut answering, |cx| frames.poll_ready(cx), keep_alive).await {
-        First::Answer(Reply::NoServer(_)) if names_server => return no_server(),
-        First::Answer(reply) if accepts.json && frames.is_empty() => {
-            return respond(&reply, &id, names_server);
+    let answering = match first_event(&mut answering, |cx| frames.poll_ready(cx), keep_alive).await {
+        FirstEvent::Reply(GatewayReply::UnknownServer(_)) if names_server => return server_not_found(),
+        FirstEvent::Reply(reply) if accepts.json && frames.is_empty() => {
+            return json_response(&reply, &id, names_server);
         }
-        First::Answer(reply) => Box::pin(std::future::ready(reply)),
-        First::Frame | First::Silence => answering,
+        FirstEvent::Reply(reply) => Box::pin(std::future::ready(reply)),
+        FirstEvent::Frame | FirstEvent::Timeout => answering,
     };
-    let over = if place.is_some() { Over::of_long(pass) } else { Over::default() };
+    let over = if place.is_some() { CredentialEnd::for_long_stream(pass) } else { CredentialEnd::default() };
     let keep_alive = KeepAlive::new(keep_alive);
-    Stream { answering: Some(answering), frames, id, keep_alive, place, over }.respond()
+    ModernStream { pending: Some(answering), frames, id, keep_alive, permit: place, credential_end: over }
+        .respond()
 }
 
-fn respond(reply: &Reply, id: &Id, names_server: bool) -> Response {
+fn json_response(reply: &GatewayReply, id: &RequestId, names_server: bool) -> Response {
     match reply {
-        Reply::NoServer(_) if names_server => no_server(),
+        GatewayReply::UnknownServer(_) if names_server => server_not_found(),
         _ => json(modern_status(reply), reply, Some(id)),
     }
 }
@@ -96,14 +106,18 @@ fn respond(reply: &Reply, id: &Id, names_server: bool) -> Response {
 /// The headers repeat what the body says, so that proxies can route without
 /// reading it; who contradicts itself is refused.
 fn check_headers(said: &HeaderMap, method: &str, params: &Params) -> Result<(), String> {
-    let is_ours = modern::speaks_ours(params);
-    let version = if is_ours { Some(ostler_wire::MODERN_VERSION.into()) } else { modern::version(params) };
+    let is_ours = modern_meta::is_current_version(params);
+    let version = if is_ours {
+        Some(ostler_wire::MODERN_VERSION.into())
+    } else {
+        modern_meta::protocol_version(params)
+    };
     // A version that is no text is refused later, by what it lacks.
     if let Some(version) = version {
         check_header(said, &PROTOCOL_VERSION, &version)?;
     }
     check_header(said, &METHOD, method)?;
-    match headers::name_of(method, params) {
+    match headers::mcp_name(method, params) {
         Some(name) => check_header(said, &NAME, &name),
         None => Ok(()),
     }
@@ -123,21 +137,21 @@ fn check_header(said: &HeaderMap, header: &HeaderName, wanted: &str) -> Result<(
 }
 
 /// The body of a modern response that streams: frames, then the answer.
-struct Stream {
+struct ModernStream {
     /// `None` once the answer is out.
-    answering: Option<Answering>,
-    frames: Frames,
-    id: Id,
+    pending: Option<PendingReply>,
+    frames: FrameReceiver,
+    id: RequestId,
     keep_alive: KeepAlive,
     /// The place of a listen among the long streams.
-    place: Option<LongPlace>,
+    permit: Option<LongStreamPermit>,
     /// The end of the caller's credential, and then of the stream.
-    over: Over,
+    credential_end: CredentialEnd,
 }
 
-impl Stream {
+impl ModernStream {
     fn respond(self) -> Response {
-        let is_long = self.place.is_some();
+        let is_long = self.permit.is_some();
         let mut response = sse::respond(self);
         if is_long {
             response.extensions_mut().insert(LongStream);
@@ -145,7 +159,7 @@ impl Stream {
         response
     }
 
-    fn last_event(&self, reply: &Reply) -> Vec<u8> {
+    fn last_event(&self, reply: &GatewayReply) -> Vec<u8> {
         let mut out = Vec::new();
         sse::begin_event(&mut out);
         reply.write(&mut out, Some(&self.id));
@@ -154,7 +168,7 @@ impl Stream {
     }
 }
 
-impl http_body::Body for Stream {
+impl http_body::Body for ModernStream {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -163,10 +177,10 @@ impl http_body::Body for Stream {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = &mut *self;
-        let Some(answering) = &mut this.answering else { return Poll::Ready(None) };
-        if this.over.has_come(cx) {
+        let Some(answering) = &mut this.pending else { return Poll::Ready(None) };
+        if this.credential_end.has_ended(cx) {
             // Dropped now, so that the request is cancelled even if nobody drops the body.
-            this.answering = None;
+            this.pending = None;
             // A listen has no answer to wait for; its end says enough.
             return Poll::Ready(None);
         }
@@ -176,11 +190,11 @@ impl http_body::Body for Stream {
             sse::push_event(&mut out, &frame);
         }
         if let Poll::Ready(reply) = reply {
-            this.answering = None;
+            this.pending = None;
             out.extend(this.last_event(&reply));
         }
         if !out.is_empty() {
-            this.keep_alive.spoke();
+            this.keep_alive.reset();
             return Poll::Ready(Some(Ok(Frame::data(out.into()))));
         }
         if this.frames.poll_ready(cx).is_ready() {
@@ -191,7 +205,7 @@ impl http_body::Body for Stream {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.answering.is_none()
+        self.pending.is_none()
     }
 }
 
@@ -207,7 +221,7 @@ impl ClientConnection {
     /// requests may come, and its principal tells it from others. Callers without one are all `local`: those are told apart
     /// by their connections, which nobody can choose.
     /// `None` on a machine without randomness.
-    pub(super) fn session_of(
+    pub(super) fn caller_in_session(
         connection: Option<&Arc<Self>>,
         gateway: &Gateway,
         caller: Caller,
@@ -216,7 +230,7 @@ impl ClientConnection {
         let known = match connection.session.get() {
             Some(known) => known,
             None => {
-                let id = sessions::fresh_id()?;
+                let id = session_table::random_session_id()?;
                 connection.session.get_or_init(|| (gateway.0.host.clone(), caller.clone().in_session(id)))
             }
         };

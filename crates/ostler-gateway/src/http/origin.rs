@@ -17,16 +17,16 @@ pub struct OriginCheck<'a> {
 
 /// What a request names that is not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Foreign {
+pub enum OriginError {
     /// The `Host` header, or the target in absolute form.
     Host,
     /// The `Origin` header.
     Origin,
 }
 
-impl Foreign {
+impl OriginError {
     /// Says what is wrong, and what would allow it.
-    pub fn why(self) -> &'static str {
+    pub fn message(self) -> &'static str {
         match self {
             Self::Host => "the Host header names none of the hosts served here; add it to the allowed hosts",
             Self::Origin => "pages of this Origin may not talk to this server; add it to the allowed origins",
@@ -41,25 +41,25 @@ impl OriginCheck<'static> {
 
 impl OriginCheck<'_> {
     /// Refuses requests that a foreign page may have made, and those whose host is not known for sure.
-    pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Foreign> {
+    pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), OriginError> {
         // A target in absolute form counts instead of the header, and a program that looks at the header alone must
         // not be told another one: both have to be known.
         let mut hosts = headers.get_all(header::HOST).iter();
         let named = hosts.next().map(|host| host.to_str().unwrap_or_default());
         let is_single = hosts.next().is_none();
-        let knows = |host: Option<&str>| host.is_none_or(|host| self.knows_host(host));
-        let is_named = named.is_some() || target(uri).is_some();
-        if !is_single || !is_named || !knows(named) || !knows(target(uri)) {
-            return Err(Foreign::Host);
+        let knows = |host: Option<&str>| host.is_none_or(|host| self.allows_host(host));
+        let is_named = named.is_some() || target_host(uri).is_some();
+        if !is_single || !is_named || !knows(named) || !knows(target_host(uri)) {
+            return Err(OriginError::Host);
         }
         let mut origins = headers.get_all(header::ORIGIN).iter();
-        match origins.all(|origin| origin.to_str().is_ok_and(|origin| self.knows_origin(origin))) {
+        match origins.all(|origin| origin.to_str().is_ok_and(|origin| self.allows_origin(origin))) {
             true => Ok(()),
-            false => Err(Foreign::Origin),
+            false => Err(OriginError::Origin),
         }
     }
 
-    fn knows_host(&self, host: &str) -> bool {
+    fn allows_host(&self, host: &str) -> bool {
         is_loopback_authority(host) || {
             let (name, _) = split_port(host);
             self.hosts
@@ -68,7 +68,7 @@ impl OriginCheck<'_> {
         }
     }
 
-    fn knows_origin(&self, origin: &str) -> bool {
+    fn allows_origin(&self, origin: &str) -> bool {
         let Some((scheme, host)) = origin.split_once("://") else { return false };
         let is_web = scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
         is_web && is_loopback_authority(host)
@@ -77,11 +77,11 @@ impl OriginCheck<'_> {
 }
 
 /// Returns the host that a request names. One in absolute form names it in the target, which then counts.
-pub(super) fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
-    target(uri).or_else(|| headers.get(header::HOST).map(HeaderValue::to_str)?.ok())
+pub(super) fn request_host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
+    target_host(uri).or_else(|| headers.get(header::HOST).map(HeaderValue::to_str)?.ok())
 }
 
-fn target(uri: &Uri) -> Option<&str> {
+fn target_host(uri: &Uri) -> Option<&str> {
     uri.authority().map(|authority| authority.as_str())
 }
 
@@ -117,7 +117,7 @@ mod tests {
             "odd.example:8080",
         ];
         for host in good {
-            assert!(with_allowed(|check| check.knows_host(host)), "{host}");
+            assert!(with_allowed(|check| check.allows_host(host)), "{host}");
         }
         let bad = [
             "",
@@ -138,7 +138,7 @@ mod tests {
             "localhost:http",
         ];
         for host in bad {
-            assert!(!with_allowed(|check| check.knows_host(host)), "{host}");
+            assert!(!with_allowed(|check| check.allows_host(host)), "{host}");
         }
     }
 
@@ -152,7 +152,7 @@ mod tests {
             "vscode-webview://abc",
         ];
         for origin in good {
-            assert!(with_allowed(|check| check.knows_origin(origin)), "{origin}");
+            assert!(with_allowed(|check| check.allows_origin(origin)), "{origin}");
         }
         let bad = [
             "null",
@@ -167,7 +167,7 @@ mod tests {
             "file://",
         ];
         for origin in bad {
-            assert!(!with_allowed(|check| check.knows_origin(origin)), "{origin}");
+            assert!(!with_allowed(|check| check.allows_origin(origin)), "{origin}");
         }
     }
 
@@ -177,25 +177,30 @@ mod tests {
             ("/", &["127.0.0.1:7777"][..], &[][..], Ok(())),
             ("/", &["localhost"], &[], Ok(())),
             ("/", &["[::1]:7777"], &["http://localhost:7777"], Ok(())),
-            ("/", &["127.0.0.1:7777"], &["https://evil.example"], Err(Foreign::Origin)),
-            ("/", &["127.0.0.1:7777"], &["null"], Err(Foreign::Origin)),
-            ("/", &["127.0.0.1:7777"], &["http://127.0.0.1.evil.example"], Err(Foreign::Origin)),
-            ("/", &["127.0.0.1:7777"], &["http://localhost", "https://evil.example"], Err(Foreign::Origin)),
-            ("/", &["evil.example:7777"], &[], Err(Foreign::Host)),
-            ("/", &["localhost.evil.example"], &[], Err(Foreign::Host)),
-            ("/", &["localhost:evil.example"], &[], Err(Foreign::Host)),
-            ("/", &["[::1]evil.example"], &[], Err(Foreign::Host)),
-            ("/", &["localhost:80:90"], &[], Err(Foreign::Host)),
-            ("/", &[""], &[], Err(Foreign::Host)),
-            ("/", &[], &[], Err(Foreign::Host)),
-            ("/", &["localhost", "localhost"], &[], Err(Foreign::Host)),
-            ("/", &["localhost", "evil.example"], &[], Err(Foreign::Host)),
-            ("/", &["box.example"], &[], Err(Foreign::Host)),
+            ("/", &["127.0.0.1:7777"], &["https://evil.example"], Err(OriginError::Origin)),
+            ("/", &["127.0.0.1:7777"], &["null"], Err(OriginError::Origin)),
+            ("/", &["127.0.0.1:7777"], &["http://127.0.0.1.evil.example"], Err(OriginError::Origin)),
+            (
+                "/",
+                &["127.0.0.1:7777"],
+                &["http://localhost", "https://evil.example"],
+                Err(OriginError::Origin),
+            ),
+            ("/", &["evil.example:7777"], &[], Err(OriginError::Host)),
+            ("/", &["localhost.evil.example"], &[], Err(OriginError::Host)),
+            ("/", &["localhost:evil.example"], &[], Err(OriginError::Host)),
+            ("/", &["[::1]evil.example"], &[], Err(OriginError::Host)),
+            ("/", &["localhost:80:90"], &[], Err(OriginError::Host)),
+            ("/", &[""], &[], Err(OriginError::Host)),
+            ("/", &[], &[], Err(OriginError::Host)),
+            ("/", &["localhost", "localhost"], &[], Err(OriginError::Host)),
+            ("/", &["localhost", "evil.example"], &[], Err(OriginError::Host)),
+            ("/", &["box.example"], &[], Err(OriginError::Host)),
             ("http://localhost/", &["localhost"], &[], Ok(())),
             ("http://localhost/", &[], &[], Ok(())),
-            ("http://evil.example/", &["localhost"], &[], Err(Foreign::Host)),
-            ("http://localhost/", &["evil.example"], &[], Err(Foreign::Host)),
-            ("http://localhost@evil.example/", &["localhost"], &[], Err(Foreign::Host)),
+            ("http://evil.example/", &["localhost"], &[], Err(OriginError::Host)),
+            ("http://localhost/", &["evil.example"], &[], Err(OriginError::Host)),
+            ("http://localhost@evil.example/", &["localhost"], &[], Err(OriginError::Host)),
         ];
         for (target, hosts, origins, expected) in table {
             let hosts = hosts.iter().map(|&host| (header::HOST, host));

@@ -7,21 +7,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use ostler_wire::{MODERN_VERSION, Malformed, Message, Params, code};
+use ostler_wire::{MODERN_VERSION, Message, MessageError, Params, error_code};
 
-use super::request::{self, is_json};
+use super::request_body::{self, is_json};
 use super::response::{PROTOCOL_VERSION, Response, SESSION_ID, empty, json, refuse};
-use super::{Ask, Visit, authenticate, batch, legacy, modern};
-use crate::answer;
-use crate::exchange::Reply;
+use super::{EndpointRequest, RpcRequest, authenticate, batch, legacy, modern};
+use crate::client_request::GatewayReply;
+use crate::dispatch;
 
-pub(super) async fn post<B>(visit: Visit, body: B) -> Response
+pub(super) async fn post<B>(visit: EndpointRequest, body: B) -> Response
 where
     B: http_body::Body<Data = Bytes> + Unpin,
 {
-    let body = match read(&visit, body).await {
+    let body = match read_body(&visit, body).await {
         Ok(body) => body,
-        Err(refusal) => return visit.unless_unfound(*refusal),
+        Err(refusal) => return visit.refusal_unless_hidden(*refusal),
     };
     let message = Message::parse(body.clone());
     if !matches!(message, Ok(Message::Request { .. }))
@@ -32,22 +32,22 @@ where
     match message {
         Ok(Message::Request { id, method, params }) => {
             match params.map_or(Ok(Params::empty()), Params::parse) {
-                Ok(params) => ask(visit, Ask { id, method, params }).await,
-                Err(why) => visit.unless_unfound(legacy::bad_params(&id, &why)),
+                Ok(params) => handle_request(visit, RpcRequest { id, method, params }).await,
+                Err(why) => visit.refusal_unless_hidden(legacy::invalid_params(&id, &why)),
             }
         }
-        Ok(Message::Notification { method, params }) => notification(&visit, &method, params),
+        Ok(Message::Notification { method, params }) => handle_notification(&visit, &method, params),
         Ok(Message::Response { id, outcome }) => match visit.session() {
-            Ok(session) => legacy::answered(&session, id.as_ref(), outcome),
+            Ok(session) => legacy::handle_response(&session, id.as_ref(), outcome),
             Err(refusal) => *refusal,
         },
-        Err(Malformed::Batch) => Box::pin(batch::post(visit, body)).await,
+        Err(MessageError::Batch) => Box::pin(batch::post(visit, body)).await,
         Err(why) => malformed(&why),
     }
 }
 
 /// Reads the body of a message.
-async fn read<B>(visit: &Visit, body: B) -> Result<Bytes, Box<Response>>
+async fn read_body<B>(visit: &EndpointRequest, body: B) -> Result<Bytes, Box<Response>>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
 {
@@ -55,52 +55,58 @@ where
         let why = "the Content-Type must be application/json";
         return Err(Box::new(refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, why)));
     }
-    if !visit.accepts.json && !visit.accepts.events {
+    if !visit.accepts.json && !visit.accepts.event_stream {
         let why = "answers are application/json or text/event-stream; the Accept header must name them";
         return Err(Box::new(refuse(StatusCode::NOT_ACCEPTABLE, why)));
     }
     let options = &visit.gateway.0.options;
-    let reading = request::read(body, options.max_body, options.body_timeout);
-    let Some(pass) = &visit.pass else { return reading.await };
+    let reading = request_body::read_body(body, options.max_body, options.body_timeout);
+    let Some(pass) = &visit.lifetime else { return reading.await };
     tokio::select! {
         biased;
         read = reading => read,
-        () = pass.revoked() => Err(Box::new(authenticate::taken_back())),
+        () = pass.revoked() => Err(Box::new(authenticate::revoked_response())),
     }
 }
 
 /// The era is told before the method is looked at: whoever names a modern
 /// version in `_meta` is modern, also when it says `initialize`.
-async fn ask(visit: Visit, ask: Ask) -> Response {
-    if !answer::is_judged(&ask.method)
+async fn handle_request(visit: EndpointRequest, ask: RpcRequest) -> Response {
+    if !dispatch::is_policy_checked(&ask.method)
         && let Err(unfound) = visit.check_server()
     {
         return *unfound;
     }
     if ask.params.has_modern_meta() {
-        return modern::request(visit, ask).await;
+        return modern::handle_request(visit, ask).await;
     }
     if claims_modern(&visit) {
-        let refusal = json(StatusCode::BAD_REQUEST, &crate::modern::lacks_meta(), Some(&ask.id));
-        return visit.unless_unfound(refusal);
+        let refusal = json(StatusCode::BAD_REQUEST, &crate::modern_meta::missing_version(), Some(&ask.id));
+        return visit.refusal_unless_hidden(refusal);
     }
     if ask.method == "initialize" {
         return Box::pin(legacy::initialize(visit, ask)).await;
     }
     match visit.session() {
-        Ok(session) => legacy::request(visit, session, ask).await,
+        Ok(session) => legacy::handle_request(visit, session, ask).await,
         Err(refusal) => *refusal,
     }
 }
 
-fn notification(visit: &Visit, method: &str, params: Option<Bytes>) -> Response {
+fn handle_notification(visit: &EndpointRequest, method: &str, params: Option<Bytes>) -> Response {
     let is_modern = || {
         params.clone().and_then(|raw| Params::parse(raw).ok()).is_some_and(|params| params.has_modern_meta())
     };
     let taken = match claims_modern(visit) || is_modern() {
-        true => answer::notified(&visit.gateway, &visit.caller, &visit.scope, method, params.as_ref()),
+        true => dispatch::handle_notification(
+            &visit.gateway,
+            &visit.caller,
+            &visit.scope,
+            method,
+            params.as_ref(),
+        ),
         false => match visit.session() {
-            Ok(session) => legacy::notified(visit, &session, method, params.as_ref()),
+            Ok(session) => legacy::handle_notification(visit, &session, method, params.as_ref()),
             Err(refusal) => return *refusal,
         },
     };
@@ -111,46 +117,46 @@ fn notification(visit: &Visit, method: &str, params: Option<Bytes>) -> Response 
 }
 
 /// Whether the headers say that the message is a modern one.
-fn claims_modern(visit: &Visit) -> bool {
+fn claims_modern(visit: &EndpointRequest) -> bool {
     visit.header(&PROTOCOL_VERSION) == Some(MODERN_VERSION) && !visit.headers.contains_key(SESSION_ID)
 }
 
-fn malformed(why: &Malformed) -> Response {
+fn malformed(why: &MessageError) -> Response {
     let code = match why {
-        Malformed::NotUtf8 | Malformed::NotJson { .. } => code::PARSE_ERROR,
-        _ => code::INVALID_REQUEST,
+        MessageError::NotUtf8 | MessageError::NotJson { .. } => error_code::PARSE_ERROR,
+        _ => error_code::INVALID_REQUEST,
     };
-    json(StatusCode::BAD_REQUEST, &Reply::refusal(code, &why.to_string()), None)
+    json(StatusCode::BAD_REQUEST, &GatewayReply::refusal(code, &why.to_string()), None)
 }
 
 /// A request that is being answered.
-pub(super) type Answering = Pin<Box<dyn Future<Output = Reply> + Send>>;
+pub(super) type PendingReply = Pin<Box<dyn Future<Output = GatewayReply> + Send>>;
 
 /// What came first.
-pub(super) enum First {
+pub(super) enum FirstEvent {
     /// Frames may have come with it, which go before it.
-    Answer(Reply),
+    Reply(GatewayReply),
     /// There is something to say before the answer.
     Frame,
     /// Nothing for a while.
-    Silence,
+    Timeout,
 }
 
 /// Waits for the answer, for `ready`, or for the time to be over.
-pub(super) async fn first(
-    answering: &mut Answering,
+pub(super) async fn first_event(
+    answering: &mut PendingReply,
     mut ready: impl FnMut(&mut Context<'_>) -> Poll<()>,
     patience: Duration,
-) -> First {
+) -> FirstEvent {
     let mut silence = pin!(tokio::time::sleep(patience));
     poll_fn(|cx| {
         if let Poll::Ready(reply) = answering.as_mut().poll(cx) {
-            return Poll::Ready(First::Answer(reply));
+            return Poll::Ready(FirstEvent::Reply(reply));
         }
         if ready(cx).is_ready() {
-            return Poll::Ready(First::Frame);
+            return Poll::Ready(FirstEvent::Frame);
         }
-        silence.as_mut().poll(cx).map(|()| First::Silence)
+        silence.as_mut().poll(cx).map(|()| FirstEvent::Timeout)
     })
     .await
 }

@@ -10,10 +10,10 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use http_body::{Frame, SizeHint};
 use ostler_core::error::CallError;
-use ostler_core::keyed_limit::Permit;
-use ostler_wire::{Id, code};
+use ostler_core::keyed_limit::KeyedPermit;
+use ostler_wire::{RequestId, error_code};
 
-use crate::exchange::Reply;
+use crate::client_request::GatewayReply;
 
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(super) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -24,8 +24,8 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// A refusal that is about no request in particular.
 pub(super) fn refuse(status: StatusCode, why: &str) -> Response {
-    let mut response = json(status, &Reply::refusal(code::INVALID_REQUEST, why), None);
-    response.extensions_mut().insert(Refusal(why.into()));
+    let mut response = json(status, &GatewayReply::refusal(error_code::INVALID_REQUEST, why), None);
+    response.extensions_mut().insert(RefusalReason(why.into()));
     response
 }
 
@@ -38,11 +38,11 @@ pub(super) fn no_randomness() -> Response {
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// A refusal for want of room, to the request `id` if that is known yet.
-pub(super) fn overloaded(what: &str, id: Option<&Id>) -> Response {
+pub(super) fn overloaded(what: &str, id: Option<&RequestId>) -> Response {
     let error = CallError::Overloaded { what: what.into(), retry_after: RETRY_AFTER };
-    let mut response = json(StatusCode::SERVICE_UNAVAILABLE, &Reply::of_table(&error), id);
+    let mut response = json(StatusCode::SERVICE_UNAVAILABLE, &GatewayReply::from_own_error(&error), id);
     response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER.as_secs().into());
-    response.extensions_mut().insert(Refusal(what.into()));
+    response.extensions_mut().insert(RefusalReason(what.into()));
     response
 }
 
@@ -57,10 +57,10 @@ pub(crate) fn no_connection() -> Response {
 }
 
 /// What is said to a connection that finds no room, before it has asked anything.
-pub(crate) fn full() -> Vec<u8> {
+pub(crate) fn raw_no_connection() -> Vec<u8> {
     let what = NO_CONNECTION.into();
     let error = CallError::Overloaded { what, retry_after: RETRY_AFTER };
-    let body = Reply::of_table(&error).frame(None);
+    let body = GatewayReply::from_own_error(&error).frame(None);
     let mut text = format!(
         "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: {}\r\n\
          content-type: application/json\r\ncontent-length: {}\r\n\r\n",
@@ -75,10 +75,10 @@ pub(crate) fn full() -> Vec<u8> {
 /// Goes with an answer that refuses a request before it is a message: why, for
 /// whoever keeps a record of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal(pub Arc<str>);
+pub struct RefusalReason(pub Arc<str>);
 
 /// One JSON body.
-pub(super) fn json(status: StatusCode, reply: &Reply, id: Option<&Id>) -> Response {
+pub(super) fn json(status: StatusCode, reply: &GatewayReply, id: Option<&RequestId>) -> Response {
     body(status, reply.frame(id))
 }
 
@@ -99,14 +99,14 @@ pub(super) fn empty(status: StatusCode) -> Response {
 
 /// The status of a modern answer. Errors about the request itself have one of
 /// their own; whatever a server or the host says is an answer like any other.
-pub(super) fn modern_status(reply: &Reply) -> StatusCode {
+pub(super) fn modern_status(reply: &GatewayReply) -> StatusCode {
     match reply {
-        Reply::Result(_) | Reply::NoServer(_) => StatusCode::OK,
-        Reply::Error { code, .. } => match *code {
-            code::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
-            code::HEADER_MISMATCH | code::MISSING_CAPABILITY | code::UNSUPPORTED_VERSION => {
-                StatusCode::BAD_REQUEST
-            }
+        GatewayReply::Result(_) | GatewayReply::UnknownServer(_) => StatusCode::OK,
+        GatewayReply::Error { code, .. } => match *code {
+            error_code::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
+            error_code::HEADER_MISMATCH
+            | error_code::MISSING_CAPABILITY
+            | error_code::UNSUPPORTED_VERSION => StatusCode::BAD_REQUEST,
             _ => StatusCode::OK,
         },
     }
@@ -117,12 +117,12 @@ pub(crate) type Response = http::Response<Payload>;
 
 /// The body of a response. Most say one thing, for which nothing is allocated.
 pub(crate) struct Payload {
-    form: Form,
+    form: PayloadForm,
     /// What the caller holds open, given back with the last byte.
-    permit: Option<Permit>,
+    permit: Option<KeyedPermit>,
 }
 
-enum Form {
+enum PayloadForm {
     Whole(Bytes),
     Stream(Body),
 }
@@ -130,23 +130,23 @@ enum Form {
 impl Payload {
     /// One text.
     pub(crate) fn whole(text: impl Into<Bytes>) -> Self {
-        Self { form: Form::Whole(text.into()), permit: None }
+        Self { form: PayloadForm::Whole(text.into()), permit: None }
     }
 
     /// Whatever comes, until it ends.
     pub(crate) fn stream(body: Body) -> Self {
-        Self { form: Form::Stream(body), permit: None }
+        Self { form: PayloadForm::Stream(body), permit: None }
     }
 
     /// Keeps the permit until the body is over.
-    pub(super) fn holding(self, permit: Permit) -> Self {
+    pub(super) fn with_permit(self, permit: KeyedPermit) -> Self {
         Self { permit: Some(permit), ..self }
     }
 
     pub(super) fn into_body(self) -> Body {
         match self {
-            Self { form: Form::Whole(text), permit: None } => Body::from(text),
-            Self { form: Form::Stream(body), permit: None } => body,
+            Self { form: PayloadForm::Whole(text), permit: None } => Body::from(text),
+            Self { form: PayloadForm::Stream(body), permit: None } => body,
             payload => Body::new(payload),
         }
     }
@@ -161,23 +161,23 @@ impl http_body::Body for Payload {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         match &mut self.form {
-            Form::Whole(text) if text.is_empty() => Poll::Ready(None),
-            Form::Whole(text) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text))))),
-            Form::Stream(body) => Pin::new(body).poll_frame(cx),
+            PayloadForm::Whole(text) if text.is_empty() => Poll::Ready(None),
+            PayloadForm::Whole(text) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text))))),
+            PayloadForm::Stream(body) => Pin::new(body).poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.form {
-            Form::Whole(text) => text.is_empty(),
-            Form::Stream(body) => body.is_end_stream(),
+            PayloadForm::Whole(text) => text.is_empty(),
+            PayloadForm::Stream(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.form {
-            Form::Whole(text) => SizeHint::with_exact(text.len() as u64),
-            Form::Stream(body) => body.size_hint(),
+            PayloadForm::Whole(text) => SizeHint::with_exact(text.len() as u64),
+            PayloadForm::Stream(body) => body.size_hint(),
         }
     }
 }

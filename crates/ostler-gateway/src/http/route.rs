@@ -25,7 +25,7 @@ pub(super) const METADATA: &str = "/.well-known/oauth-protected-resource";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Route<'a> {
     /// An endpoint of MCP clients.
-    Mcp { server: Option<Cow<'a, str>>, transport: Transport },
+    Mcp { server: Option<Cow<'a, str>>, transport: EndpointTransport },
     /// The card of an endpoint.
     Card { server: Option<Cow<'a, str>> },
     /// The catalog of all cards.
@@ -36,13 +36,13 @@ pub(crate) enum Route<'a> {
 
 /// The transport of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Transport {
+pub(crate) enum EndpointTransport {
     Streamable,
     /// That of 2024-11-05.
     Sse,
 }
 
-impl Transport {
+impl EndpointTransport {
     /// Returns the path of an endpoint, without anything that a client has made up.
     pub(super) fn path(self, server: Option<&str>) -> String {
         let last = match self {
@@ -58,33 +58,33 @@ impl Transport {
 
 impl<'a> Route<'a> {
     /// Reads a path; `None` where it is none of the gateway's.
-    fn of(path: &'a str) -> Option<Self> {
+    fn parse(path: &'a str) -> Option<Self> {
         // The usual one first.
         if path == "/mcp" {
-            return Some(Self::Mcp { server: None, transport: Transport::Streamable });
+            return Some(Self::Mcp { server: None, transport: EndpointTransport::Streamable });
         }
         if path == CATALOG {
             return Some(Self::Catalog);
         }
         if let Some(path) = path.strip_prefix(METADATA) {
-            let is_known = path.is_empty() || matches!(Self::of_endpoint(path), Some(Self::Mcp { .. }));
+            let is_known = path.is_empty() || matches!(Self::parse_endpoint(path), Some(Self::Mcp { .. }));
             return is_known.then_some(Self::Metadata { path });
         }
-        Self::of_endpoint(path)
+        Self::parse_endpoint(path)
     }
 
     /// Reads the path of an endpoint or of its card.
-    fn of_endpoint(path: &'a str) -> Option<Self> {
+    fn parse_endpoint(path: &'a str) -> Option<Self> {
         let (server, rest) = match path.strip_prefix("/servers/") {
             Some(path) => {
                 let (name, rest) = path.split_once('/')?;
-                (Some(decoded(name)?), rest)
+                (Some(decode_name(name)?), rest)
             }
             None => (None, path.strip_prefix('/')?),
         };
         match rest {
-            "mcp" => Some(Self::Mcp { server, transport: Transport::Streamable }),
-            "sse" => Some(Self::Mcp { server, transport: Transport::Sse }),
+            "mcp" => Some(Self::Mcp { server, transport: EndpointTransport::Streamable }),
+            "sse" => Some(Self::Mcp { server, transport: EndpointTransport::Sse }),
             rest if rest.strip_prefix("mcp/") == Some(card::PATH) => Some(Self::Card { server }),
             _ => None,
         }
@@ -92,7 +92,7 @@ impl<'a> Route<'a> {
 }
 
 /// Decodes the name in a path. One that is no text is that of no server, and stays as it is.
-fn decoded(name: &str) -> Option<Cow<'_, str>> {
+fn decode_name(name: &str) -> Option<Cow<'_, str>> {
     let decoded = || percent_decode_str(name).decode_utf8().unwrap_or(Cow::Borrowed(name));
     match name.contains('%') {
         _ if name.is_empty() => None,
@@ -105,7 +105,7 @@ impl Gateway {
     /// Returns what a path leads to; `None` where it is none of the gateway's, or has nothing to tell.
     pub(crate) fn route<'a>(&self, path: &'a str) -> Option<Route<'a>> {
         let has_metadata = self.0.options.resource_metadata.is_some();
-        Route::of(path).filter(|route| has_metadata || !matches!(route, Route::Metadata { .. }))
+        Route::parse(path).filter(|route| has_metadata || !matches!(route, Route::Metadata { .. }))
     }
 
     /// Makes a router of all paths, to be served alone or merged into another router: `/mcp` and
@@ -119,13 +119,13 @@ impl Gateway {
         if self.0.options.resource_metadata.is_some() {
             paths.extend([""].iter().chain(&endpoints).map(|path| format!("{METADATA}{path}")));
         }
-        let routes = paths.iter().fold(Router::new(), |routes, path| routes.route(path, any(routed)));
+        let routes = paths.iter().fold(Router::new(), |routes, path| routes.route(path, any(handle_routed)));
         routes.with_state(self.clone())
     }
 }
 
 /// Answers a request that has come through a router.
-async fn routed(
+async fn handle_routed(
     State(gateway): State<Gateway>,
     OriginalUri(named): OriginalUri,
     request: Request,
@@ -147,8 +147,8 @@ async fn routed(
 mod tests {
     use super::*;
 
-    fn told(path: &str) -> String {
-        match Route::of(path) {
+    fn describe(path: &str) -> String {
+        match Route::parse(path) {
             Some(Route::Mcp { server, transport }) => transport.path(server.as_deref()),
             Some(Route::Card { server }) => format!("card {}", server.unwrap_or_default()),
             Some(Route::Catalog) => "catalog".into(),
@@ -189,7 +189,7 @@ mod tests {
             ("/api/v1/servers", ""),
         ];
         for (path, expected) in table {
-            assert_eq!(told(path), expected, "{path}");
+            assert_eq!(describe(path), expected, "{path}");
         }
     }
 }

@@ -8,8 +8,8 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, header};
 use ostler_core::caller::Caller;
-use ostler_core::keyed_limit::{Full, Permit};
-use ostler_wire::Id;
+use ostler_core::keyed_limit::{KeyedPermit, LimitReached};
+use ostler_wire::RequestId;
 use tokio::time::{Instant, Sleep};
 
 use super::response::{Payload, Response, overloaded};
@@ -84,7 +84,7 @@ impl KeepAlive {
     }
 
     /// Something else was said.
-    pub(super) fn spoke(&mut self) {
+    pub(super) fn reset(&mut self) {
         let next = Instant::now() + self.every;
         self.due.as_mut().reset(next);
     }
@@ -92,7 +92,7 @@ impl KeepAlive {
     /// A comment, when it is due.
     pub(super) fn poll_comment(&mut self, cx: &mut Context<'_>) -> Poll<Bytes> {
         std::task::ready!(self.due.as_mut().poll(cx));
-        self.spoke();
+        self.reset();
         Poll::Ready(Bytes::from_static(COMMENT))
     }
 }
@@ -104,18 +104,18 @@ impl KeepAlive {
 pub struct LongStream;
 
 /// A place among the long streams, in all and of one caller.
-pub(super) struct LongPlace(#[expect(dead_code, reason = "held until the stream ends")] Permit);
+pub(super) struct LongStreamPermit(#[expect(dead_code, reason = "held until the stream ends")] KeyedPermit);
 
 /// Takes a place for a long stream of the caller, or says why there is none.
-pub(super) fn long_place(
+pub(super) fn acquire_long_stream(
     gateway: &Gateway,
     caller: &Caller,
-    id: Option<&Id>,
-) -> Result<LongPlace, Box<Response>> {
+    id: Option<&RequestId>,
+) -> Result<LongStreamPermit, Box<Response>> {
     let streams = &gateway.0.long_streams;
     let why = match streams.acquire(caller.principal()) {
-        Ok(permit) => return Ok(LongPlace(permit)),
-        Err(Full::All) => "too many streams are open".into(),
+        Ok(permit) => return Ok(LongStreamPermit(permit)),
+        Err(LimitReached::All) => "too many streams are open".into(),
         Err(_) => format!("this caller has {} streams open", streams.max_per_key()),
     };
     Err(Box::new(overloaded(&why, id)))

@@ -23,48 +23,48 @@ use ostler_core::caller::Caller;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::request::{self, is_json};
+use super::request_body::{self, is_json};
 use super::response::{Payload, Response, no_randomness, overloaded, refuse};
-use super::route::Transport;
-use super::sse::{self, KeepAlive, LongPlace, long_place};
-use super::{Peer, Visit, authenticate, begin};
-use crate::gateway::{Gateway, Shared};
-use crate::pass::Over;
-use crate::sessions;
-use crate::stream::Link;
+use super::route::EndpointTransport;
+use super::sse::{self, KeepAlive, LongStreamPermit, acquire_long_stream};
+use super::{EndpointRequest, Peer, authenticate, check_head};
+use crate::credential_lifetime::CredentialEnd;
+use crate::gateway::{Gateway, GatewayShared};
+use crate::session_table;
+use crate::stdio::StreamConnection;
 use ostler_host::Scope;
 
 /// Frames that wait for a client that reads slowly. Answers wait for room, notifications are dropped.
-const LINE: usize = 64;
+const MAX_QUEUED_SSE_FRAMES: usize = 64;
 
 /// Frames on their way from the line to the response.
-const PIPE: usize = 4;
+const PIPE_CAPACITY: usize = 4;
 
 /// How long a client may leave everything unread before its stream is ended.
-const UNREAD: Duration = Duration::from_secs(60);
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long the last answers may take to leave when nothing more is coming.
-const FLUSH: Duration = Duration::from_secs(2);
+const SSE_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Messages of one client that wait to be taken, which they do while its `initialize` is answered.
-const INBOX: usize = 64;
+const INBOX_CAPACITY: usize = 64;
 
 /// The member of the query that names the session.
-const SESSION: &str = "sessionId";
+const SESSION_PARAM: &str = "sessionId";
 
 /// The clients that are connected, by the random ids of their sessions.
 #[derive(Debug, Default)]
-pub(crate) struct SseClients(Mutex<HashMap<Box<str>, Arc<Inbox>>>);
+pub(crate) struct SseClients(Mutex<HashMap<Box<str>, Arc<SseInbox>>>);
 
 /// Messages of one client on their way to its connection.
 #[derive(Debug)]
-struct Inbox {
+struct SseInbox {
     /// Whose connection it is: only requests of this caller are taken.
     caller: Caller,
     scope: Scope,
     messages: mpsc::Sender<Bytes>,
     /// Bytes of the messages that wait.
-    waiting: Arc<AtomicUsize>,
+    waiting_bytes: Arc<AtomicUsize>,
 }
 
 impl SseClients {
@@ -73,22 +73,22 @@ impl SseClients {
         self.lock().len()
     }
 
-    fn find(&self, id: &str) -> Option<Arc<Inbox>> {
+    fn find(&self, id: &str) -> Option<Arc<SseInbox>> {
         self.lock().get(id).cloned()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Arc<Inbox>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Arc<SseInbox>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A client that is connected; dropping it forgets the client.
-struct Connected {
-    gateway: Arc<Shared>,
+struct ConnectedSseClient {
+    gateway: Arc<GatewayShared>,
     id: Box<str>,
 }
 
-impl Drop for Connected {
+impl Drop for ConnectedSseClient {
     fn drop(&mut self) {
         let inbox = self.gateway.sse_clients.lock().remove(&self.id);
         drop(inbox);
@@ -105,70 +105,79 @@ pub(super) async fn respond<B>(
 where
     B: http_body::Body<Data = Bytes> + Unpin,
 {
-    let (visit, permit) = match begin(gateway, (server, Transport::Sse), peer, parts).await {
+    let (visit, permit) = match check_head(gateway, (server, EndpointTransport::Sse), peer, parts).await {
         Ok(begun) => begun,
         Err(refusal) => return *refusal,
     };
     let response = match visit.method.clone() {
-        Method::POST => match visit.pass.clone() {
+        Method::POST => match visit.lifetime.clone() {
             None => post(visit, named.query(), body).await,
             Some(pass) => tokio::select! {
                 biased;
                 response = post(visit, named.query(), body) => response,
-                () = pass.revoked() => authenticate::taken_back(),
+                () = pass.revoked() => authenticate::revoked_response(),
             },
         },
-        Method::GET => open(visit, named.path()),
-        _ => not_allowed(),
+        Method::GET => open_stream(visit, named.path()),
+        _ => method_not_allowed(),
     };
-    response.map(|payload| payload.holding(permit))
+    response.map(|payload| payload.with_permit(permit))
 }
 
 /// Opens the stream of a client. Its first event names the path that takes the client's messages.
-fn open(visit: Visit, path: &str) -> Response {
-    if !visit.accepts.events {
+fn open_stream(visit: EndpointRequest, path: &str) -> Response {
+    if !visit.accepts.event_stream {
         let why = "this endpoint streams text/event-stream; the Accept header must name it";
         return refuse(StatusCode::NOT_ACCEPTABLE, why);
     }
-    let place = match long_place(&visit.gateway, &visit.caller, None) {
+    let place = match acquire_long_stream(&visit.gateway, &visit.caller, None) {
         Ok(place) => place,
         Err(refusal) => return *refusal,
     };
-    let Some(id) = sessions::fresh_id() else {
+    let Some(id) = session_table::random_session_id() else {
         return no_randomness();
     };
-    let Visit { gateway, caller, scope, pass, .. } = visit;
-    let (messages, inbox) = mpsc::channel(INBOX);
+    let EndpointRequest { gateway, caller, scope, lifetime: pass, .. } = visit;
+    let (messages, inbox) = mpsc::channel(INBOX_CAPACITY);
     let waiting = Arc::<AtomicUsize>::default();
-    let known =
-        Inbox { caller: caller.clone(), scope: scope.clone(), messages, waiting: Arc::clone(&waiting) };
+    let known = SseInbox {
+        caller: caller.clone(),
+        scope: scope.clone(),
+        messages,
+        waiting_bytes: Arc::clone(&waiting),
+    };
     gateway.0.sse_clients.lock().insert(id.clone(), Arc::new(known));
-    let opening = format!("event: endpoint\ndata: {path}?{SESSION}={id}\n\n");
-    let connected = Connected { gateway: Arc::clone(&gateway.0), id };
+    let opening = format!("event: endpoint\ndata: {path}?{SESSION_PARAM}={id}\n\n");
+    let connected = ConnectedSseClient { gateway: Arc::clone(&gateway.0), id };
     let keep_alive = KeepAlive::new(gateway.0.options.keep_alive);
-    let (pipe, frames) = mpsc::channel(PIPE);
+    let (pipe, frames) = mpsc::channel(PIPE_CAPACITY);
     let mut running = JoinSet::new();
-    running.spawn(converse(gateway, (caller, scope), Received { inbox, waiting }, pipe));
-    sse::respond(Stream {
-        opening: Some(opening.into()),
+    running.spawn(serve_client(
+        gateway,
+        (caller, scope),
+        SseMessages { inbox, waiting_bytes: waiting },
+        pipe,
+    ));
+    sse::respond(SseStream {
+        endpoint_event: Some(opening.into()),
         frames,
         keep_alive,
-        over: Over::of_long(pass),
+        credential_end: CredentialEnd::for_long_stream(pass),
         _running: running,
         _connected: connected,
-        _place: place,
+        _permit: place,
     })
 }
 
 /// Takes one message of a client that has its stream open.
-async fn post<B>(visit: Visit, query: Option<&str>, body: B) -> Response
+async fn post<B>(visit: EndpointRequest, query: Option<&str>, body: B) -> Response
 where
     B: http_body::Body<Data = Bytes> + Unpin,
 {
-    let Some(id) = session_in(query.unwrap_or_default()) else { return not_allowed() };
+    let Some(id) = query_session_id(query.unwrap_or_default()) else { return method_not_allowed() };
     let found = visit.gateway.0.sse_clients.find(id);
     // A role that has changed is another caller: what it may use was decided when the stream was opened.
-    let is_ours = |inbox: &Arc<Inbox>| {
+    let is_ours = |inbox: &Arc<SseInbox>| {
         inbox.caller.principal() == visit.caller.principal()
             && inbox.caller.role() == visit.caller.role()
             && inbox.scope == visit.scope
@@ -183,7 +192,7 @@ where
         return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the Content-Type must be application/json");
     }
     let options = &visit.gateway.0.options;
-    let message = match request::read(body, options.max_body, options.body_timeout).await {
+    let message = match request_body::read_body(body, options.max_body, options.body_timeout).await {
         Ok(message) => message,
         Err(refusal) => return *refusal,
     };
@@ -193,27 +202,27 @@ where
     }
 }
 
-impl Inbox {
+impl SseInbox {
     /// Puts a message in; false if too much waits, or the connection is ending. One message always fits.
     fn put(&self, message: Bytes, most: usize) -> bool {
         let size = message.len();
-        let before = self.waiting.fetch_add(size, Ordering::Relaxed);
+        let before = self.waiting_bytes.fetch_add(size, Ordering::Relaxed);
         let is_put = (before == 0 || before + size <= most) && self.messages.try_send(message).is_ok();
         if !is_put {
-            self.waiting.fetch_sub(size, Ordering::Relaxed);
+            self.waiting_bytes.fetch_sub(size, Ordering::Relaxed);
         }
         is_put
     }
 }
 
 /// The session that a query names.
-fn session_in(query: &str) -> Option<&str> {
-    let member = |part: &&str| part.strip_prefix(SESSION).is_some_and(|rest| rest.starts_with('='));
-    query.split('&').find(member).map(|part| &part[SESSION.len() + 1..])
+fn query_session_id(query: &str) -> Option<&str> {
+    let member = |part: &&str| part.strip_prefix(SESSION_PARAM).is_some_and(|rest| rest.starts_with('='));
+    query.split('&').find(member).map(|part| &part[SESSION_PARAM.len() + 1..])
 }
 
 /// For whoever comes without a session. Clients of later revisions try POST first, and GET after a 405.
-fn not_allowed() -> Response {
+fn method_not_allowed() -> Response {
     let why =
         "open a stream with GET and POST to the path that it names; clients of 2025-03-26 and later use /mcp";
     let mut response = refuse(StatusCode::METHOD_NOT_ALLOWED, why);
@@ -229,91 +238,95 @@ fn accepted() -> Response {
 }
 
 /// The far end of an inbox.
-struct Received {
+struct SseMessages {
     inbox: mpsc::Receiver<Bytes>,
-    waiting: Arc<AtomicUsize>,
+    waiting_bytes: Arc<AtomicUsize>,
 }
 
-impl Received {
+impl SseMessages {
     async fn next(&mut self) -> Option<Bytes> {
         let message = self.inbox.recv().await?;
-        self.waiting.fetch_sub(message.len(), Ordering::Relaxed);
+        self.waiting_bytes.fetch_sub(message.len(), Ordering::Relaxed);
         Some(message)
     }
 }
 
 /// Speaks with a client until the gateway winds up or the client does not read. Dropped when the stream is.
-async fn converse(
+async fn serve_client(
     gateway: Gateway,
     (caller, scope): (Caller, Scope),
-    received: Received,
+    received: SseMessages,
     pipe: mpsc::Sender<Bytes>,
 ) {
     let winding_up = gateway.0.is_draining.subscribe();
-    let (line, frames) = mpsc::channel(LINE);
+    let (line, frames) = mpsc::channel(MAX_QUEUED_SSE_FRAMES);
     let principal = caller.principal().to_owned();
-    let Some(mut link) = Link::new(gateway, caller, scope, line) else { return };
+    let Some(mut link) = StreamConnection::new(gateway, caller, scope, line) else { return };
     let mut pumping = JoinSet::new();
-    pumping.spawn(pump(frames, pipe));
+    pumping.spawn(forward_frames(frames, pipe));
     tokio::select! {
-        () = take(&mut link, received, winding_up) => {}
+        () = handle_messages(&mut link, received, winding_up) => {}
         _ = pumping.join_next() => {
             tracing::warn!(principal, "an SSE client has not read its stream for a minute, so it was ended");
         }
     }
     link.end().await;
-    let _ = tokio::time::timeout(FLUSH, pumping.join_next()).await;
+    let _ = tokio::time::timeout(SSE_FLUSH_TIMEOUT, pumping.join_next()).await;
 }
 
 /// Takes messages as they come. When the gateway winds up, what is under way is answered first.
-async fn take(link: &mut Link, mut received: Received, mut winding_up: watch::Receiver<bool>) {
+async fn handle_messages(
+    link: &mut StreamConnection,
+    mut received: SseMessages,
+    mut winding_up: watch::Receiver<bool>,
+) {
     let mut is_ending = false;
     while !is_ending || link.is_busy() {
-        let may_take = !link.is_opening() && !is_ending;
+        let may_take = !link.is_initializing() && !is_ending;
         tokio::select! {
             message = received.next(), if may_take => {
                 let Some(message) = message else { return };
-                if !link.line(message).await {
+                if !link.handle_line(message).await {
                     return;
                 }
             }
-            () = link.settle(), if link.is_busy() => {}
-            () = begun(&mut winding_up), if !is_ending => {
+            () = link.join_next(), if link.is_busy() => {}
+            () = draining_started(&mut winding_up), if !is_ending => {
                 is_ending = true;
-                link.hang_up();
+                link.close_input();
             }
         }
     }
 }
 
 /// Waits until the gateway winds up. The guard of the watched value must not live across another wait.
-async fn begun(winding_up: &mut watch::Receiver<bool>) {
+async fn draining_started(winding_up: &mut watch::Receiver<bool>) {
     let _ = winding_up.wait_for(|is_so| *is_so).await;
 }
 
 /// Hands frames to the response until the client does not read them any more.
-async fn pump(mut frames: mpsc::Receiver<Bytes>, pipe: mpsc::Sender<Bytes>) {
+async fn forward_frames(mut frames: mpsc::Receiver<Bytes>, pipe: mpsc::Sender<Bytes>) {
     while let Some(frame) = frames.recv().await {
-        if !matches!(tokio::time::timeout(UNREAD, pipe.send(frame)).await, Ok(Ok(()))) {
+        if !matches!(tokio::time::timeout(UNREAD_TIMEOUT, pipe.send(frame)).await, Ok(Ok(()))) {
             return;
         }
     }
 }
 
 /// The body of a client's stream.
-struct Stream {
+struct SseStream {
     /// The event that names where messages go.
-    opening: Option<Bytes>,
+    endpoint_event: Option<Bytes>,
     frames: mpsc::Receiver<Bytes>,
     keep_alive: KeepAlive,
     /// The end of the credential it was opened with, and then of the stream.
-    over: Over,
+    credential_end: CredentialEnd,
     _running: JoinSet<()>,
-    _connected: Connected,
-    _place: LongPlace,
+    _connected: ConnectedSseClient,
+    _permit: LongStreamPermit,
 }
 
-impl http_body::Body for Stream {
+impl http_body::Body for SseStream {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -322,10 +335,10 @@ impl http_body::Body for Stream {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = &mut *self;
-        if this.over.has_come(cx) {
+        if this.credential_end.has_ended(cx) {
             return Poll::Ready(None);
         }
-        if let Some(opening) = this.opening.take() {
+        if let Some(opening) = this.endpoint_event.take() {
             return Poll::Ready(Some(Ok(Frame::data(opening))));
         }
         match this.frames.poll_recv(cx) {
@@ -335,7 +348,7 @@ impl http_body::Body for Stream {
                 while let Ok(frame) = this.frames.try_recv() {
                     sse::push_event(&mut out, &frame);
                 }
-                this.keep_alive.spoke();
+                this.keep_alive.reset();
                 Poll::Ready(Some(Ok(Frame::data(out.into()))))
             }
             Poll::Ready(None) => Poll::Ready(None),
@@ -350,27 +363,27 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_leaves_everything_unread_for_a_minute_is_cut_off() {
-        let (line, frames) = mpsc::channel(LINE);
+        let (line, frames) = mpsc::channel(MAX_QUEUED_SSE_FRAMES);
         let (pipe, mut unread) = mpsc::channel(1);
         let began = tokio::time::Instant::now();
-        let pumping = tokio::spawn(pump(frames, pipe));
+        let pumping = tokio::spawn(forward_frames(frames, pipe));
         for frame in ["1", "2", "3"] {
             line.send(frame.into()).await.unwrap();
         }
-        tokio::time::sleep(UNREAD / 2).await;
+        tokio::time::sleep(UNREAD_TIMEOUT / 2).await;
         assert_eq!(unread.recv().await.unwrap(), "1", "a slow one is waited for");
         pumping.await.unwrap();
-        assert_eq!(began.elapsed(), UNREAD / 2 + UNREAD);
+        assert_eq!(began.elapsed(), UNREAD_TIMEOUT / 2 + UNREAD_TIMEOUT);
         assert_eq!(unread.recv().await.unwrap(), "2");
         assert!(unread.recv().await.is_none(), "the stream ends");
     }
 
     #[test]
     fn a_query_names_its_session_wherever_it_stands() {
-        assert_eq!(session_in("sessionId=ab12"), Some("ab12"));
-        assert_eq!(session_in("x=1&sessionId=ab12&y"), Some("ab12"));
+        assert_eq!(query_session_id("sessionId=ab12"), Some("ab12"));
+        assert_eq!(query_session_id("x=1&sessionId=ab12&y"), Some("ab12"));
         for query in ["", "sessionId", "sessionIdx=1", "xsessionId=1"] {
-            assert_eq!(session_in(query), None, "{query}");
+            assert_eq!(query_session_id(query), None, "{query}");
         }
     }
 
@@ -378,8 +391,12 @@ mod tests {
     fn an_inbox_takes_one_message_of_any_size_and_then_so_many_bytes() {
         let (messages, mut inbox) = mpsc::channel(2);
         let waiting = Arc::<AtomicUsize>::default();
-        let put =
-            Inbox { caller: Caller::local(), scope: Scope::All, messages, waiting: Arc::clone(&waiting) };
+        let put = SseInbox {
+            caller: Caller::local(),
+            scope: Scope::All,
+            messages,
+            waiting_bytes: Arc::clone(&waiting),
+        };
         assert!(put.put(Bytes::from_static(b"123456789"), 8));
         assert!(!put.put(Bytes::from_static(b"1"), 8), "too many bytes");
         let taken = inbox.try_recv().unwrap();

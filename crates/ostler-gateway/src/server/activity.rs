@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// Counts what is under way. That takes no clock and wakes no task, unless [`Activity::idle_for`] is awaited.
 #[derive(Debug)]
 pub struct Activity {
-    under_way: AtomicUsize,
+    in_flight: AtomicUsize,
     /// Whether idleness is awaited.
     is_awaited: AtomicBool,
     /// When something ended last, while idleness is awaited.
@@ -20,13 +20,13 @@ pub struct Activity {
 
 /// Something under way. Dropping it ends it.
 #[derive(Debug)]
-pub struct Active(Arc<Activity>);
+pub struct ActivityGuard(Arc<Activity>);
 
 impl Activity {
     /// Makes a count of nothing.
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
-            under_way: AtomicUsize::new(0),
+            in_flight: AtomicUsize::new(0),
             is_awaited: AtomicBool::new(false),
             last_end: Mutex::new(Instant::now()),
             idle: Notify::new(),
@@ -34,9 +34,9 @@ impl Activity {
     }
 
     /// Begins something.
-    pub fn begin(self: &Arc<Self>) -> Active {
-        self.under_way.fetch_add(1, Ordering::SeqCst);
-        Active(Arc::clone(self))
+    pub fn begin(self: &Arc<Self>) -> ActivityGuard {
+        self.in_flight.fetch_add(1, Ordering::SeqCst);
+        ActivityGuard(Arc::clone(self))
     }
 
     /// Waits until nothing has been under way for that long.
@@ -44,7 +44,7 @@ impl Activity {
         self.set_last_end();
         self.is_awaited.store(true, Ordering::SeqCst);
         loop {
-            while self.under_way.load(Ordering::SeqCst) > 0 {
+            while self.in_flight.load(Ordering::SeqCst) > 0 {
                 self.idle.notified().await;
             }
             let due = *self.last_end.lock().unwrap_or_else(PoisonError::into_inner) + period;
@@ -60,14 +60,14 @@ impl Activity {
     }
 }
 
-impl Drop for Active {
+impl Drop for ActivityGuard {
     fn drop(&mut self) {
         let is_awaited = self.0.is_awaited.load(Ordering::SeqCst);
         if is_awaited {
             // Before the count: once that is zero, the time must be right.
             self.0.set_last_end();
         }
-        if self.0.under_way.fetch_sub(1, Ordering::SeqCst) == 1 && is_awaited {
+        if self.0.in_flight.fetch_sub(1, Ordering::SeqCst) == 1 && is_awaited {
             self.0.idle.notify_one();
         }
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::connections::ConnectionTable;
-use super::{Limits, Privilege};
+use super::connection_table::ConnectionTable;
+use super::{ConnectionLimits, Privilege};
 
 /// What a client that has to be waited for must take at least, in bytes per second.
 const MIN_RATE: f64 = 8.0 * 1024.0;
@@ -19,12 +19,12 @@ const LARGE: usize = 64 * 1024;
 
 /// Time for which a reserved connection stays after a privileged request: enough for the next request of the same
 /// command. Only clients that know the secret have it, so that others can't fill the reserved connections with it.
-pub(super) const TENURE: Duration = Duration::from_secs(1);
+pub(super) const RESERVATION_TIME: Duration = Duration::from_secs(1);
 
 /// One connection. It lives as long as the socket does, also when that has
 /// been upgraded.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct HttpConnection {
     table: Weak<ConnectionTable>,
     number: u64,
     is_reserved: bool,
@@ -37,7 +37,7 @@ pub(super) struct Connection {
 #[derive(Debug)]
 struct ConnectionState {
     /// Requests being answered.
-    users: u32,
+    requests: u32,
     /// Since when it idles or sends the head of a request; means nothing
     /// while it has users.
     since: Instant,
@@ -70,7 +70,7 @@ impl ConnectionState {
     /// A client that connects is about to send the head of a request.
     fn new() -> Self {
         Self {
-            users: 0,
+            requests: 0,
             since: Instant::now(),
             is_sending_head: true,
             stalled: None,
@@ -81,7 +81,7 @@ impl ConnectionState {
     }
 
     /// Whether the client takes too little; a new time begins when it has taken enough.
-    fn is_dawdling(&mut self, now: Instant, limits: &Limits) -> bool {
+    fn is_too_slow(&mut self, now: Instant, limits: &ConnectionLimits) -> bool {
         let Some(stalled) = &mut self.stalled else { return false };
         if now < stalled.since + limits.write_timeout {
             return false;
@@ -92,13 +92,13 @@ impl ConnectionState {
         is_dawdling
     }
 
-    fn is_idle_for_too_long(&self, now: Instant, limits: &Limits) -> bool {
+    fn is_idle_for_too_long(&self, now: Instant, limits: &ConnectionLimits) -> bool {
         let patience = if self.is_sending_head { limits.header_timeout } else { limits.idle_timeout };
-        self.users == 0 && now >= self.since + patience
+        self.requests == 0 && now >= self.since + patience
     }
 }
 
-impl Connection {
+impl HttpConnection {
     pub(super) fn new(table: &Arc<ConnectionTable>, number: u64, is_reserved: bool) -> Self {
         Self {
             table: Arc::downgrade(table),
@@ -116,15 +116,15 @@ impl Connection {
     }
 
     /// A request has arrived; `None` if the connection has to leave.
-    pub(super) fn begin(self: &Arc<Self>) -> Option<Busy> {
+    pub(super) fn begin_request(self: &Arc<Self>) -> Option<BusyGuard> {
         let mut state = self.state();
         if state.is_evicted {
             return None;
         }
-        state.users += 1;
+        state.requests += 1;
         state.is_sending_head = false;
         drop(state);
-        Some(Busy(Some(Arc::clone(self))))
+        Some(BusyGuard(Some(Arc::clone(self))))
     }
 
     /// Returns whether it is kept for privileged requests.
@@ -134,7 +134,7 @@ impl Connection {
 
     /// Returns whether a request may be answered on a reserved connection. A
     /// prelude may once: a client that repeats it does not hold the connection.
-    pub(super) fn may_ask(&self, privilege: Privilege) -> bool {
+    pub(super) fn may_serve(&self, privilege: Privilege) -> bool {
         match privilege {
             Privilege::None => false,
             Privilege::Prelude => !std::mem::replace(&mut self.state().has_prelude, true),
@@ -146,16 +146,16 @@ impl Connection {
     }
 
     /// Bytes have arrived.
-    pub(super) fn heard(&self) {
+    pub(super) fn note_read(&self) {
         let mut state = self.state();
-        if state.users == 0 && !state.is_sending_head {
+        if state.requests == 0 && !state.is_sending_head {
             state.is_sending_head = true;
             state.since = Instant::now();
         }
     }
 
     /// The client has taken so many bytes, or none for now.
-    pub(super) fn wrote(&self, taken: Option<usize>) {
+    pub(super) fn note_write(&self, taken: Option<usize>) {
         let mut state = self.state();
         match (taken, &mut state.stalled) {
             (None, None) => state.stalled = Some(Stalled::from(Instant::now())),
@@ -166,18 +166,18 @@ impl Connection {
             _ => {}
         }
         drop(state);
-        self.take_unread(taken.unwrap_or(0));
+        self.subtract_unread(taken.unwrap_or(0));
     }
 
     /// The client has taken everything.
-    pub(super) fn flushed(&self) {
+    pub(super) fn note_flush(&self) {
         let mut state = self.state();
         // Who had to be waited for idles only from now on.
-        if state.stalled.take().is_some() && state.users == 0 {
+        if state.stalled.take().is_some() && state.requests == 0 {
             state.since = Instant::now();
         }
         drop(state);
-        self.take_unread(usize::MAX);
+        self.subtract_unread(usize::MAX);
     }
 
     /// Whether the client has to be waited for.
@@ -186,16 +186,16 @@ impl Connection {
     }
 
     /// So many bytes are to be written.
-    pub(super) fn owes(&self, bytes: usize) {
+    pub(super) fn add_unread(&self, bytes: usize) {
         let Some(table) = self.table.upgrade() else { return };
         // The sum first: it is never less than its parts.
         table.unread.fetch_add(bytes, Ordering::Relaxed);
         self.unread.fetch_add(bytes, Ordering::Relaxed);
-        table.bound_unread();
+        table.enforce_unread_limit();
     }
 
     /// Up to so many bytes are not unread any more; how many that are.
-    fn take_unread(&self, bytes: usize) -> usize {
+    fn subtract_unread(&self, bytes: usize) -> usize {
         // Small answers were never counted, and need nothing here.
         if bytes == 0 || self.unread.load(Ordering::Relaxed) == 0 {
             return 0;
@@ -215,28 +215,28 @@ impl Connection {
     }
 
     /// Counts nothing of what it is owed any more, and returns how much that was.
-    pub(super) fn forgive(&self) -> usize {
-        self.take_unread(usize::MAX)
+    pub(super) fn clear_unread(&self) -> usize {
+        self.subtract_unread(usize::MAX)
     }
 
-    pub(super) fn is_over(&self, now: Instant, limits: &Limits) -> bool {
+    pub(super) fn has_timed_out(&self, now: Instant, limits: &ConnectionLimits) -> bool {
         let has_unread = self.has_unread();
         let mut state = self.state();
         let is_served = has_unread || state.stalled.is_some();
-        state.is_dawdling(now, limits) || !is_served && state.is_idle_for_too_long(now, limits)
+        state.is_too_slow(now, limits) || !is_served && state.is_idle_for_too_long(now, limits)
     }
 
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let has_unread = self.has_unread();
         let state = self.state();
-        let is_served = has_unread || state.stalled.is_some() || state.users > 0;
+        let is_served = has_unread || state.stalled.is_some() || state.requests > 0;
         (!is_served && !state.is_evicted).then_some(state.since)
     }
 
     /// Returns whether the next request of an operator's command may be on its way.
-    pub(super) fn has_tenure(&self, now: Instant) -> bool {
+    pub(super) fn is_recently_privileged(&self, now: Instant) -> bool {
         let state = self.state();
-        state.is_privileged && now < state.since + TENURE
+        state.is_privileged && now < state.since + RESERVATION_TIME
     }
 
     fn has_unread(&self) -> bool {
@@ -254,9 +254,9 @@ impl Connection {
     }
 
     /// Makes the connection leave if nothing is being answered.
-    pub(super) fn evict(&self) -> bool {
+    pub(super) fn evict_if_idle(&self) -> bool {
         let mut state = self.state();
-        if state.users > 0 {
+        if state.requests > 0 {
             return false;
         }
         state.is_evicted = true;
@@ -266,7 +266,7 @@ impl Connection {
     }
 
     /// Makes the connection leave in any case.
-    pub(super) fn leave(&self) {
+    pub(super) fn evict_now(&self) {
         self.state().is_evicted = true;
         self.evicted.notify_one();
     }
@@ -276,9 +276,9 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for HttpConnection {
     fn drop(&mut self) {
-        self.take_unread(usize::MAX);
+        self.subtract_unread(usize::MAX);
         if let Some(table) = self.table.upgrade() {
             table.remove(self.number);
         }
@@ -287,27 +287,27 @@ impl Drop for Connection {
 
 /// A request that is being answered.
 #[derive(Debug)]
-pub(super) struct Busy(Option<Arc<Connection>>);
+pub(super) struct BusyGuard(Option<Arc<HttpConnection>>);
 
-impl Busy {
+impl BusyGuard {
     /// A part of the answer is to be written.
-    pub(super) fn owes(&self, bytes: usize) {
+    pub(super) fn add_unread(&self, bytes: usize) {
         if let Some(connection) = self.0.as_ref().filter(|_| bytes >= LARGE) {
-            connection.owes(bytes);
+            connection.add_unread(bytes);
         }
     }
 
     /// The connection is its handler's from now on, which never idles.
-    pub(super) fn stay(mut self) {
+    pub(super) fn detach(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Busy {
+impl Drop for BusyGuard {
     fn drop(&mut self) {
         let Some(connection) = &self.0 else { return };
         let mut state = connection.state();
-        state.users -= 1;
+        state.requests -= 1;
         state.since = Instant::now();
     }
 }

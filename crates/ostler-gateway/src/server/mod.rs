@@ -8,12 +8,12 @@
 //! ```
 
 mod activity;
-mod body;
 mod connection;
-mod connections;
+mod connection_table;
+mod metered_socket;
 mod service;
-mod socket;
 mod throttle;
+mod tracked_body;
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -33,29 +33,29 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use self::body::{TrackedBody, UnderWay};
-use self::connection::Connection;
-use self::connections::ConnectionTable;
-use self::socket::MeteredSocket;
+use self::connection::HttpConnection;
+use self::connection_table::ConnectionTable;
+use self::metered_socket::MeteredSocket;
 use self::throttle::Throttle;
-use crate::http::{LongStream, Payload, Peer, full, no_connection};
+use self::tracked_body::{RequestGuard, TrackedBody};
+use crate::http::{LongStream, Payload, Peer, no_connection, raw_no_connection};
 
-pub use self::activity::{Active, Activity};
-pub use self::service::{HttpService, OnRefusal, Privilege, Privileged, Refuse};
+pub use self::activity::{Activity, ActivityGuard};
+pub use self::service::{HttpService, OnRefusal, Privilege, PrivilegeCheck, RefusalHandler};
 
 /// Connections that are accepted in a row, before what is under way has its turn.
-const ACCEPTS: u32 = 16;
+const MAX_ACCEPTS_IN_ROW: u32 = 16;
 
 /// Before the next try when no connection can be accepted, as when there are
 /// no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Room for the head of a request, and the least that hyper takes.
-const HEAD: usize = 64 * 1024;
+const MAX_HEAD: usize = 64 * 1024;
 
 /// What connections may do.
 #[derive(Debug, Clone)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// Connections at once. One more makes the longest idle one leave; if none
     /// idles it is refused with 503.
     pub max_connections: usize,
@@ -74,10 +74,10 @@ pub struct Limits {
     /// those leave that have taken nothing for longest.
     pub max_unread: usize,
     /// How long requests may go on when the program shuts down.
-    pub drain: Duration,
+    pub drain_timeout: Duration,
 }
 
-impl Default for Limits {
+impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
             max_connections: 1_024,
@@ -86,7 +86,7 @@ impl Default for Limits {
             idle_timeout: Duration::from_secs(120),
             write_timeout: Duration::from_secs(30),
             max_unread: 128 << 20,
-            drain: Duration::from_secs(5),
+            drain_timeout: Duration::from_secs(5),
         }
     }
 }
@@ -101,7 +101,7 @@ impl Default for Limits {
 pub async fn serve(
     listener: TcpListener,
     service: impl Into<HttpService>,
-    limits: Limits,
+    limits: ConnectionLimits,
     shutdown: impl Future<Output = ()>,
 ) {
     let table = Arc::new(ConnectionTable::new(&limits));
@@ -110,24 +110,24 @@ pub async fn serve(
     let mut sweep = tokio::time::interval((limits.header_timeout / 4).max(Duration::from_millis(10)));
     let service = Arc::new(service.into());
     let throttle = Throttle::new();
-    let full = full();
+    let full = raw_no_connection();
     let mut accepts = 0;
     let mut shutdown = pin!(shutdown);
     loop {
-        if accepts == ACCEPTS {
+        if accepts == MAX_ACCEPTS_IN_ROW {
             accepts = 0;
             tokio::task::yield_now().await;
         }
         tokio::select! {
             accepted = listener.accept() => match accepted.inspect(|_| accepts += 1) {
-                Ok((stream, address)) => match table.take() {
+                Ok((stream, address)) => match table.admit() {
                     Some(connection) => {
                         let (service, throttle) = (Arc::clone(&service), Arc::clone(&throttle));
                         let peer = Peer { address: Some(address), connection: Some(Arc::default()) };
-                        let task = Task { service, throttle, connection, peer, stop: stop.clone() };
+                        let task = ConnectionTask { service, throttle, connection, peer, stop: stop.clone() };
                         connections.spawn(task.run(stream));
                     }
-                    None => turn_away(stream, &full),
+                    None => refuse_connection(stream, &full),
                 },
                 Err(error) => {
                     tracing::warn!(%error, "no connection can be accepted");
@@ -141,14 +141,15 @@ pub async fn serve(
     }
     drop(listener);
     stopping.send_replace(true);
-    let drained =
-        tokio::time::timeout(limits.drain, async { while connections.join_next().await.is_some() {} });
+    let drained = tokio::time::timeout(limits.drain_timeout, async {
+        while connections.join_next().await.is_some() {}
+    });
     if drained.await.is_err() {
         connections.shutdown().await;
     }
 }
 
-fn turn_away(stream: TcpStream, full: &[u8]) {
+fn refuse_connection(stream: TcpStream, full: &[u8]) {
     // A client that can't even take this in its empty buffer learns it by the end of the connection.
     if let Ok(mut stream) = stream.into_std() {
         let _ = stream.write(full);
@@ -156,22 +157,22 @@ fn turn_away(stream: TcpStream, full: &[u8]) {
 }
 
 /// Serves one connection.
-struct Task {
+struct ConnectionTask {
     service: Arc<HttpService>,
     throttle: Arc<Throttle>,
-    connection: Arc<Connection>,
+    connection: Arc<HttpConnection>,
     peer: Peer,
     stop: watch::Receiver<bool>,
 }
 
 /// How a connection ends.
-enum Leaving {
-    Now,
+enum ConnectionEnd {
+    Immediate,
     /// After what it has begun.
-    InOrder,
+    GracefulShutdown,
 }
 
-impl Task {
+impl ConnectionTask {
     async fn run(self, stream: TcpStream) {
         // Answers are small and awaited: waiting for more to send only costs time.
         let _ = stream.set_nodelay(true);
@@ -180,13 +181,13 @@ impl Task {
         let task = Arc::new(self);
         let service = service_fn(move |request| Arc::clone(&task).respond(request));
         let served =
-            http1::Builder::new().max_buf_size(HEAD).serve_connection(socket, service).with_upgrades();
+            http1::Builder::new().max_buf_size(MAX_HEAD).serve_connection(socket, service).with_upgrades();
         let mut served = pin!(served);
         let told = stop.clone();
         let mut leaving = pin!(async {
             tokio::select! {
-                () = connection.evicted() => Leaving::Now,
-                _ = stop.wait_for(|stop| *stop) => Leaving::InOrder,
+                () = connection.evicted() => ConnectionEnd::Immediate,
+                _ = stop.wait_for(|stop| *stop) => ConnectionEnd::GracefulShutdown,
             }
         });
         let mut is_awaited = false;
@@ -201,9 +202,9 @@ impl Task {
             }
             is_awaited = true;
             // What goes wrong on a connection is its client's affair.
-            served.as_mut().poll(cx).map(|_| Leaving::Now)
+            served.as_mut().poll(cx).map(|_| ConnectionEnd::Immediate)
         });
-        if let Leaving::Now = leaving.await {
+        if let ConnectionEnd::Immediate = leaving.await {
             return;
         }
         served.as_mut().graceful_shutdown();
@@ -217,25 +218,25 @@ impl Task {
         self: Arc<Self>,
         request: Request<Incoming>,
     ) -> Result<Response<TrackedBody>, Infallible> {
-        let Some(busy) = self.connection.begin() else {
+        let Some(busy) = self.connection.begin_request() else {
             // The connection was just told to leave.
             let mut refusal = Response::new(TrackedBody::untracked(Payload::whole("")));
             *refusal.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             return Ok(refusal);
         };
-        if self.connection.is_reserved() && !self.connection.may_ask(self.service.privilege_of(&request)) {
+        if self.connection.is_reserved() && !self.connection.may_serve(self.service.privilege_of(&request)) {
             // Not counted as a user: a client that does not take it makes room for the next.
             return Ok(no_connection().map(TrackedBody::untracked));
         }
-        self.throttle.pass().await;
-        let active = self.service.begin(&request);
-        let response = self.service.answer(self.peer.clone(), request).await;
+        self.throttle.wait_for_turn().await;
+        let active = self.service.track_activity(&request);
+        let response = self.service.handle(self.peer.clone(), request).await;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            busy.stay();
+            busy.detach();
             return Ok(response.map(TrackedBody::untracked));
         }
         let stop = response.extensions().get::<LongStream>().map(|_| self.stop.clone());
-        let under_way = UnderWay::new(busy, active);
+        let under_way = RequestGuard::new(busy, active);
         Ok(response.map(|body| TrackedBody::new(body, under_way, stop)))
     }
 }

@@ -19,9 +19,9 @@ use hyper::body::Incoming;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 
-use super::activity::{Active, Activity};
+use super::activity::{Activity, ActivityGuard};
 use crate::gateway::Gateway;
-use crate::http::{OriginCheck, Payload, Peer, Refusal, Response, respond};
+use crate::http::{OriginCheck, Payload, Peer, RefusalReason, Response, respond};
 
 /// Hears of requests that were answered with 401 or 403: what was asked for, and why it was refused.
 pub type OnRefusal = Arc<dyn Fn(&Method, &str, StatusCode, &str) + Send + Sync>;
@@ -38,18 +38,18 @@ pub enum Privilege {
 }
 
 /// Tells the privilege of a request by its head.
-pub type Privileged = Arc<dyn Fn(&Uri, &HeaderMap) -> Privilege + Send + Sync>;
+pub type PrivilegeCheck = Arc<dyn Fn(&Uri, &HeaderMap) -> Privilege + Send + Sync>;
 
 /// Makes the answer to a request that a foreign page may have sent.
-pub type Refuse = fn() -> axum::response::Response;
+pub type RefusalHandler = fn() -> axum::response::Response;
 
 /// What a listener answers: the paths of a gateway, and other routes beside them.
 pub struct HttpService {
     gateway: Option<Gateway>,
     routes: TowerToHyperService<Router>,
     /// The beginning of the paths for loopback alone, and how others are refused there.
-    loopback_only: Option<(&'static str, Refuse)>,
-    privileged: Option<Privileged>,
+    loopback_only: Option<(&'static str, RefusalHandler)>,
+    privileged: Option<PrivilegeCheck>,
     on_refusal: Option<OnRefusal>,
     activity: Option<(Arc<Activity>, &'static [&'static str])>,
 }
@@ -84,13 +84,13 @@ impl HttpService {
 
     /// Serves paths that begin with `prefix` to names and pages of loopback alone, whatever else the gateway serves.
     #[must_use]
-    pub fn with_loopback_only(self, prefix: &'static str, refusal: Refuse) -> Self {
+    pub fn with_loopback_only(self, prefix: &'static str, refusal: RefusalHandler) -> Self {
         Self { loopback_only: Some((prefix, refusal)), ..self }
     }
 
     /// Lets some requests use the connections that are reserved.
     #[must_use]
-    pub fn with_privileged(self, privileged: Privileged) -> Self {
+    pub fn with_privileged(self, privileged: PrivilegeCheck) -> Self {
         Self { privileged: Some(privileged), ..self }
     }
 
@@ -113,12 +113,12 @@ impl HttpService {
     }
 
     /// Counts a request.
-    pub(super) fn begin<B>(&self, request: &Request<B>) -> Option<Active> {
+    pub(super) fn track_activity<B>(&self, request: &Request<B>) -> Option<ActivityGuard> {
         let (activity, except) = self.activity.as_ref()?;
         (!except.contains(&request.uri().path())).then(|| activity.begin())
     }
 
-    pub(super) async fn answer(&self, peer: Peer, request: Request<Incoming>) -> Response {
+    pub(super) async fn handle(&self, peer: Peer, request: Request<Incoming>) -> Response {
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let checked = self.check_origin(&uri, request.headers());
         let gateway = self.gateway.as_ref();
@@ -130,11 +130,11 @@ impl HttpService {
             (Ok(()), Some((gateway, route))) => {
                 Box::pin(respond(gateway.clone(), (route, &uri), peer, request)).await
             }
-            (Ok(()), None) => self.by_routes(peer, request).await,
+            (Ok(()), None) => self.call_routes(peer, request).await,
         };
         let is_refused = matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         if let (true, Some(on_refusal)) = (is_refused, &self.on_refusal) {
-            let why = response.extensions().get::<Refusal>().map_or("", |refusal| &refusal.0);
+            let why = response.extensions().get::<RefusalReason>().map_or("", |refusal| &refusal.0);
             on_refusal(&method, uri.path(), response.status(), why);
         }
         response
@@ -150,7 +150,7 @@ impl HttpService {
         }
     }
 
-    async fn by_routes(
+    async fn call_routes(
         &self,
         Peer { address, connection }: Peer,
         mut request: Request<Incoming>,

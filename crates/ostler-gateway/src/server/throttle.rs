@@ -19,76 +19,76 @@ const PER_ROUND: usize = 16;
 /// Lets requests begin, some in each round.
 #[derive(Debug, Default)]
 pub(super) struct Throttle {
-    state: Mutex<State>,
+    state: Mutex<ThrottleState>,
     /// Told when a round has had its share.
-    shut: Arc<Notify>,
+    round_full: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ThrottleState {
     /// Requests that have begun in this round.
-    begun: usize,
+    started: usize,
     /// Those that wait: at most one for each connection, and those who have
     /// left since the last round.
-    waiting: VecDeque<Turn>,
+    waiting: VecDeque<ThrottledRequest>,
 }
 
 /// A request that waits for its turn.
 #[derive(Debug)]
-struct Turn(oneshot::Sender<()>);
+struct ThrottledRequest(oneshot::Sender<()>);
 
 impl Throttle {
     /// Makes a throttle with the task that opens it, which ends when the throttle is dropped.
     pub(super) fn new() -> Arc<Self> {
         let throttle = Arc::new(Self::default());
-        tokio::spawn(open(Arc::downgrade(&throttle)));
+        tokio::spawn(run_rounds(Arc::downgrade(&throttle)));
         throttle
     }
 
     /// Waits until a request may begin. A request whose client leaves is passed over.
-    pub(super) async fn pass(&self) {
-        let Some(turn) = self.enter() else { return };
+    pub(super) async fn wait_for_turn(&self) {
+        let Some(turn) = self.try_begin() else { return };
         // A throttle that is gone holds nothing back.
         let _ = turn.await;
     }
 
     /// Begins a request in this round, or joins those who wait for the next.
-    fn enter(&self) -> Option<oneshot::Receiver<()>> {
+    fn try_begin(&self) -> Option<oneshot::Receiver<()>> {
         let mut state = self.state();
-        if state.begun < PER_ROUND {
-            state.begun += 1;
-            if state.begun == PER_ROUND {
-                self.shut.notify_one();
+        if state.started < PER_ROUND {
+            state.started += 1;
+            if state.started == PER_ROUND {
+                self.round_full.notify_one();
             }
             return None;
         }
         let (turn, waiting) = oneshot::channel();
-        state.waiting.push_back(Turn(turn));
+        state.waiting.push_back(ThrottledRequest(turn));
         Some(waiting)
     }
 
     /// Begins a round; true if it has had its share with those who waited.
     fn begin_round(&self) -> bool {
         let mut state = self.state();
-        state.begun = 0;
-        while state.begun < PER_ROUND
-            && let Some(Turn(turn)) = state.waiting.pop_front()
+        state.started = 0;
+        while state.started < PER_ROUND
+            && let Some(ThrottledRequest(turn)) = state.waiting.pop_front()
         {
             // A client that has left takes no place.
-            state.begun += usize::from(turn.send(()).is_ok());
+            state.started += usize::from(turn.send(()).is_ok());
         }
-        state.begun == PER_ROUND
+        state.started == PER_ROUND
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ThrottleState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Opens the throttle once in every round, as long as requests come in.
-async fn open(throttle: Weak<Throttle>) {
+async fn run_rounds(throttle: Weak<Throttle>) {
     loop {
-        let Some(shut) = throttle.upgrade().map(|throttle| Arc::clone(&throttle.shut)) else { return };
+        let Some(shut) = throttle.upgrade().map(|throttle| Arc::clone(&throttle.round_full)) else { return };
         shut.notified().await;
         loop {
             // Yielding lets everything else run that can, and looks for what has arrived.
@@ -103,6 +103,6 @@ async fn open(throttle: Weak<Throttle>) {
 
 impl Drop for Throttle {
     fn drop(&mut self) {
-        self.shut.notify_one();
+        self.round_full.notify_one();
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ostler_gateway::{Gateway, GatewayOptions, Scope};
 use ostler_host::{Caller, ServerName};
-use ostler_testkit::World;
+use ostler_testkit::TestHost;
 use ostler_wire::Era;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
@@ -21,11 +21,11 @@ pub(crate) struct Client {
     /// What every modern request says of its client; `None` for a legacy one.
     meta: Option<Value>,
     /// Messages that came while another was waited for.
-    pub(crate) heard: Vec<Value>,
+    pub(crate) received: Vec<Value>,
     serving: JoinHandle<()>,
 }
 
-pub(crate) fn gateway(world: &World, change: impl FnOnce(&mut GatewayOptions)) -> Gateway {
+pub(crate) fn gateway(world: &TestHost, change: impl FnOnce(&mut GatewayOptions)) -> Gateway {
     let mut options = GatewayOptions::default();
     change(&mut options);
     Gateway::new(world.host.clone(), options)
@@ -45,21 +45,21 @@ impl Client {
         });
         let (reader, out) = tokio::io::split(ours);
         let lines = BufReader::new(reader).lines();
-        Self { lines, out, next_id: 1, meta, heard: Vec::new(), serving }
+        Self { lines, out, next_id: 1, meta, received: Vec::new(), serving }
     }
 
     /// A legacy client that has not said anything yet.
-    pub(crate) fn unopened(gateway: &Gateway, face: Scope) -> Self {
+    pub(crate) fn uninitialized(gateway: &Gateway, face: Scope) -> Self {
         Self::connect(gateway, face, None)
     }
 
     /// The client has said its last word.
-    pub(crate) async fn hang_up(&mut self) {
+    pub(crate) async fn close_input(&mut self) {
         self.out.shutdown().await.unwrap();
     }
 
     /// Waits until the gateway has ended the connection.
-    pub(crate) async fn ended(self) {
+    pub(crate) async fn wait_for_end(self) {
         tokio::time::timeout(PATIENCE, self.serving).await.expect("it ends").unwrap();
     }
 
@@ -74,18 +74,18 @@ impl Client {
     }
 
     /// A client of this caller and era, with its session open if it has one.
-    pub(crate) async fn of(caller: Caller, gateway: &Gateway, face: Scope, era: Era) -> Self {
+    pub(crate) async fn for_caller(caller: Caller, gateway: &Gateway, face: Scope, era: Era) -> Self {
         match era {
             Era::Modern => {
                 let meta = Self::modern(gateway, face.clone(), json!({})).meta.take();
                 Self::connect_as(caller, gateway, face, meta)
             }
-            Era::Legacy => Self::connect_as(caller, gateway, face, None).opened(json!({})).await,
+            Era::Legacy => Self::connect_as(caller, gateway, face, None).initialize(json!({})).await,
         }
     }
 
     /// The same client, but somebody else's.
-    pub(crate) fn of_somebody_else(gateway: &Gateway, face: Scope, capabilities: Value) -> Self {
+    pub(crate) fn as_stranger(gateway: &Gateway, face: Scope, capabilities: Value) -> Self {
         let mut client = Self::modern(gateway, face.clone(), capabilities);
         let stranger = Caller::new("stranger", Caller::local().role());
         let meta = client.meta.take();
@@ -94,35 +94,35 @@ impl Client {
 
     /// A legacy client that has opened its session.
     pub(crate) async fn legacy(gateway: &Gateway, face: Scope, capabilities: Value) -> Self {
-        Self::connect(gateway, face, None).opened(capabilities).await
+        Self::connect(gateway, face, None).initialize(capabilities).await
     }
 
     /// What a legacy client of this caller is told when it opens a session.
-    pub(crate) async fn opening(caller: Caller, gateway: &Gateway, face: Scope) -> String {
+    pub(crate) async fn initialize_line(caller: Caller, gateway: &Gateway, face: Scope) -> String {
         let mut client = Self::connect_as(caller, gateway, face, None);
-        client.begin("initialize", hello(json!({}))).await;
-        client.line().await
+        client.send_request("initialize", initialize_params(json!({}))).await;
+        client.receive_line().await
     }
 
-    async fn opened(self, capabilities: Value) -> Self {
+    async fn initialize(self, capabilities: Value) -> Self {
         let mut client = self;
-        let answer = client.ask("initialize", hello(capabilities)).await;
+        let answer = client.request("initialize", initialize_params(capabilities)).await;
         assert_eq!(answer["result"]["protocolVersion"], "2025-11-25", "{answer}");
-        client.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+        client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
         client
     }
 
-    pub(crate) async fn say(&mut self, message: &Value) {
-        self.say_line(&message.to_string()).await;
+    pub(crate) async fn send(&mut self, message: &Value) {
+        self.send_line(&message.to_string()).await;
     }
 
     /// Says something byte for byte.
-    pub(crate) async fn say_line(&mut self, line: &str) {
+    pub(crate) async fn send_line(&mut self, line: &str) {
         self.out.write_all(format!("{line}\n").as_bytes()).await.unwrap();
     }
 
     /// Sends a request and returns its id.
-    pub(crate) async fn begin(&mut self, method: &str, mut params: Value) -> u64 {
+    pub(crate) async fn send_request(&mut self, method: &str, mut params: Value) -> u64 {
         if let Some(meta) = &self.meta {
             for (key, value) in meta.as_object().unwrap() {
                 params["_meta"][key] = value.clone();
@@ -130,7 +130,7 @@ impl Client {
         }
         let id = self.next_id;
         self.next_id += 1;
-        self.say(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await;
+        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await;
         id
     }
 
@@ -139,58 +139,58 @@ impl Client {
         let state = &asked["result"]["requestState"];
         let params =
             json!({"name": tool, "arguments": {}, "inputResponses": responses, "requestState": state});
-        self.ask("tools/call", params).await
+        self.request("tools/call", params).await
     }
 
     /// What the client is asked next; everything else is kept in `heard`.
-    pub(crate) async fn question(&mut self) -> Value {
+    pub(crate) async fn next_server_request(&mut self) -> Value {
         loop {
-            let message = self.hear().await;
+            let message = self.receive().await;
             if message.get("id").is_some() && message.get("method").is_some() {
                 return message;
             }
-            self.heard.push(message);
+            self.received.push(message);
         }
     }
 
     /// Answers a question.
     pub(crate) async fn respond(&mut self, question: &Value, result: Value) {
-        self.say(&json!({"jsonrpc": "2.0", "id": question["id"], "result": result})).await;
+        self.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": result})).await;
     }
 
     /// The next line, byte for byte.
-    pub(crate) async fn line(&mut self) -> String {
+    pub(crate) async fn receive_line(&mut self) -> String {
         let line = tokio::time::timeout(PATIENCE, self.lines.next_line()).await.expect("a message in time");
         line.unwrap().expect("the connection is open")
     }
 
     /// The next message.
-    pub(crate) async fn hear(&mut self) -> Value {
-        serde_json::from_str(&self.line().await).unwrap()
+    pub(crate) async fn receive(&mut self) -> Value {
+        serde_json::from_str(&self.receive_line().await).unwrap()
     }
 
     /// Waits for the answer to a request; what comes before is kept in `heard`.
-    pub(crate) async fn answer_to(&mut self, id: u64) -> Value {
+    pub(crate) async fn wait_for_answer(&mut self, id: u64) -> Value {
         loop {
-            let message = self.hear().await;
+            let message = self.receive().await;
             if message["id"] == id && message.get("method").is_none() {
                 return message;
             }
-            self.heard.push(message);
+            self.received.push(message);
         }
     }
 
-    pub(crate) async fn ask(&mut self, method: &str, params: Value) -> Value {
-        let id = self.begin(method, params).await;
-        self.answer_to(id).await
+    pub(crate) async fn request(&mut self, method: &str, params: Value) -> Value {
+        let id = self.send_request(method, params).await;
+        self.wait_for_answer(id).await
     }
 
     pub(crate) async fn call(&mut self, tool: &str, arguments: Value) -> Value {
-        self.ask("tools/call", json!({"name": tool, "arguments": arguments})).await
+        self.request("tools/call", json!({"name": tool, "arguments": arguments})).await
     }
 }
 
-fn hello(capabilities: Value) -> Value {
+fn initialize_params(capabilities: Value) -> Value {
     json!({
         "protocolVersion": "2025-11-25",
         "capabilities": capabilities,
@@ -198,6 +198,6 @@ fn hello(capabilities: Value) -> Value {
     })
 }
 
-pub(crate) fn one(server: &str) -> Scope {
+pub(crate) fn server_scope(server: &str) -> Scope {
     Scope::Server(ServerName::new(server).unwrap())
 }

@@ -3,21 +3,21 @@
 
 use std::time::Duration;
 
-use ostler_core::caller::Window;
+use ostler_core::caller::CallWindow;
 use ostler_core::config::PinMode;
-use ostler_core::pins::{Lock, LockedServer, Pin, Pins};
+use ostler_core::pins::{LockFile, LockedServer, Pin, PinPolicy};
 use ostler_gateway::{Gateway, Scope};
 use ostler_host::{Caller, Limits, RoleLimits, ServerName};
-use ostler_testkit::{Reconfigure, Reply, World};
+use ostler_testkit::{Reconfigure, ScriptedReply, TestHost};
 use ostler_wire::Era;
 use serde_json::{Value, json};
 
-use crate::client::{Client, gateway, one};
-use crate::hidden::{methods, rules, script};
+use crate::client::{Client, gateway, server_scope};
+use crate::hidden_vs_missing::{naming_requests, rules, script};
 
 /// What a server and its caller may be in when a request comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum WorldState {
     /// The server runs, and its lists are known.
     Ready,
     /// Nobody has asked the server for anything.
@@ -36,7 +36,7 @@ enum State {
     Quarantined,
 }
 
-impl State {
+impl WorldState {
     const ALL: [Self; 9] = [
         Self::Ready,
         Self::Cold,
@@ -50,17 +50,17 @@ impl State {
     ];
 
     /// Makes a world that is in the state, for a caller that may use all but `hush`.
-    async fn bring_about(self, era: Era) -> (World, Gateway) {
+    async fn build_world(self, era: Era) -> (TestHost, Gateway) {
         let script = script(&["plan", "hush", "hang"], era);
         let script = match self {
             Self::NeverStarts => script.failing_starts(|_| true),
-            Self::BreakerOpen => script.on("hang", |_| Reply::crash()),
-            _ => script.on("hang", |_| Reply::never()),
+            Self::BreakerOpen => script.on("hang", |_| ScriptedReply::crash()),
+            _ => script.on("hang", |_| ScriptedReply::never()),
         };
-        let window = Window { calls: 2, per: Duration::from_secs(3_600) };
+        let window = CallWindow { calls: 2, per: Duration::from_secs(3_600) };
         let limits =
             RoleLimits { budget: Some(window), max_in_flight: (self == Self::RoleBusy).then_some(1) };
-        let world = World::new()
+        let world = TestHost::new()
             .options(|options| options.limits = Limits { roles: [("r".to_owned(), limits)].into() })
             .server_with("aa", script, |spec| {
                 if self == Self::ServerFull {
@@ -70,26 +70,26 @@ impl State {
                     spec.breaker.failures = 1;
                 }
             })
-            .open()
+            .start()
             .await;
         world.host.set_rules(rules(&["aa/*"], &["*hush*"])).await;
         let gateway = gateway(&world, |_| {});
         if !matches!(self, Self::Cold | Self::NeverStarts) {
             let mut me = Client::modern(&gateway, Scope::All, json!({}));
             for list in ["tools/list", "prompts/list", "resources/list", "resources/templates/list"] {
-                me.ask(list, json!({})).await;
+                me.request(list, json!({})).await;
             }
         }
-        self.come_about(&world).await;
+        self.reach(&world).await;
         (world, gateway)
     }
 
-    async fn come_about(self, world: &World) {
+    async fn reach(self, world: &TestHost) {
         let ann = Caller::new("ann", "r");
         let hang = async |caller: &Caller| {
             let (host, caller) = (world.host.clone(), caller.clone());
             tokio::spawn(async move { host.call(&caller, "aa", "hang", json!({})).await });
-            while world.stage("aa").count("hang") == 0 {
+            while world.server("aa").count("hang") == 0 {
                 tokio::task::yield_now().await;
             }
         };
@@ -101,20 +101,20 @@ impl State {
                 }
             }
             Self::RoleBusy => hang(&ann).await,
-            Self::ServerFull => hang(&world.me).await,
+            Self::ServerFull => hang(&world.caller).await,
             Self::Stopped => world.host.stop("aa").await.unwrap(),
             Self::NeverStarts => {
-                world.host.call(&world.me, "aa", "plan", json!({})).await.unwrap_err();
+                world.host.call(&world.caller, "aa", "plan", json!({})).await.unwrap_err();
             }
             Self::BreakerOpen => {
-                world.host.call(&world.me, "aa", "hang", json!({})).await.unwrap_err();
+                world.host.call(&world.caller, "aa", "hang", json!({})).await.unwrap_err();
             }
             Self::Quarantined => {
                 let plan = json!({"name": "plan", "inputSchema": {"type": "object"}}).to_string();
-                let tools = [("plan".to_owned(), Pin::of(plan.as_bytes()).unwrap())].into();
-                let locked = LockedServer::of_tools("", tools);
-                let lock = Lock { servers: [(ServerName::new("aa").unwrap(), locked)].into() };
-                world.host.set_pins(Some(Pins::new(PinMode::Enforce, lock))).await;
+                let tools = [("plan".to_owned(), Pin::from_definition(plan.as_bytes()).unwrap())].into();
+                let locked = LockedServer::with_tools("", tools);
+                let lock = LockFile { servers: [(ServerName::new("aa").unwrap(), locked)].into() };
+                world.host.set_pins(Some(PinPolicy::new(PinMode::Enforce, lock))).await;
             }
         }
     }
@@ -122,21 +122,21 @@ impl State {
 
 /// What a request came to: the answer, calls charged and starts of the server.
 async fn outcome(
-    state: State,
+    state: WorldState,
     face: &Scope,
     eras: (Era, Era),
     (method, params): (&str, &Value),
 ) -> (String, u64, u64) {
-    let (world, gateway) = state.bring_about(eras.1).await;
-    let mut client = Client::of(Caller::new("ann", "r"), &gateway, face.clone(), eras.0).await;
-    client.begin(method, params.clone()).await;
-    let line = client.line().await;
+    let (world, gateway) = state.build_world(eras.1).await;
+    let mut client = Client::for_caller(Caller::new("ann", "r"), &gateway, face.clone(), eras.0).await;
+    client.send_request(method, params.clone()).await;
+    let line = client.receive_line().await;
     let used = world.host.budgets().first().map_or(0, |budget| budget.used);
-    (steady(&line), used, world.stage("aa").connects())
+    (without_times(&line), used, world.server("aa").connects())
 }
 
 /// The text without times that chance decides about.
-fn steady(line: &str) -> String {
+fn without_times(line: &str) -> String {
     let mut message: Value = serde_json::from_str(line).unwrap();
     if let Some(data) = message["error"]["data"].as_object_mut() {
         data.remove("retryAfterMs");
@@ -151,15 +151,16 @@ fn steady(line: &str) -> String {
 }
 
 async fn check(eras: (Era, Era)) {
-    for state in State::ALL {
+    for state in WorldState::ALL {
         // A session can't be opened at a server that does not run.
-        let is_down = matches!(state, State::Stopped | State::NeverStarts | State::BreakerOpen);
-        for face in [Scope::All, one("aa")] {
+        let is_down =
+            matches!(state, WorldState::Stopped | WorldState::NeverStarts | WorldState::BreakerOpen);
+        for face in [Scope::All, server_scope("aa")] {
             if is_down && eras.0 == Era::Legacy && face != Scope::All {
                 continue;
             }
             let mut pairs: Vec<(String, String, Value, Value)> = Vec::new();
-            for (hidden, missing) in methods("hush").into_iter().zip(methods("none")) {
+            for (hidden, missing) in naming_requests("hush").into_iter().zip(naming_requests("none")) {
                 let pick =
                     |(_, at_one, at_all): (_, Value, Value)| if face == Scope::All { at_all } else { at_one };
                 pairs.push((hidden.0.to_owned(), missing.0.to_owned(), pick(hidden), pick(missing)));
@@ -192,11 +193,13 @@ async fn the_states_are_what_they_say() {
     let code = async |state| {
         let params = json!({"uri": "x://none"});
         let line =
-            outcome(state, &one("aa"), (Era::Modern, Era::Legacy), ("resources/read", &params)).await.0;
+            outcome(state, &server_scope("aa"), (Era::Modern, Era::Legacy), ("resources/read", &params))
+                .await
+                .0;
         serde_json::from_str::<Value>(&line).unwrap()["error"]["data"]["code"].as_str().unwrap().to_owned()
     };
     let mut codes = Vec::new();
-    for state in State::ALL {
+    for state in WorldState::ALL {
         codes.push(code(state).await);
     }
     let (unknown, unavailable) = ("unknown-resource", "server-unavailable");
@@ -223,13 +226,15 @@ async fn pages_are_our_own_for_every_caller() {
             let page: Vec<Value> =
                 names[at..(at + 2).min(names.len())].iter().map(|name| json!({"name": name})).collect();
             let next = (at + 2 < names.len()).then(|| (at + 2).to_string());
-            Reply::result(json!({"tools": page, "nextCursor": next, "_meta": {"total": 6}}).to_string())
+            ScriptedReply::result(
+                json!({"tools": page, "nextCursor": next, "_meta": {"total": 6}}).to_string(),
+            )
         });
-        let world = World::new().server("aa", script).open().await;
+        let world = TestHost::new().server("aa", script).start().await;
         world.host.set_rules(rules(&["aa/*"], &["*hush*"])).await;
         let gateway = gateway(&world, |options| options.page_size = 2);
-        let mut ann = Client::of(Caller::new("ann", "r"), &gateway, one("aa"), era).await;
-        let first = ann.ask("tools/list", json!({})).await["result"].clone();
+        let mut ann = Client::for_caller(Caller::new("ann", "r"), &gateway, server_scope("aa"), era).await;
+        let first = ann.request("tools/list", json!({})).await["result"].clone();
         let shown = |page: &Value| -> Vec<String> {
             page["tools"]
                 .as_array()
@@ -245,27 +250,27 @@ async fn pages_are_our_own_for_every_caller() {
         );
         let cursor = first["nextCursor"].as_str().unwrap();
         assert!(cursor.starts_with("o1."), "{cursor}");
-        let last = ann.ask("tools/list", json!({"cursor": cursor})).await["result"].clone();
+        let last = ann.request("tools/list", json!({"cursor": cursor})).await["result"].clone();
         assert_eq!((shown(&last), last.get("nextCursor")), (vec!["n3".to_owned()], None), "{last}");
-        let mut bob = Client::of(Caller::new("bob", "r"), &gateway, one("aa"), era).await;
+        let mut bob = Client::for_caller(Caller::new("bob", "r"), &gateway, server_scope("aa"), era).await;
         for (client, cursor) in [(&mut ann, "2"), (&mut bob, cursor)] {
-            let refused = client.ask("tools/list", json!({"cursor": cursor})).await;
+            let refused = client.request("tools/list", json!({"cursor": cursor})).await;
             assert_eq!(refused["error"]["code"], -32602, "{refused}");
         }
-        let mut me = Client::modern(&gateway, one("aa"), json!({}));
-        let own = me.ask("tools/list", json!({})).await["result"].clone();
+        let mut me = Client::modern(&gateway, server_scope("aa"), json!({}));
+        let own = me.request("tools/list", json!({})).await["result"].clone();
         let cursor = own["nextCursor"].as_str().unwrap();
         assert_eq!((shown(&own), own.get("_meta")), (vec!["n1".into(), "hush1".into()], None), "{own}");
         assert!(cursor.starts_with("o1."), "{cursor}");
-        let rest = me.ask("tools/list", json!({"cursor": cursor})).await["result"].clone();
+        let rest = me.request("tools/list", json!({"cursor": cursor})).await["result"].clone();
         assert_eq!(shown(&rest), ["hush2", "n2"], "{rest}");
     }
 }
 
 /// What a caller is told of a tool that nobody has listed.
-async fn told(gateway: &Gateway, caller: &Caller, tool: &str) -> Value {
-    let mut client = Client::of(caller.clone(), gateway, Scope::All, Era::Modern).await;
-    client.ask("tools/call", json!({"name": format!("aa__{tool}"), "arguments": {}})).await
+async fn call_tool(gateway: &Gateway, caller: &Caller, tool: &str) -> Value {
+    let mut client = Client::for_caller(caller.clone(), gateway, Scope::All, Era::Modern).await;
+    client.request("tools/call", json!({"name": format!("aa__{tool}"), "arguments": {}})).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -273,11 +278,11 @@ async fn each_caller_reads_of_a_failed_start_what_it_may_whoever_asked_first() {
     let (free, ann) = (Caller::local(), Caller::new("ann", "r"));
     for order in [[&free, &ann], [&ann, &free]] {
         let script = script(&["plan", "hush"], Era::Legacy).failing_starts(|_| true);
-        let world = World::new().server("aa", script).open().await;
+        let world = TestHost::new().server("aa", script).start().await;
         world.host.set_rules(rules(&["aa/*"], &["*hush*"])).await;
         let gateway = gateway(&world, |_| {});
         for caller in order {
-            let answer = told(&gateway, caller, "plan").await;
+            let answer = call_tool(&gateway, caller, "plan").await;
             assert_eq!(answer["error"]["data"]["code"], "server-unavailable", "{answer}");
             let has_cause = answer.to_string().contains("the script says so");
             assert_eq!(has_cause, caller.principal() == free.principal(), "{order:?}: {answer}");
@@ -289,10 +294,10 @@ async fn each_caller_reads_of_a_failed_start_what_it_may_whoever_asked_first() {
 async fn a_failed_start_of_one_callers_own_process_is_not_told_to_another() {
     let script = script(&["plan"], Era::Legacy).failing_starts(|nth| nth == 1);
     let alone = |spec: &mut ostler_host::ServerSpec| spec.isolation = ostler_host::Isolation::Caller;
-    let world = World::new().server_with("aa", script, alone).open().await;
+    let world = TestHost::new().server_with("aa", script, alone).start().await;
     let gateway = gateway(&world, |_| {});
-    let of_ann = told(&gateway, &Caller::new("ann", "r"), "plan").await;
+    let of_ann = call_tool(&gateway, &Caller::new("ann", "r"), "plan").await;
     assert!(of_ann.to_string().contains("the script says so"), "{of_ann}");
-    let of_bob = told(&gateway, &Caller::new("bob", "r"), "plan").await;
+    let of_bob = call_tool(&gateway, &Caller::new("bob", "r"), "plan").await;
     assert!(of_bob["result"].is_object(), "{of_bob}");
 }

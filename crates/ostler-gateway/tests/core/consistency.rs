@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use ostler_core::config::Role;
 use ostler_gateway::Scope;
 use ostler_host::{Caller, Rules};
-use ostler_testkit::{Asked, Reconfigure, Reply, Script, World};
+use ostler_testkit::{ReceivedRequest, Reconfigure, Script, ScriptedReply, TestHost};
 use ostler_wire::Era;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::client::{Client, gateway, one};
+use crate::client::{Client, gateway, server_scope};
 
 const SERVERS: [&str; 2] = ["a", "b"];
 const ITEMS: [&str; 3] = ["x", "y", "z"];
@@ -20,21 +20,21 @@ const PATTERNS: [&str; 8] =
     ["*", "#/*", "#/$", "*/$", "#/prompt:$", "*/prompt:*", "#/resource:t://$", "*/resource:*"];
 
 /// A kind of item: how it is listed, and how one is asked for.
-struct Kind {
+struct ItemKind {
     list: &'static str,
     member: &'static str,
     get: &'static str,
     key: &'static str,
 }
 
-const KINDS: [Kind; 3] = [
-    Kind { list: "tools/list", member: "tools", get: "tools/call", key: "name" },
-    Kind { list: "prompts/list", member: "prompts", get: "prompts/get", key: "name" },
-    Kind { list: "resources/list", member: "resources", get: "resources/read", key: "uri" },
+const KINDS: [ItemKind; 3] = [
+    ItemKind { list: "tools/list", member: "tools", get: "tools/call", key: "name" },
+    ItemKind { list: "prompts/list", member: "prompts", get: "prompts/get", key: "name" },
+    ItemKind { list: "resources/list", member: "resources", get: "resources/read", key: "uri" },
 ];
 
 fn script() -> Script {
-    let answer = |asked: &Asked| {
+    let answer = |asked: &ReceivedRequest| {
         let items = |key: &str, begin: &str| {
             let names = ITEMS.map(|item| format!("{begin}{item}"));
             json!(names.map(|name| json!({key: name, "name": name})))
@@ -46,7 +46,7 @@ fn script() -> Script {
             "prompts/get" => json!({"messages": []}),
             _ => json!({"contents": []}),
         };
-        Reply::result(result.to_string())
+        ScriptedReply::result(result.to_string())
     };
     let capabilities = r#"{"tools":{},"prompts":{},"resources":{}}"#;
     let script =
@@ -71,14 +71,14 @@ fn role() -> impl Strategy<Value = Role> {
 }
 
 /// The names that a client is shown; none where even its server is unknown to it.
-async fn listed(client: &mut Client, kind: &Kind) -> BTreeSet<String> {
-    let answer = client.ask(kind.list, json!({})).await;
+async fn listed(client: &mut Client, kind: &ItemKind) -> BTreeSet<String> {
+    let answer = client.request(kind.list, json!({})).await;
     let items = answer["result"][kind.member].as_array().cloned().unwrap_or_default();
     items.iter().map(|item| item[kind.key].as_str().unwrap().to_owned()).collect()
 }
 
 /// The names of all items that a client may ask for with an answer.
-async fn usable(client: &mut Client, scope: &Scope, kind: &Kind) -> BTreeSet<String> {
+async fn usable(client: &mut Client, scope: &Scope, kind: &ItemKind) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for item in ITEMS {
         match (kind.key, scope) {
@@ -93,7 +93,7 @@ async fn usable(client: &mut Client, scope: &Scope, kind: &Kind) -> BTreeSet<Str
             "tools/call" => json!({kind.key: name, "arguments": {}}),
             _ => json!({kind.key: name}),
         };
-        let answer: Value = client.ask(kind.get, params).await;
+        let answer: Value = client.request(kind.get, params).await;
         if answer["result"].is_object() {
             usable.insert(name);
         }
@@ -102,16 +102,17 @@ async fn usable(client: &mut Client, scope: &Scope, kind: &Kind) -> BTreeSet<Str
 }
 
 async fn check(roles: &BTreeMap<String, Role>, era: Era) -> Result<(), TestCaseError> {
-    let world = World::new().server("a", script()).server("b", script()).open().await;
-    world.host.set_rules(Rules::of(roles)).await;
+    let world = TestHost::new().server("a", script()).server("b", script()).start().await;
+    world.host.set_rules(Rules::from_roles(roles)).await;
     let gateway = gateway(&world, |_| {});
     for role in roles.keys().map(String::as_str).chain(["nobody", "local"]) {
         let caller = Caller::new("ada", role);
-        for scope in [Scope::All, one("a"), one("b")] {
+        for scope in [Scope::All, server_scope("a"), server_scope("b")] {
             // A session with a server that is hidden can't be opened.
-            let is_hidden = scope.server().is_some_and(|server| !world.host.sees(&caller, server.as_str()));
+            let is_hidden =
+                scope.server().is_some_and(|server| !world.host.may_see(&caller, server.as_str()));
             let era = if is_hidden { Era::Modern } else { era };
-            let mut client = Client::of(caller.clone(), &gateway, scope.clone(), era).await;
+            let mut client = Client::for_caller(caller.clone(), &gateway, scope.clone(), era).await;
             for kind in &KINDS {
                 let (listed, usable) =
                     (listed(&mut client, kind).await, usable(&mut client, &scope, kind).await);

@@ -6,12 +6,12 @@ use ostler_core::config::Role;
 use ostler_core::policy::glob;
 use ostler_gateway::{Gateway, Scope};
 use ostler_host::{Caller, Rules};
-use ostler_testkit::{Reconfigure, Script, World};
+use ostler_testkit::{Reconfigure, Script, TestHost};
 use ostler_wire::Era;
 use proptest::prelude::*;
 use serde_json::json;
 
-use crate::client::{Client, gateway, one};
+use crate::client::{Client, gateway, server_scope};
 
 const SERVERS: [&str; 3] = ["a", "ab", "b"];
 const TOOLS: [&str; 5] = ["get", "set", "prompt:get", "a/get", "method:x"];
@@ -30,7 +30,7 @@ fn role() -> impl Strategy<Value = Role> {
 }
 
 /// What the rules mean, said once more.
-fn may(roles: &BTreeMap<String, Role>, role: &str, server: &str, tool: &str) -> bool {
+fn is_allowed(roles: &BTreeMap<String, Role>, role: &str, server: &str, tool: &str) -> bool {
     let Some(role) = roles.get(role) else { return role == "local" };
     let is_odd = ["tool:", "prompt:", "resource:", "method:"].iter().any(|kind| tool.starts_with(kind));
     let name = if is_odd { format!("{server}/tool:{tool}") } else { format!("{server}/{tool}") };
@@ -39,25 +39,29 @@ fn may(roles: &BTreeMap<String, Role>, role: &str, server: &str, tool: &str) -> 
 }
 
 async fn listed(gateway: &Gateway, role: &str, face: Scope, era: Era) -> BTreeSet<String> {
-    let mut client = Client::of(Caller::new("x", role), gateway, face, era).await;
-    let answer = client.ask("tools/list", json!({})).await;
+    let mut client = Client::for_caller(Caller::new("x", role), gateway, face, era).await;
+    let answer = client.request("tools/list", json!({})).await;
     let tools = answer["result"]["tools"].as_array().unwrap_or_else(|| panic!("{answer}"));
     tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
 }
 
 async fn check(roles: BTreeMap<String, Role>) {
     let script = || TOOLS.iter().fold(Script::new(), |script, tool| script.tool(tool));
-    let opening = SERVERS.iter().fold(World::new(), |world, server| world.server(server, script()));
-    let world = opening.open().await;
-    world.host.set_rules(Rules::of(&roles)).await;
+    let opening = SERVERS.iter().fold(TestHost::new(), |world, server| world.server(server, script()));
+    let world = opening.start().await;
+    world.host.set_rules(Rules::from_roles(&roles)).await;
     let gateway = gateway(&world, |_| {});
     for role in ROLES {
-        let mut client = Client::of(Caller::new("x", role), &gateway, Scope::All, Era::Modern).await;
+        let mut client = Client::for_caller(Caller::new("x", role), &gateway, Scope::All, Era::Modern).await;
         let mut callable = BTreeSet::new();
         for (server, tool) in SERVERS.iter().flat_map(|server| TOOLS.iter().map(move |tool| (server, tool))) {
             let exposed = format!("{server}__{tool}");
             let is_called = client.call(&exposed, json!({})).await.get("result").is_some();
-            assert_eq!(is_called, may(&roles, role, server, tool), "{role} calls {exposed} by {roles:?}");
+            assert_eq!(
+                is_called,
+                is_allowed(&roles, role, server, tool),
+                "{role} calls {exposed} by {roles:?}"
+            );
             callable.extend(is_called.then_some(exposed));
         }
         for era in [Era::Modern, Era::Legacy] {
@@ -67,10 +71,14 @@ async fn check(roles: BTreeMap<String, Role>) {
             let prefix = format!("{server}__");
             let own = callable.iter().filter_map(|name| name.strip_prefix(&prefix));
             let own: BTreeSet<String> = own.map(str::to_owned).collect();
-            let is_seen = world.host.sees(&Caller::new("x", role), server);
+            let is_seen = world.host.may_see(&Caller::new("x", role), server);
             assert!(is_seen || own.is_empty());
             if is_seen {
-                assert_eq!(listed(&gateway, role, one(server), Era::Modern).await, own, "{role} at {server}");
+                assert_eq!(
+                    listed(&gateway, role, server_scope(server), Era::Modern).await,
+                    own,
+                    "{role} at {server}"
+                );
             }
         }
     }

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use ostler_core::config::Role;
 use ostler_gateway::{Gateway, Scope};
-use ostler_host::upstream::Event;
+use ostler_host::upstream::ServerNotification;
 use ostler_host::{Caller, Rules};
-use ostler_testkit::{Reconfigure, Reply, Script, World, settle};
+use ostler_testkit::{Reconfigure, Script, ScriptedReply, TestHost, run_until_stalled};
 use ostler_wire::Era;
 use serde_json::{Value, json};
 
@@ -15,17 +15,17 @@ use crate::client::{Client, gateway};
 
 /// The lists of a server, which a test may change.
 #[derive(Clone, Default)]
-struct Lists(Arc<Mutex<[Vec<&'static str>; 2]>>);
+struct ResourceLists(Arc<Mutex<[Vec<&'static str>; 2]>>);
 
-impl Lists {
-    fn of(resources: &[&'static str], templates: &[&'static str]) -> Self {
+impl ResourceLists {
+    fn new(resources: &[&'static str], templates: &[&'static str]) -> Self {
         Self(Arc::new(Mutex::new([resources.to_vec(), templates.to_vec()])))
     }
 
-    fn result(&self, member: &str, key: &str, which: usize) -> Reply {
+    fn result(&self, member: &str, key: &str, which: usize) -> ScriptedReply {
         let all = self.0.lock().unwrap()[which].clone();
         let items: Vec<Value> = all.iter().map(|uri| json!({key: uri, "name": uri})).collect();
-        Reply::result(json!({member: items}).to_string())
+        ScriptedReply::result(json!({member: items}).to_string())
     }
 
     /// A server with these lists, which says who it is when it is read.
@@ -36,22 +36,22 @@ impl Lists {
             .capabilities(r#"{"resources":{"subscribe":true,"listChanged":true},"completions":{}}"#)
             .on("resources/list", move |_| resources.result("resources", "uri", 0))
             .on("resources/templates/list", move |_| templates.result("resourceTemplates", "uriTemplate", 1))
-            .on("resources/read", move |_| Reply::result(text.clone()))
-            .on("resources/subscribe", |_| Reply::result("{}"))
-            .on("completion/complete", |_| Reply::result(r#"{"completion":{"values":["x"]}}"#))
+            .on("resources/read", move |_| ScriptedReply::result(text.clone()))
+            .on("resources/subscribe", |_| ScriptedReply::result("{}"))
+            .on("completion/complete", |_| ScriptedReply::result(r#"{"completion":{"values":["x"]}}"#))
     }
 }
 
 /// The server `docs`, which is registered first, and `aaa`, whose name comes before it.
-async fn world(docs: &Lists, aaa: &Lists) -> (World, Gateway) {
+async fn world(docs: &ResourceLists, aaa: &ResourceLists) -> (TestHost, Gateway) {
     let world =
-        World::new().server("docs", docs.script("docs")).server("aaa", aaa.script("aaa")).open().await;
+        TestHost::new().server("docs", docs.script("docs")).server("aaa", aaa.script("aaa")).start().await;
     let gateway = gateway(&world, |_| {});
     (world, gateway)
 }
 
 async fn read(client: &mut Client, uri: &str) -> Value {
-    let answer = client.ask("resources/read", json!({"uri": uri})).await;
+    let answer = client.request("resources/read", json!({"uri": uri})).await;
     match answer["result"]["contents"][0]["text"].clone() {
         Value::Null => answer["error"]["code"].clone(),
         server => server,
@@ -59,111 +59,114 @@ async fn read(client: &mut Client, uri: &str) -> Value {
 }
 
 /// How many requests a server has seen that name a URI.
-fn told(world: &World, server: &str) -> usize {
+fn request_count(world: &TestHost, server: &str) -> usize {
     let methods = ["resources/read", "resources/subscribe", "completion/complete"];
-    methods.iter().map(|method| world.stage(server).count(method)).sum()
+    methods.iter().map(|method| world.server(server).count(method)).sum()
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_server_that_was_registered_first_answers_for_a_uri_that_both_list() {
-    let both = Lists::of(&["docs://board"], &["page://{id}"]);
+    let both = ResourceLists::new(&["docs://board"], &["page://{id}"]);
     let (world, gateway) = world(&both, &both).await;
     for era in [Era::Modern, Era::Legacy] {
-        let mut client = Client::of(Caller::local(), &gateway, Scope::All, era).await;
+        let mut client = Client::for_caller(Caller::local(), &gateway, Scope::All, era).await;
         assert_eq!(read(&mut client, "docs://board").await, "docs");
         assert_eq!(read(&mut client, "page://7").await, "docs");
         let reference = json!({"type": "ref/resource", "uri": "page://{id}"});
         let argument = json!({"name": "id", "value": "1"});
-        client.ask("completion/complete", json!({"ref": reference, "argument": argument})).await;
+        client.request("completion/complete", json!({"ref": reference, "argument": argument})).await;
         if era == Era::Legacy {
-            client.ask("resources/subscribe", json!({"uri": "docs://board"})).await;
+            client.request("resources/subscribe", json!({"uri": "docs://board"})).await;
         }
     }
-    assert_eq!(told(&world, "aaa"), 0, "it hears of no URI");
+    assert_eq!(request_count(&world, "aaa"), 0, "it hears of no URI");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_template_takes_no_uri_that_another_server_lists_and_a_listing_none_that_another_has_a_template_for()
  {
     for (docs, aaa) in [
-        (Lists::of(&["docs://board"], &[]), Lists::of(&[], &["{+any}", "docs://{id}"])),
-        (Lists::of(&[], &["docs://{id}"]), Lists::of(&["docs://board"], &[])),
+        (ResourceLists::new(&["docs://board"], &[]), ResourceLists::new(&[], &["{+any}", "docs://{id}"])),
+        (ResourceLists::new(&[], &["docs://{id}"]), ResourceLists::new(&["docs://board"], &[])),
     ] {
         let (world, gateway) = world(&docs, &aaa).await;
         let mut client = Client::modern(&gateway, Scope::All, json!({}));
         assert_eq!(read(&mut client, "docs://board").await, "docs");
-        assert_eq!(told(&world, "aaa"), 0);
+        assert_eq!(request_count(&world, "aaa"), 0);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_takes_nothing_over_that_another_one_had_first() {
-    let (first, later) = (Lists::of(&["own://1"], &[]), Lists::of(&["docs://board"], &[]));
-    let world = World::new().server("first", first.script("first")).server("later", later.script("later"));
-    let world = world.open().await;
+    let (first, later) = (ResourceLists::new(&["own://1"], &[]), ResourceLists::new(&["docs://board"], &[]));
+    let world = TestHost::new().server("first", first.script("first")).server("later", later.script("later"));
+    let world = world.start().await;
     let gateway = gateway(&world, |_| {});
     let mut client = Client::modern(&gateway, Scope::All, json!({}));
     assert_eq!(read(&mut client, "docs://board").await, "later");
     first.0.lock().unwrap()[0].push("docs://board");
     first.0.lock().unwrap()[1].push("docs://{id}");
-    world.stage("first").announce(Event::ResourcesChanged);
-    settle().await;
-    let list = client.ask("resources/list", json!({})).await;
-    client.ask("resources/templates/list", json!({})).await;
+    world.server("first").emit(ServerNotification::ResourcesChanged);
+    run_until_stalled().await;
+    let list = client.request("resources/list", json!({})).await;
+    client.request("resources/templates/list", json!({})).await;
     assert_eq!(list["result"]["resources"].as_array().unwrap().len(), 2, "{list}");
     assert_eq!(read(&mut client, "docs://board").await, "later");
-    assert_eq!(told(&world, "first"), 0);
+    assert_eq!(request_count(&world, "first"), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_replaced_keeps_its_place() {
-    let both = Lists::of(&["docs://board"], &[]);
+    let both = ResourceLists::new(&["docs://board"], &[]);
     let (mut world, gateway) = world(&both, &both).await;
     let mut client = Client::modern(&gateway, Scope::All, json!({}));
     assert_eq!(read(&mut client, "docs://board").await, "docs");
-    let mut spec = World::spec("docs");
+    let mut spec = TestHost::spec("docs");
     spec.keep_alive = std::time::Duration::from_secs(77);
     world.spawn(spec, both.script("docs")).await.unwrap();
-    client.ask("resources/list", json!({})).await;
+    client.request("resources/list", json!({})).await;
     assert_eq!(read(&mut client, "docs://board").await, "docs");
-    assert_eq!(told(&world, "aaa"), 0);
+    assert_eq!(request_count(&world, "aaa"), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_uri_that_no_server_offers_is_told_to_none() {
-    let (docs, aaa) = (Lists::of(&["docs://board"], &[]), Lists::of(&["docs://other"], &["docs://x/{id}"]));
+    let (docs, aaa) = (
+        ResourceLists::new(&["docs://board"], &[]),
+        ResourceLists::new(&["docs://other"], &["docs://x/{id}"]),
+    );
     let (world, gateway) = world(&docs, &aaa).await;
     let mut modern = Client::modern(&gateway, Scope::All, json!({}));
     let mut legacy = Client::legacy(&gateway, Scope::All, json!({})).await;
     assert_eq!(read(&mut modern, "docs://unlisted").await, -32602);
     assert_eq!(read(&mut legacy, "docs://unlisted").await, -32002);
-    let refused = legacy.ask("resources/subscribe", json!({"uri": "docs://unlisted"})).await;
+    let refused = legacy.request("resources/subscribe", json!({"uri": "docs://unlisted"})).await;
     assert_eq!(refused["error"]["code"], -32002, "{refused}");
     let reference = json!({"type": "ref/resource", "uri": "docs://{unlisted}"});
     modern
-        .ask("completion/complete", json!({"ref": reference, "argument": {"name": "a", "value": ""}}))
+        .request("completion/complete", json!({"ref": reference, "argument": {"name": "a", "value": ""}}))
         .await;
-    assert_eq!(told(&world, "docs") + told(&world, "aaa"), 0);
+    assert_eq!(request_count(&world, "docs") + request_count(&world, "aaa"), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_only_server_there_is_is_asked_for_what_it_does_not_list() {
-    let docs = Lists::of(&[], &[]);
-    let world = World::new().server("docs", docs.script("docs")).open().await;
+    let docs = ResourceLists::new(&[], &[]);
+    let world = TestHost::new().server("docs", docs.script("docs")).start().await;
     let mut client = Client::modern(&gateway(&world, |_| {}), Scope::All, json!({}));
     assert_eq!(read(&mut client, "docs://unlisted").await, "docs");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_list_shows_a_uri_once_and_names_the_servers_that_claim_it_too() {
-    let both = Lists::of(&["docs://board", "docs://plan"], &["page://{id}"]);
+    let both = ResourceLists::new(&["docs://board", "docs://plan"], &["page://{id}"]);
     let (_world, gateway) = world(&both, &both).await;
     let mut client = Client::modern(&gateway, Scope::All, json!({}));
     for (method, member, first) in [
         ("resources/list", "resources", "docs://board"),
         ("resources/templates/list", "resourceTemplates", "page://{id}"),
     ] {
-        let list = client.ask(method, json!({})).await;
+        let list = client.request(method, json!({})).await;
         let shadowed = &list["result"]["_meta"]["dev.ostler/shadowed"];
         let row = json!({"uri": first, "server": "aaa", "owner": "docs"});
         assert_eq!(shadowed[0], row, "{list}");
@@ -174,13 +177,13 @@ async fn a_list_shows_a_uri_once_and_names_the_servers_that_claim_it_too() {
 
 #[tokio::test(start_paused = true)]
 async fn for_a_caller_that_may_not_use_the_first_servers_item_the_second_ones_is_its_own() {
-    let both = Lists::of(&["docs://board"], &[]);
+    let both = ResourceLists::new(&["docs://board"], &[]);
     let (world, gateway) = world(&both, &both).await;
     let role = Role { allow: vec!["aaa/*".into()], deny: Vec::new(), budget: None, max_in_flight: None };
-    world.host.set_rules(Rules::of(&BTreeMap::from([("r".to_owned(), role)]))).await;
-    let mut client = Client::of(Caller::new("x", "r"), &gateway, Scope::All, Era::Modern).await;
+    world.host.set_rules(Rules::from_roles(&BTreeMap::from([("r".to_owned(), role)]))).await;
+    let mut client = Client::for_caller(Caller::new("x", "r"), &gateway, Scope::All, Era::Modern).await;
     assert_eq!(read(&mut client, "docs://board").await, "aaa");
-    let list = client.ask("resources/list", json!({})).await;
+    let list = client.request("resources/list", json!({})).await;
     assert_eq!(list["result"]["_meta"], Value::Null, "it does not learn of the other: {list}");
-    assert_eq!(told(&world, "docs"), 0);
+    assert_eq!(request_count(&world, "docs"), 0);
 }

@@ -2,18 +2,18 @@
 
 use std::sync::{Arc, Mutex};
 
-use ostler_gateway::{GatewayOptions, Limits};
+use ostler_gateway::{ConnectionLimits, GatewayOptions};
 use ostler_host::Caller;
-use ostler_testkit::{eventually, fake_spec};
+use ostler_testkit::{eventually, fake_mcp_spec};
 
 use crate::world::{Client, PATIENCE, Request, World};
 
 /// A world with one server, and how each request to it ended.
 async fn world() -> (World, Arc<Mutex<Vec<String>>>) {
-    let world = World::with(GatewayOptions::default(), Limits::default()).await;
+    let world = World::with(GatewayOptions::default(), ConnectionLimits::default()).await;
     let ended: Arc<Mutex<Vec<String>>> = Arc::default();
     let ends = Arc::clone(&ended);
-    world.host.spawn(&Caller::local(), fake_spec("fake", &[])).await.unwrap();
+    world.host.spawn(&Caller::local(), fake_mcp_spec("fake", &[])).await.unwrap();
     // Known from here on, so that what is in flight is calls and no list.
     world.host.tools(&Caller::local(), "fake").await.unwrap();
     world.host.set_recorder(Some(Arc::new(move |record| ends.lock().unwrap().push(record.outcome.into()))));

@@ -3,17 +3,17 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ostler_gateway::{GatewayOptions, Limits};
+use ostler_gateway::{ConnectionLimits, GatewayOptions};
 use ostler_host::{Caller, Isolation};
-use ostler_testkit::{eventually, fake_spec};
+use ostler_testkit::{eventually, fake_mcp_spec};
 
-use crate::auth::Book;
+use crate::auth::TestTokens;
 use crate::world::{Client, PATIENCE, Request, World};
 
 /// The real server, with a process per session and none yet.
 async fn world(options: GatewayOptions) -> World {
-    let world = World::with(options, Limits::default()).await;
-    let spec = fake_spec("fake", &[]).lazy().isolation(Isolation::Session);
+    let world = World::with(options, ConnectionLimits::default()).await;
+    let spec = fake_mcp_spec("fake", &[]).lazy().isolation(Isolation::Session);
     world.host.spawn(&Caller::local(), spec).await.unwrap();
     world
 }
@@ -41,16 +41,16 @@ async fn each_connection_of_a_modern_client_without_a_credential_has_a_process_t
     let (of_one, of_two) = (pid(&mut one, call()).await, pid(&mut two, call()).await);
     assert_ne!(of_one, of_two);
     assert_eq!(pid(&mut one, call()).await, of_one, "a connection keeps its process");
-    assert_eq!(world.host.processes(), 2);
+    assert_eq!(world.host.process_count(), 2);
     drop(one);
-    eventually("the process ends with its connection", PATIENCE, || world.host.processes() == 1).await;
+    eventually("the process ends with its connection", PATIENCE, || world.host.process_count() == 1).await;
     assert_eq!(pid(&mut two, call()).await, of_two);
 }
 
 #[tokio::test]
 async fn a_credential_is_one_session_over_all_its_connections() {
-    let passes = ["ada", "bob"].map(|name| (name, ostler_gateway::Pass::new()));
-    let authenticate = Arc::new(Book(HashMap::from(passes)));
+    let passes = ["ada", "bob"].map(|name| (name, ostler_gateway::CredentialLifetime::new()));
+    let authenticate = Arc::new(TestTokens(HashMap::from(passes)));
     let world = world(GatewayOptions { authenticate, ..GatewayOptions::default() }).await;
     let of = |name: &str| call().with("Authorization", &format!("Bearer {name}"));
     let (mut one, mut two) = (world.connect().await, world.connect().await);
@@ -75,7 +75,7 @@ async fn a_legacy_session_has_a_process_that_ends_with_it() {
     let first = pid(&mut client, of(&one)).await;
     assert_ne!(pid(&mut client, of(&two)).await, first);
     assert_eq!(pid(&mut world.connect().await, of(&one)).await, first, "whatever connection it comes on");
-    let before = world.host.processes();
+    let before = world.host.process_count();
     client.send(Request::new("DELETE", "/servers/fake/mcp").in_session(&one)).await;
-    eventually("its process has ended", PATIENCE, || world.host.processes() < before).await;
+    eventually("its process has ended", PATIENCE, || world.host.process_count() < before).await;
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_gateway::{GatewayOptions, Limits};
+use ostler_gateway::{ConnectionLimits, GatewayOptions};
 
 use crate::world::{Request, World};
 
@@ -26,7 +26,7 @@ async fn initialize_agrees_on_a_version_and_opens_a_session() {
         assert_eq!(response.json()["result"]["protocolVersion"], agreed, "{asked}");
         assert_eq!(response.session().len(), 32);
     }
-    assert_eq!(world.gateway.sessions(), 6);
+    assert_eq!(world.gateway.session_count(), 6);
 }
 
 #[tokio::test]
@@ -44,7 +44,7 @@ async fn a_session_answers_until_it_is_deleted() {
     assert_eq!(world.send(delete.clone()).await.status, 204);
     assert_eq!(world.send(list().in_session(&session)).await.status, 404);
     assert_eq!(world.send(delete).await.status, 404);
-    assert_eq!(world.gateway.sessions(), 0);
+    assert_eq!(world.gateway.session_count(), 0);
 }
 
 #[tokio::test]
@@ -76,16 +76,16 @@ async fn what_a_client_says_of_itself_is_bounded() {
     );
     let response = world.send(Request::post(body)).await;
     assert_eq!((response.status, response.code()), (400, -32602));
-    assert_eq!(world.gateway.sessions(), 0);
+    assert_eq!(world.gateway.session_count(), 0);
 }
 
 #[tokio::test]
 async fn a_session_that_nobody_uses_is_forgotten() {
     let options = GatewayOptions { session_idle: Duration::from_millis(100), ..GatewayOptions::default() };
-    let world = World::with(options, Limits::default()).await;
+    let world = World::with(options, ConnectionLimits::default()).await;
     let session = world.send(Request::initialize("2025-11-25")).await.session();
     let gone = tokio::time::timeout(crate::world::PATIENCE, async {
-        while world.gateway.sessions() > 0 {
+        while world.gateway.session_count() > 0 {
             tokio::task::yield_now().await;
         }
     });
@@ -96,7 +96,7 @@ async fn a_session_that_nobody_uses_is_forgotten() {
 #[tokio::test]
 async fn the_longest_idle_session_makes_room() {
     let options = GatewayOptions { max_sessions: 2, ..GatewayOptions::default() };
-    let world = World::with(options, Limits::default()).await;
+    let world = World::with(options, ConnectionLimits::default()).await;
     let first = world.send(Request::initialize("2025-11-25")).await.session();
     let mut stream = world.connect().await;
     stream.start(Request::new("GET", "/mcp").in_session(&first)).await;
@@ -136,7 +136,7 @@ async fn a_batch_is_answered_with_a_batch_where_batches_exist() {
 #[tokio::test]
 async fn a_stream_without_requests_opens_and_is_kept_alive() {
     let options = GatewayOptions { keep_alive: Duration::from_millis(20), ..GatewayOptions::default() };
-    let world = World::with(options, Limits::default()).await;
+    let world = World::with(options, ConnectionLimits::default()).await;
     let session = world.send(Request::initialize("2025-11-25")).await.session();
     let mut client = world.connect().await;
     client.start(Request::new("GET", "/mcp").in_session(&session)).await;

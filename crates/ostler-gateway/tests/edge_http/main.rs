@@ -3,15 +3,15 @@
 
 mod auth;
 mod calls;
-mod cards;
-mod gates;
-mod hidden;
+mod hidden_server;
 mod isolation;
 mod legacy;
 mod modern;
-mod passing;
-mod shares;
+mod origin_and_credentials;
+mod param_headers;
+mod per_caller_limits;
+mod policy_checks;
+mod server_cards;
 mod sse;
-mod verdicts;
 #[allow(dead_code, reason = "shared with another test binary, which uses the rest")]
 mod world;

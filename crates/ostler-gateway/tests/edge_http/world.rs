@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ostler_gateway::{Gateway, GatewayOptions, HttpService, Limits, serve};
+use ostler_gateway::{ConnectionLimits, Gateway, GatewayOptions, HttpService, serve};
 use ostler_host::{Host, HostOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -23,16 +23,16 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn new() -> Self {
-        Self::with(GatewayOptions::default(), Limits::default()).await
+        Self::with(GatewayOptions::default(), ConnectionLimits::default()).await
     }
 
-    pub(crate) async fn with(options: GatewayOptions, limits: Limits) -> Self {
+    pub(crate) async fn with(options: GatewayOptions, limits: ConnectionLimits) -> Self {
         Self::serving(options, limits, |gateway| HttpService::new(gateway.clone())).await
     }
 
     pub(crate) async fn serving(
         options: GatewayOptions,
-        limits: Limits,
+        limits: ConnectionLimits,
         service: impl FnOnce(&Gateway) -> HttpService,
     ) -> Self {
         let host = Host::new(HostOptions::default());

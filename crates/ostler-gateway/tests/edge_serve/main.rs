@@ -12,22 +12,22 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use ostler_gateway::{Activity, GatewayOptions, HttpService, Limits, Privilege};
+use ostler_gateway::{Activity, ConnectionLimits, GatewayOptions, HttpService, Privilege};
 use ostler_testkit::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use world::{PATIENCE, Request, World};
 
-fn good() -> Request {
+fn valid_request() -> Request {
     Request::modern("tools/list", "1")
 }
 
-async fn limited(limits: Limits) -> World {
+async fn world_with_limits(limits: ConnectionLimits) -> World {
     World::with(GatewayOptions::default(), limits).await
 }
 
 /// Waits for the other side to close, and returns what it said before.
-async fn until_closed(stream: &mut TcpStream) -> String {
+async fn read_until_closed(stream: &mut TcpStream) -> String {
     let mut said = Vec::new();
     // A connection may also be reset, which is an end as well.
     let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut said)).await.expect("it is closed");
@@ -36,7 +36,8 @@ async fn until_closed(stream: &mut TcpStream) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_good_client_works_beside_two_thousand_idle_connections() {
-    let world = limited(Limits { max_connections: 256, ..Limits::default() }).await;
+    let world =
+        world_with_limits(ConnectionLimits { max_connections: 256, ..ConnectionLimits::default() }).await;
     let mut idle = Vec::new();
     for at in 0..2_000 {
         let mut stream = TcpStream::connect(world.address).await.unwrap();
@@ -46,7 +47,7 @@ async fn a_good_client_works_beside_two_thousand_idle_connections() {
         }
         idle.push(stream);
         if at % 100 == 0 {
-            assert_eq!(world.send(good()).await.status, 200, "with {at} idle connections");
+            assert_eq!(world.send(valid_request()).await.status, 200, "with {at} idle connections");
         }
     }
     let open = || {
@@ -57,18 +58,19 @@ async fn a_good_client_works_beside_two_thousand_idle_connections() {
         idle.iter().filter(is_open).count()
     };
     eventually("all but the last are closed", PATIENCE, || open() <= 256).await;
-    assert_eq!(world.send(good()).await.status, 200);
+    assert_eq!(world.send(valid_request()).await.status, 200);
 }
 
 #[tokio::test]
 async fn a_connection_that_works_is_not_made_to_leave() {
-    let world = limited(Limits { max_connections: 1, ..Limits::default() }).await;
+    let world =
+        world_with_limits(ConnectionLimits { max_connections: 1, ..ConnectionLimits::default() }).await;
     let session = world.send(Request::initialize("2025-11-25")).await.session();
     let mut streaming = world.connect().await;
     streaming.start(Request::new("GET", "/mcp").in_session(&session)).await;
     assert_eq!(streaming.head().await.status, 200);
     let mut refused = TcpStream::connect(world.address).await.unwrap();
-    let said = until_closed(&mut refused).await;
+    let said = read_until_closed(&mut refused).await;
     assert!(said.starts_with("HTTP/1.1 503 ") && said.contains("\r\nretry-after: 1\r\n"), "{said}");
     let body: serde_json::Value = serde_json::from_str(said.split("\r\n\r\n").nth(1).unwrap()).unwrap();
     assert_eq!(body["error"]["data"]["code"], "overloaded", "{said}");
@@ -77,9 +79,9 @@ async fn a_connection_that_works_is_not_made_to_leave() {
     let freed = tokio::time::timeout(PATIENCE, async {
         loop {
             let mut stream = TcpStream::connect(world.address).await.unwrap();
-            let text = good().with("Connection", "close").text(world.address);
+            let text = valid_request().with("Connection", "close").text(world.address);
             let _ = stream.write_all(text.as_bytes()).await;
-            if until_closed(&mut stream).await.starts_with("HTTP/1.1 200 ") {
+            if read_until_closed(&mut stream).await.starts_with("HTTP/1.1 200 ") {
                 return;
             }
         }
@@ -89,23 +91,24 @@ async fn a_connection_that_works_is_not_made_to_leave() {
 
 #[tokio::test]
 async fn of_connections_that_idle_the_longest_idle_one_makes_room() {
-    let world = limited(Limits { max_connections: 3, ..Limits::default() }).await;
+    let world =
+        world_with_limits(ConnectionLimits { max_connections: 3, ..ConnectionLimits::default() }).await;
     let mut first = world.connect().await;
     let mut second = world.connect().await;
     let mut third = world.connect().await;
     for client in [&mut first, &mut second, &mut third] {
-        assert_eq!(client.send(good()).await.status, 200);
+        assert_eq!(client.send(valid_request()).await.status, 200);
     }
     let mut fourth = world.connect().await;
-    assert_eq!(fourth.send(good()).await.status, 200);
-    until_closed(&mut first.stream).await;
+    assert_eq!(fourth.send(valid_request()).await.status, 200);
+    read_until_closed(&mut first.stream).await;
     // It is not the one that has idled longest any more.
-    assert_eq!(second.send(good()).await.status, 200);
+    assert_eq!(second.send(valid_request()).await.status, 200);
     let mut fifth = world.connect().await;
-    assert_eq!(fifth.send(good()).await.status, 200);
-    until_closed(&mut third.stream).await;
+    assert_eq!(fifth.send(valid_request()).await.status, 200);
+    read_until_closed(&mut third.stream).await;
     for client in [&mut second, &mut fourth, &mut fifth] {
-        assert_eq!(client.send(good()).await.status, 200);
+        assert_eq!(client.send(valid_request()).await.status, 200);
     }
 }
 
@@ -119,7 +122,7 @@ fn is_idle(activity: &Activity) -> bool {
 async fn a_request_is_activity_until_the_last_byte_of_its_answer_unless_its_path_is_left_out() {
     let activity = Activity::new();
     let counted = Arc::clone(&activity);
-    let world = World::serving(GatewayOptions::default(), Limits::default(), |gateway| {
+    let world = World::serving(GatewayOptions::default(), ConnectionLimits::default(), |gateway| {
         let seen = Arc::clone(&counted);
         let look = get(move || {
             let seen = Arc::clone(&seen);
@@ -145,7 +148,8 @@ async fn a_request_is_activity_until_the_last_byte_of_its_answer_unless_its_path
 
 #[tokio::test]
 async fn privileged_requests_are_answered_while_all_connections_work() {
-    let limits = Limits { max_connections: 1, reserved_connections: 2, ..Limits::default() };
+    let limits =
+        ConnectionLimits { max_connections: 1, reserved_connections: 2, ..ConnectionLimits::default() };
     let world = World::serving(GatewayOptions::default(), limits, |gateway| {
         let routes = Router::new().route("/admin", get(async || "ok"));
         let privileged = |uri: &http::Uri, headers: &http::HeaderMap| match uri.path() {
@@ -162,7 +166,7 @@ async fn privileged_requests_are_answered_while_all_connections_work() {
     assert_eq!(streaming.head().await.status, 200);
 
     let admin = || Request::new("GET", "/admin").with("x-admin", "1");
-    let refused = world.send(good()).await;
+    let refused = world.send(valid_request()).await;
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
     assert_eq!(refused.header("connection"), Some("close"));
     // Clients that ask nothing, or only what needs no credential, hold no connection that is reserved.
@@ -176,7 +180,7 @@ async fn privileged_requests_are_answered_while_all_connections_work() {
     let mut repeating = world.connect().await;
     assert_eq!(repeating.send(Request::new("GET", "/admin")).await.status, 200);
     assert_eq!(repeating.send(Request::new("GET", "/admin")).await.status, 503);
-    until_closed(&mut repeating.stream).await;
+    read_until_closed(&mut repeating.stream).await;
     let mut operator = world.connect().await;
     for _ in 0..3 {
         assert_eq!(operator.send(admin()).await.status, 200);
@@ -185,28 +189,29 @@ async fn privileged_requests_are_answered_while_all_connections_work() {
 
 #[tokio::test]
 async fn a_head_that_does_not_end_is_given_up() {
-    let limits = Limits { header_timeout: Duration::from_millis(50), ..Limits::default() };
-    let world = limited(limits).await;
+    let limits =
+        ConnectionLimits { header_timeout: Duration::from_millis(50), ..ConnectionLimits::default() };
+    let world = world_with_limits(limits).await;
     let mut silent = world.connect().await;
     let mut slow = world.connect().await;
-    assert_eq!(slow.send(good()).await.status, 200);
+    assert_eq!(slow.send(valid_request()).await.status, 200);
     slow.stream.write_all(b"POST /mcp").await.unwrap();
-    until_closed(&mut silent.stream).await;
-    until_closed(&mut slow.stream).await;
+    read_until_closed(&mut silent.stream).await;
+    read_until_closed(&mut slow.stream).await;
 }
 
 #[tokio::test]
 async fn a_connection_between_requests_is_closed_after_its_time() {
-    let limits = Limits {
+    let limits = ConnectionLimits {
         header_timeout: Duration::from_millis(40),
         idle_timeout: Duration::from_millis(200),
-        ..Limits::default()
+        ..ConnectionLimits::default()
     };
-    let world = limited(limits).await;
+    let world = world_with_limits(limits).await;
     let mut client = world.connect().await;
     let start = std::time::Instant::now();
-    assert_eq!(client.send(good()).await.status, 200);
-    until_closed(&mut client.stream).await;
+    assert_eq!(client.send(valid_request()).await.status, 200);
+    read_until_closed(&mut client.stream).await;
     assert!(
         start.elapsed() >= Duration::from_millis(200),
         "the time for a head is not the time between requests"
@@ -218,10 +223,10 @@ async fn a_client_that_does_not_read_is_given_up() {
     let app = Router::new().route("/", get(|| async { "x".repeat(64 << 20) }));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let limits = Limits {
+    let limits = ConnectionLimits {
         header_timeout: Duration::from_millis(40),
         write_timeout: Duration::from_millis(100),
-        ..Limits::default()
+        ..ConnectionLimits::default()
     };
     tokio::spawn(ostler_gateway::serve(listener, app, limits, std::future::pending()));
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -234,18 +239,18 @@ async fn a_client_that_does_not_read_is_given_up() {
 
 #[tokio::test]
 async fn shutting_down_lets_requests_finish_and_ends_streams() {
-    let mut world = limited(Limits::default()).await;
+    let mut world = world_with_limits(ConnectionLimits::default()).await;
     let session = world.send(Request::initialize("2025-11-25")).await.session();
     let mut streaming = world.connect().await;
     streaming.start(Request::new("GET", "/mcp").in_session(&session)).await;
     assert_eq!(streaming.head().await.status, 200);
     // A request whose body is not complete yet.
     let mut asking = world.connect().await;
-    let text = good().text(world.address);
+    let text = valid_request().text(world.address);
     let (head, rest) = text.split_at(text.len() - 5);
     asking.stream.write_all(head.as_bytes()).await.unwrap();
     let mut other = world.connect().await;
-    assert_eq!(other.send(good()).await.status, 200, "what was written before has been read");
+    assert_eq!(other.send(valid_request()).await.status, 200, "what was written before has been read");
 
     world.stop.take().unwrap().send(()).unwrap();
     assert!(streaming.chunk().await.unwrap().starts_with("id: 0-0\n"));
@@ -258,16 +263,16 @@ async fn shutting_down_lets_requests_finish_and_ends_streams() {
 
 #[tokio::test]
 async fn shutting_down_does_not_wait_for_ever() {
-    let limits = Limits { drain: Duration::from_millis(50), ..Limits::default() };
-    let mut world = limited(limits).await;
+    let limits = ConnectionLimits { drain_timeout: Duration::from_millis(50), ..ConnectionLimits::default() };
+    let mut world = world_with_limits(limits).await;
     let mut asking = world.connect().await;
-    let text = good().text(world.address);
+    let text = valid_request().text(world.address);
     asking.stream.write_all(&text.as_bytes()[..text.len() - 5]).await.unwrap();
     let mut other = world.connect().await;
-    assert_eq!(other.send(good()).await.status, 200);
+    assert_eq!(other.send(valid_request()).await.status, 200);
     world.stop.take().unwrap().send(()).unwrap();
     tokio::time::timeout(PATIENCE, world.serving).await.expect("it ends").unwrap();
-    assert_eq!(until_closed(&mut asking.stream).await, "");
+    assert_eq!(read_until_closed(&mut asking.stream).await, "");
 }
 
 #[tokio::test]
@@ -275,10 +280,10 @@ async fn an_upgraded_connection_is_its_handlers() {
     let app = Router::new().route("/up", get(upgrade));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let limits = Limits {
+    let limits = ConnectionLimits {
         header_timeout: Duration::from_millis(40),
         idle_timeout: Duration::from_millis(40),
-        ..Limits::default()
+        ..ConnectionLimits::default()
     };
     tokio::spawn(ostler_gateway::serve(listener, app, limits, std::future::pending()));
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -289,7 +294,7 @@ async fn an_upgraded_connection_is_its_handlers() {
     assert!(said[..read].starts_with(b"HTTP/1.1 101 "));
     // Longer than a connection of HTTP may idle: others come and go meanwhile.
     let mut other = TcpStream::connect(address).await.unwrap();
-    until_closed(&mut other).await;
+    read_until_closed(&mut other).await;
     stream.write_all(b"hello").await.unwrap();
     let mut echo = [0; 5];
     tokio::time::timeout(PATIENCE, stream.read_exact(&mut echo)).await.unwrap().unwrap();
@@ -345,7 +350,7 @@ fn what_is_under_way_goes_on_beside_a_crowd_that_never_stops_asking() {
             let until = async {
                 let _ = stopped.await;
             };
-            let limits = Limits { drain: Duration::ZERO, ..Limits::default() };
+            let limits = ConnectionLimits { drain_timeout: Duration::ZERO, ..ConnectionLimits::default() };
             ostler_gateway::serve(listener, app, limits, until).await;
         });
     });
@@ -362,7 +367,7 @@ fn what_is_under_way_goes_on_beside_a_crowd_that_never_stops_asking() {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let ask = b"GET /steps HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         stream.write_all(ask).await.unwrap();
-        let said = until_closed(&mut stream).await;
+        let said = read_until_closed(&mut stream).await;
         said.rsplit("\r\n").next().unwrap().parse::<usize>().unwrap()
     });
     drop(stop);
@@ -372,7 +377,7 @@ fn what_is_under_way_goes_on_beside_a_crowd_that_never_stops_asking() {
 }
 
 /// An endpoint that answers with so many bytes.
-async fn serve_bytes(size: usize, limits: Limits) -> std::net::SocketAddr {
+async fn serve_bytes(size: usize, limits: ConnectionLimits) -> std::net::SocketAddr {
     let app = Router::new().route("/", get(move || async move { "x".repeat(size) }));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -381,7 +386,7 @@ async fn serve_bytes(size: usize, limits: Limits) -> std::net::SocketAddr {
 }
 
 /// A client with a small window that has asked and not read.
-async fn ask_narrowly(address: std::net::SocketAddr) -> TcpStream {
+async fn request_with_small_window(address: std::net::SocketAddr) -> TcpStream {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4_096).unwrap();
     let mut stream = socket.connect(address).await.unwrap();
@@ -391,13 +396,13 @@ async fn ask_narrowly(address: std::net::SocketAddr) -> TcpStream {
 
 #[tokio::test]
 async fn a_client_that_reads_a_little_now_and_then_is_given_up() {
-    let limits = Limits {
+    let limits = ConnectionLimits {
         header_timeout: Duration::from_millis(40),
         write_timeout: Duration::from_millis(500),
-        ..Limits::default()
+        ..ConnectionLimits::default()
     };
     let address = serve_bytes(64 << 20, limits).await;
-    let mut stream = ask_narrowly(address).await;
+    let mut stream = request_with_small_window(address).await;
     let gone = tokio::time::timeout(PATIENCE, async {
         // A kilobyte in a second or so, which is something, but not enough.
         while stream.read(&mut [0; 100]).await.is_ok_and(|read| read > 0) {
@@ -410,13 +415,13 @@ async fn a_client_that_reads_a_little_now_and_then_is_given_up() {
 #[tokio::test]
 async fn a_client_that_reads_on_gets_all_of_it_though_it_takes_longer_than_a_connection_may_idle() {
     const SIZE: usize = 16 << 20;
-    let limits = Limits {
+    let limits = ConnectionLimits {
         header_timeout: Duration::from_millis(40),
         idle_timeout: Duration::from_millis(100),
-        ..Limits::default()
+        ..ConnectionLimits::default()
     };
     let address = serve_bytes(SIZE, limits).await;
-    let mut stream = ask_narrowly(address).await;
+    let mut stream = request_with_small_window(address).await;
     let (mut read, mut pauses, mut piece) = (0, 5, vec![0; 512 * 1024]);
     while read < SIZE {
         let more = tokio::time::timeout(PATIENCE, stream.read(&mut piece)).await.unwrap().unwrap();
@@ -433,11 +438,11 @@ async fn a_client_that_reads_on_gets_all_of_it_though_it_takes_longer_than_a_con
 #[tokio::test]
 async fn what_clients_leave_unread_is_bounded_and_those_who_read_get_theirs() {
     const SIZE: usize = 8 << 20;
-    let limits = Limits { max_unread: 2 * SIZE, ..Limits::default() };
+    let limits = ConnectionLimits { max_unread: 2 * SIZE, ..ConnectionLimits::default() };
     let address = serve_bytes(SIZE, limits).await;
     let mut deaf = Vec::new();
     for _ in 0..8 {
-        deaf.push(ask_narrowly(address).await);
+        deaf.push(request_with_small_window(address).await);
     }
     let gone = tokio::time::timeout(PATIENCE, async {
         // Two fit; the others make room for those that came after them.
@@ -446,7 +451,7 @@ async fn what_clients_leave_unread_is_bounded_and_those_who_read_get_theirs() {
         }
     });
     gone.await.expect("the first are closed, long before their time is over");
-    let mut reading = ask_narrowly(address).await;
+    let mut reading = request_with_small_window(address).await;
     let (mut read, mut piece) = (0, vec![0; 65_536]);
     while read < SIZE {
         let more = tokio::time::timeout(PATIENCE, reading.read(&mut piece)).await.unwrap().unwrap();

@@ -10,17 +10,17 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use ostler_core::caller::Caller;
-use ostler_core::catalog::{Resources, Shadowed, Table, exposed_name};
+use ostler_core::catalog::{ResourceTable, ShadowedUri, ToolNameTable, exposed_name};
 use ostler_core::error::CallError;
-use ostler_core::name::ServerName;
+use ostler_core::server_name::ServerName;
 use ostler_wire::headers::{self, ParamHeader};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
-use self::refresh::Refreshes;
+use self::refresh::RefreshCoalescer;
+use crate::blocking::run_blocking_if_large;
 use crate::host::Host;
 use crate::lists::Kind;
-use crate::off_thread::off_thread;
-use crate::server::known::Item;
+use crate::server::server_list::ServerItem;
 
 pub use self::resolve::{Scope, Target};
 
@@ -30,41 +30,44 @@ pub(crate) struct Catalog {
     current: ArcSwap<Tables>,
     /// Held while tables are built: servers that were reported to claim a resource, each with its owner. Each pair
     /// is reported once, so that no server can flood the audit by listing and unlisting.
-    building: Arc<AsyncMutex<Reported>>,
-    refreshes: Refreshes,
+    build_lock: Arc<AsyncMutex<ReportedShadows>>,
+    refreshes: RefreshCoalescer,
     /// Servers that were asked once for the resources that they had not listed. As many as there are servers.
-    completed: Mutex<HashSet<ServerName>>,
+    queried_servers: Mutex<HashSet<ServerName>>,
 }
 
 /// Servers that were reported, each with the owner of what it claims.
-type Reported = HashSet<(ServerName, ServerName)>;
+type ReportedShadows = HashSet<(ServerName, ServerName)>;
 
 /// Names and URIs that were known at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     /// `None` before the first look.
     version: Option<u64>,
-    tools: Table,
-    prompts: Table,
+    tools: ToolNameTable,
+    prompts: ToolNameTable,
     /// Every known tool of every server, with its arguments that are repeated in headers.
-    marks: HashMap<ServerName, HashMap<Arc<str>, Vec<ParamHeader>>>,
-    pub(crate) resources: Resources,
+    param_headers: HashMap<ServerName, HashMap<Arc<str>, Vec<ParamHeader>>>,
+    pub(crate) resources: ResourceTable,
 }
 
 impl Catalog {
     /// Returns the tables as of now. A call to a known tool costs two loads here.
     pub(crate) async fn tables(&self, host: &Host) -> Arc<Tables> {
-        if let Some(tables) = self.built(host) {
+        if let Some(tables) = self.current_tables(host) {
             return tables;
         }
         // Boxed: most calls find them built.
         Box::pin(async {
-            let reported = Arc::clone(&self.building).lock_owned().await;
-            if let Some(tables) = self.built(host) {
+            let reported = Arc::clone(&self.build_lock).lock_owned().await;
+            if let Some(tables) = self.current_tables(host) {
                 return tables;
             }
             let host = host.clone();
-            off_thread(host.known_size(), move || host.catalog().build(&host, reported)).await
+            run_blocking_if_large(host.known_definition_bytes(), move || {
+                host.catalog().build(&host, reported)
+            })
+            .await
         })
         .await
     }
@@ -74,19 +77,19 @@ impl Catalog {
         self.current.load_full()
     }
 
-    fn built(&self, host: &Host) -> Option<Arc<Tables>> {
+    fn current_tables(&self, host: &Host) -> Option<Arc<Tables>> {
         let current = self.current.load_full();
         (current.version == Some(host.lists_version())).then_some(current)
     }
 
     /// Builds the tables. Callers that come meanwhile wait for them, also when this one's caller leaves.
-    fn build(&self, host: &Host, mut reported: OwnedMutexGuard<Reported>) -> Arc<Tables> {
+    fn build(&self, host: &Host, mut reported: OwnedMutexGuard<ReportedShadows>) -> Arc<Tables> {
         let current = self.current.load_full();
         // Asked before building: a change meanwhile makes the next caller build again.
         let version = host.lists_version();
-        let tables = Arc::new(Tables::of(host, version, &current));
+        let tables = Arc::new(Tables::build(host, version, &current));
         self.current.store(Arc::clone(&tables));
-        for Shadowed { uri, server, owner } in tables.resources.shadowed() {
+        for ShadowedUri { uri, server, owner } in tables.resources.shadowed() {
             if reported.insert((server.clone(), owner.clone())) {
                 host.report_shadowed(server, uri, owner);
             }
@@ -96,10 +99,10 @@ impl Catalog {
 
     /// Asks each server that the caller may see once for resources and templates that it has not listed yet: until
     /// then a URI that it owns would be another one's. A server that does not answer is not waited for again.
-    async fn complete(&self, host: &Host, caller: &Caller, patience: Duration) {
+    async fn query_unlisted_resources(&self, host: &Host, caller: &Caller, patience: Duration) {
         let tables = self.tables(host).await;
         let current = Arc::clone(&host.current());
-        let completed = || self.completed.lock().unwrap_or_else(PoisonError::into_inner);
+        let completed = || self.queried_servers.lock().unwrap_or_else(PoisonError::into_inner);
         let is_missing = |server: &ServerName| {
             !tables.resources.has_listed(server)
                 && !completed().contains(server)
@@ -127,7 +130,7 @@ impl Catalog {
 
     /// Asks the servers that an exposed name may belong to. Returns whether another look is worth it, and why one
     /// of them can't list.
-    async fn refresh_for(
+    async fn refresh_candidates(
         &self,
         host: &Host,
         caller: &Caller,
@@ -135,15 +138,16 @@ impl Catalog {
         patience: Duration,
     ) -> (bool, Option<CallError>) {
         let (mut is_news, mut error) = (false, None);
-        for server in host.servers(caller).iter().filter(|server| may_be_of(server, exposed)) {
+        for server in host.servers(caller).iter().filter(|server| may_belong_to(server, exposed)) {
             let asked = (kind, std::slice::from_ref(server));
             let refreshed = self.refreshes.refresh(host, caller, asked, patience).await;
-            is_news |= refreshed.is_news;
+            is_news |= refreshed.may_have_changed;
             error = error.or(refreshed.error);
         }
         let current = host.current();
-        let mut unusable = current.unusable_to(caller).filter(|it| may_be_of(&it.spec().name, exposed));
-        (is_news, error.or_else(|| Some(current.refusal(Some(caller), unusable.next()?))))
+        let mut unusable =
+            current.unusable_visible_to(caller).filter(|it| may_belong_to(&it.spec().name, exposed));
+        (is_news, error.or_else(|| Some(current.unusable_error(Some(caller), unusable.next()?))))
     }
 }
 
@@ -151,36 +155,39 @@ impl Tables {
     /// Returns the name under which an item is known among those of all servers. One that is in no list is named as
     /// it would be if it had its name alone.
     pub(crate) fn exposed_name(&self, server: &ServerName, kind: Kind, name: &str) -> Arc<str> {
-        let Some(table) = self.named(kind) else { return name.into() };
-        table.exposed(server, name).cloned().unwrap_or_else(|| exposed_name(server, name).into())
+        let Some(table) = self.name_table(kind) else { return name.into() };
+        table.exposed_name(server, name).cloned().unwrap_or_else(|| exposed_name(server, name).into())
     }
 
-    fn of(host: &Host, version: u64, before: &Self) -> Self {
+    fn build(host: &Host, version: u64, before: &Self) -> Self {
         let named = |kind| {
             let known = host.known_items(kind).into_iter();
-            Table::new(known.map(|(server, items)| {
+            ToolNameTable::new(known.map(|(server, items)| {
                 (server, items.into_iter().map(|item| item.name.to_string()).collect())
             }))
         };
         let tools = host.known_items(Kind::Tools).into_iter();
         let marks = tools.map(|(server, items)| {
-            (server, items.into_iter().map(|item| (Arc::clone(&item.name), marks_of(&item))).collect())
+            (
+                server,
+                items.into_iter().map(|item| (Arc::clone(&item.name), parse_param_headers(&item))).collect(),
+            )
         });
         Self {
             version: Some(version),
-            marks: marks.collect(),
+            param_headers: marks.collect(),
             tools: named(Kind::Tools),
             prompts: named(Kind::Prompts),
-            resources: Resources::new(
+            resources: ResourceTable::new(
                 &before.resources,
-                host.claimed(Kind::Resources),
-                host.claimed(Kind::Templates),
+                host.claimed_resources(Kind::Resources),
+                host.claimed_resources(Kind::Templates),
             ),
         }
     }
 
     /// Returns the table of a kind that has exposed names.
-    pub(crate) fn named(&self, kind: Kind) -> Option<&Table> {
+    pub(crate) fn name_table(&self, kind: Kind) -> Option<&ToolNameTable> {
         match kind {
             Kind::Tools => Some(&self.tools),
             Kind::Prompts => Some(&self.prompts),
@@ -189,13 +196,13 @@ impl Tables {
     }
 
     /// Returns the arguments of a tool that are repeated in headers; `None` if the tool is not known.
-    pub(crate) fn marks(&self, server: &ServerName, tool: &str) -> Option<&[ParamHeader]> {
-        self.marks.get(server)?.get(tool).map(Vec::as_slice)
+    pub(crate) fn param_headers(&self, server: &ServerName, tool: &str) -> Option<&[ParamHeader]> {
+        self.param_headers.get(server)?.get(tool).map(Vec::as_slice)
     }
 }
 
 /// Exposed names begin with the name of their server, as far as they hold it.
-fn may_be_of(server: &ServerName, exposed: &str) -> bool {
+fn may_belong_to(server: &ServerName, exposed: &str) -> bool {
     const KEPT: usize = 31;
     let server = server.as_str().as_bytes();
     let kept = &server[..server.len().min(KEPT)];
@@ -203,7 +210,7 @@ fn may_be_of(server: &ServerName, exposed: &str) -> bool {
 }
 
 /// A schema whose marks can't be used has none: the server will say what it thinks of a call.
-fn marks_of(item: &Item) -> Vec<ParamHeader> {
+fn parse_param_headers(item: &ServerItem) -> Vec<ParamHeader> {
     let schema = ostler_wire::member(&item.definition, "inputSchema");
     schema.and_then(|schema| headers::param_headers(schema).ok()).unwrap_or_default()
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
-use ostler_core::name::ServerName;
+use ostler_core::server_name::ServerName;
 use tokio::time::{Instant, timeout};
 
 use super::resolve::Scope;
@@ -14,7 +14,7 @@ use crate::host::Host;
 use crate::lists::Kind;
 
 /// Time after a refresh in which a name that is still unknown does not cause another, as long as no list has changed.
-const FRESH: Duration = Duration::from_secs(1);
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Refreshes that are remembered; beyond that some are made twice.
 const MAX_REFRESHES: usize = 1_024;
@@ -23,17 +23,17 @@ const MAX_REFRESHES: usize = 1_024;
 /// if that one would ask the same servers. Callers that come while one is under way wait for it: a server that was
 /// just replaced is unknown to many at once.
 #[derive(Debug, Default)]
-pub(super) struct Refreshes(Mutex<HashMap<Asked, Refresh>>);
+pub(super) struct RefreshCoalescer(Mutex<HashMap<RefreshKey, RefreshCell>>);
 
 /// Kind and servers; of a single server, which process.
-type Asked = (Kind, Box<[ServerName]>, Box<str>);
+type RefreshKey = (Kind, Box<[ServerName]>, Box<str>);
 
 /// Held while a refresh is under way.
-type Refresh = Arc<tokio::sync::Mutex<Option<Last>>>;
+type RefreshCell = Arc<tokio::sync::Mutex<Option<LastRefresh>>>;
 
 /// A refresh that is over.
 #[derive(Debug)]
-struct Last {
+struct LastRefresh {
     ended: Instant,
     /// What was known when it began: what has come since may be another server.
     version: u64,
@@ -43,14 +43,14 @@ struct Last {
 
 /// Result of a refresh.
 #[derive(Debug)]
-pub(super) struct Refreshed {
+pub(super) struct RefreshOutcome {
     /// Whether another one might bring more.
-    pub(super) is_news: bool,
+    pub(super) may_have_changed: bool,
     /// Why one server's list is not known at all, for the caller.
     pub(super) error: Option<CallError>,
 }
 
-impl Refreshes {
+impl RefreshCoalescer {
     /// Asks servers that the caller may see for their lists, unless that was just done.
     pub(super) async fn refresh(
         &self,
@@ -58,24 +58,24 @@ impl Refreshes {
         caller: &Caller,
         (kind, servers): (Kind, &[ServerName]),
         patience: Duration,
-    ) -> Refreshed {
+    ) -> RefreshOutcome {
         let partition = match servers {
             [server] => host.partition(caller, server.as_str()),
             _ => Box::default(),
         };
-        let refresh = self.of((kind, servers.into(), partition));
+        let refresh = self.cell((kind, servers.into(), partition));
         // A refresh takes as long as its patience; waiting longer brings nothing.
         let Ok(mut last) = timeout(patience * 2, refresh.lock()).await else {
-            return Refreshed { is_news: false, error: None };
+            return RefreshOutcome { may_have_changed: false, error: None };
         };
         let for_caller = |error: CallError| host.current().without_details(caller, error);
         let version = host.lists_version();
-        let is_fresh = |last: &&Last| last.ended.elapsed() < FRESH && last.version == version;
+        let is_fresh = |last: &&LastRefresh| last.ended.elapsed() < MIN_INTERVAL && last.version == version;
         if let Some(last) = last.as_ref().filter(is_fresh) {
-            return Refreshed { is_news: false, error: last.error.clone().map(for_caller) };
+            return RefreshOutcome { may_have_changed: false, error: last.error.clone().map(for_caller) };
         }
         let error = match servers {
-            [server] => host.ask_for_list(caller, server.as_str(), kind, patience).await.err(),
+            [server] => host.refresh_list(caller, server.as_str(), kind, patience).await.err(),
             _ => {
                 host.list(caller, &Scope::All, kind, patience).await;
                 None
@@ -83,11 +83,11 @@ impl Refreshes {
         };
         // Too many requests may be those of this caller alone.
         let is_for_all = !matches!(error, Some(CallError::Overloaded { .. }));
-        *last = is_for_all.then(|| Last { ended: Instant::now(), version, error: error.clone() });
-        Refreshed { is_news: true, error: error.map(for_caller) }
+        *last = is_for_all.then(|| LastRefresh { ended: Instant::now(), version, error: error.clone() });
+        RefreshOutcome { may_have_changed: true, error: error.map(for_caller) }
     }
 
-    fn of(&self, asked: Asked) -> Refresh {
+    fn cell(&self, asked: RefreshKey) -> RefreshCell {
         let mut refreshes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if refreshes.len() >= MAX_REFRESHES {
             refreshes.clear();

@@ -11,23 +11,23 @@ use std::time::Duration;
 use ostler_core::caller::Caller;
 use ostler_core::catalog::Claimants;
 use ostler_core::error::CallError;
-use ostler_core::name::ServerName;
+use ostler_core::server_name::ServerName;
 use ostler_wire::headers::ParamHeader;
-use ostler_wire::{Change, Params, is_name, is_uri};
+use ostler_wire::{MemberEdit, Params, is_valid_name, is_valid_uri};
 
 use super::Tables;
 use crate::call::unknown_item;
 use crate::host::Host;
 use crate::lists::Kind;
 use crate::policy::Access;
-use crate::record::{Recording, Refused, Unknown};
-use crate::registry::Current;
-use crate::request::{Request, Wanted};
+use crate::record::{DeniedRequest, PendingRecord, UnresolvedRequest};
+use crate::registry::RegistrySnapshot;
+use crate::request::{Request, RequestSubject};
 use crate::server::Server;
 use crate::server::slot::Slot;
 
 /// Lists that one name may cause to be fetched again while servers are being replaced.
-const REFRESHES: usize = 3;
+const MAX_REFRESHES_PER_NAME: usize = 3;
 
 /// The servers that a request can reach, and the names under which it knows their items.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -48,7 +48,7 @@ impl Scope {
     }
 
     /// Returns whether the scope has a server, for callers that may see it.
-    pub fn has(&self, server: &ServerName) -> bool {
+    pub fn contains(&self, server: &ServerName) -> bool {
         self.server().is_none_or(|only| only == server)
     }
 }
@@ -69,7 +69,7 @@ pub struct Target<'a> {
     pub(crate) server: Arc<Server>,
     pub(crate) slot: Arc<Slot>,
     /// The rule that hides what is wanted. Such a request meets what one for a missing item meets, and is never sent.
-    pub(crate) rule: Option<String>,
+    pub(crate) hidden_by: Option<String>,
 }
 
 impl Target<'_> {
@@ -80,7 +80,7 @@ impl Target<'_> {
 
     /// Returns whether a rule hides what the request wants. Sending it comes to what a missing item comes to.
     pub fn is_hidden(&self) -> bool {
-        self.rule.is_some()
+        self.hidden_by.is_some()
     }
 
     /// Returns the parameters, with the server's own names.
@@ -90,7 +90,12 @@ impl Target<'_> {
 
     /// Detaches the target from its caller, so that it can outlive it.
     pub fn into_owned(self) -> Target<'static> {
-        Target { request: self.request.into_owned(), server: self.server, slot: self.slot, rule: self.rule }
+        Target {
+            request: self.request.into_owned(),
+            server: self.server,
+            slot: self.slot,
+            hidden_by: self.hidden_by,
+        }
     }
 }
 
@@ -101,18 +106,18 @@ impl fmt::Debug for Target<'_> {
 }
 
 /// An error, and the rule that hides what it is about.
-type Refusal = (CallError, Option<String>);
+type PolicyRefusal = (CallError, Option<String>);
 
 /// The server of a request, the slot that its caller uses, and the rule that hides what it wants.
-type Judged = (Arc<Server>, Arc<Slot>, Option<String>);
+type PolicyApproval = (Arc<Server>, Arc<Slot>, Option<String>);
 
 impl Host {
     /// Finds the server of a request and asks policy about it, once. A refusal is recorded, and never tells what is
     /// hidden from what is missing. Lists are fetched again where a name or URI is not known.
     pub async fn resolve<'a>(&self, scope: &Scope, request: Request<'a>) -> Result<Target<'a>, CallError> {
-        let request = request.judged_by(&self.current());
+        let request = request.with_snapshot(&self.current());
         match scope {
-            Scope::Server(server) => self.judge(server.as_str(), request),
+            Scope::Server(server) => self.authorize(server.as_str(), request),
             Scope::All => match request.method() {
                 "tools/call" => self.resolve_name(Kind::Tools, request).await,
                 "prompts/get" => self.resolve_name(Kind::Prompts, request).await,
@@ -124,7 +129,7 @@ impl Host {
                 }
                 method => {
                     let error = CallError::UnknownMethod { method: method.to_owned() };
-                    Err(self.refuse_unplaced(&request, "", error))
+                    Err(self.refuse_unresolved(&request, "", error))
                 }
             },
         }
@@ -135,39 +140,40 @@ impl Host {
     pub async fn param_headers(&self, target: &Target<'_>) -> Vec<ParamHeader> {
         let (request, server) = (&target.request, target.server());
         let Some(tool) = request.tool_name() else { return Vec::new() };
-        let marks = |tables: Arc<Tables>| tables.marks(server, &tool).map(<[ParamHeader]>::to_vec);
+        let marks = |tables: Arc<Tables>| tables.param_headers(server, &tool).map(<[ParamHeader]>::to_vec);
         let known = marks(self.catalog().tables(self).await);
-        if target.rule.is_some() || known.is_none() {
+        if target.hidden_by.is_some() || known.is_none() {
             // Whatever keeps the list from us will keep the call from the server, and be told there.
-            let listing = self.list_within(&target.slot, request.caller(), Kind::Tools, request.patience);
+            let listing =
+                self.list_with_timeout(&target.slot, request.caller(), Kind::Tools, request.list_timeout);
             let _ = Box::pin(listing).await;
         }
         match known {
-            _ if target.rule.is_some() => Vec::new(),
+            _ if target.hidden_by.is_some() => Vec::new(),
             Some(known) => known,
             None => marks(self.catalog().tables(self).await).unwrap_or_default(),
         }
     }
 
     /// Asks policy about a request to a server.
-    pub(crate) fn judge<'a>(&self, server: &str, request: Request<'a>) -> Result<Target<'a>, CallError> {
-        let request = request.judged_by(&self.current());
+    pub(crate) fn authorize<'a>(&self, server: &str, request: Request<'a>) -> Result<Target<'a>, CallError> {
+        let request = request.with_snapshot(&self.current());
         let mut request = match ServerName::new(server) {
-            Ok(name) => request.at(name),
+            Ok(name) => request.with_server(name),
             Err(_) => {
                 let error = self.unknown_server(Some(request.caller()), server);
-                return Err(self.refuse_unplaced(&request, server, error));
+                return Err(self.refuse_unresolved(&request, server, error));
             }
         };
-        match self.judged(&mut request) {
-            Ok((server, slot, rule)) => Ok(Target { request, server, slot, rule }),
+        match self.authorize_method(&mut request) {
+            Ok((server, slot, rule)) => Ok(Target { request, server, slot, hidden_by: rule }),
             Err((error, rule)) => Err(self.refuse(&request, error, rule)),
         }
     }
 
-    fn judged(&self, request: &mut Request<'_>) -> Result<Judged, Refusal> {
+    fn authorize_method(&self, request: &mut Request<'_>) -> Result<PolicyApproval, PolicyRefusal> {
         self.open_request(request).map_err(|error| (error, None))?;
-        match self.judge_opened(request) {
+        match self.authorize_opened(request) {
             // Also with parameters that such a request can't have.
             Ok(_) | Err((CallError::Invalid { .. }, _)) if changes_session(request.method()) => {
                 Err((CallError::UnknownMethod { method: request.method().to_owned() }, None))
@@ -178,37 +184,44 @@ impl Host {
 
     /// Brings a target up to what is in force now: rules, pins and limits of one moment decide about it. Policy is asked
     /// again only where rules, hook or server have changed since the target was resolved.
-    pub(crate) fn rejudge<'a>(&self, mut target: Target<'a>) -> Result<Target<'a>, CallError> {
+    pub(crate) fn reauthorize<'a>(&self, mut target: Target<'a>) -> Result<Target<'a>, CallError> {
         let current = self.current();
-        let judged_by = target.request.judged_by.as_ref();
+        let judged_by = target.request.snapshot.as_ref();
         if judged_by.is_some_and(|judged_by| Arc::ptr_eq(judged_by, &current)) {
             return Ok(target);
         }
-        let is_judged = judged_by.is_some_and(|judged_by| judged_by.has_policy_of(&current));
-        let is_same = is_judged && current.holds(&target.server);
-        target.request.judged_by = Some(Arc::clone(&current));
+        let is_judged = judged_by.is_some_and(|judged_by| judged_by.has_same_policy(&current));
+        let is_same = is_judged && current.is_registered(&target.server);
+        target.request.snapshot = Some(Arc::clone(&current));
         if is_same {
             return Ok(target);
         }
         let mut request = target.request;
-        match self.judge_opened(&mut request) {
-            Ok((server, slot, rule)) => Ok(Target { request, server, slot, rule }),
+        match self.authorize_opened(&mut request) {
+            Ok((server, slot, rule)) => Ok(Target { request, server, slot, hidden_by: rule }),
             Err((error, rule)) => Err(self.refuse(&request, error, rule)),
         }
     }
 
     /// Judges a request whose task ids and request state are opened.
-    pub(crate) fn judge_opened(&self, request: &mut Request<'_>) -> Result<Judged, Refusal> {
+    pub(crate) fn authorize_opened(
+        &self,
+        request: &mut Request<'_>,
+    ) -> Result<PolicyApproval, PolicyRefusal> {
         let plain = |error: CallError| (error, None);
-        let current = self.current_of(request);
+        let current = self.snapshot_for(request);
         let unknown = || current.unknown_server(Some(request.caller()), request.server());
         let Some(server) = current.server(request.server()).cloned() else {
             return Err(plain(
                 current.find(Some(request.caller()), request.server()).err().unwrap_or_else(unknown),
             ));
         };
-        let wanted = request.wanted();
-        let subject = wanted.as_ref().ok().filter(|wanted| wanted.is_possible()).and_then(Wanted::as_subject);
+        let wanted = request.subject();
+        let subject = wanted
+            .as_ref()
+            .ok()
+            .filter(|wanted| wanted.is_valid())
+            .and_then(RequestSubject::as_policy_subject);
         let rule = match current.access(request.caller(), &server, subject) {
             Access::Allowed => None,
             Access::ItemHidden(rule) => Some(rule),
@@ -219,8 +232,8 @@ impl Host {
             return Err(plain(CallError::UnknownMethod { method: request.method().to_owned() }));
         }
         let wanted = wanted.map_err(plain)?;
-        if !wanted.is_possible() {
-            return Err(plain(self.no_such(request, &server, &wanted)));
+        if !wanted.is_valid() {
+            return Err(plain(self.not_found_error(request, &server, &wanted)));
         }
         drop(wanted);
         request.is_hidden = rule.is_some();
@@ -230,25 +243,26 @@ impl Host {
 
     /// Records a request that is refused, and returns the error as its caller may read it.
     fn refuse(&self, request: &Request<'_>, error: CallError, rule: Option<String>) -> CallError {
-        let mut recording = Recording::begin(request, self.recorder());
-        recording.denied(rule);
-        let error = self.hide_missing(request, error);
-        recording.end(&Err(error.clone()));
-        self.current_of(request).without_details(request.caller(), error)
+        let mut recording = PendingRecord::begin(request, self.recorder());
+        recording.set_denied_by(rule);
+        let error = self.conceal_missing(request, error);
+        recording.finish(&Err(error.clone()));
+        self.snapshot_for(request).without_details(request.caller(), error)
     }
 
     /// Records a request that is refused before its server is known.
-    fn refuse_unplaced(&self, request: &Request<'_>, server: &str, error: CallError) -> CallError {
-        let unknown = Unknown { server, method: request.method(), subject: "", outcome: error.code() };
-        self.record_unknown(request.caller(), unknown);
+    fn refuse_unresolved(&self, request: &Request<'_>, server: &str, error: CallError) -> CallError {
+        let unknown =
+            UnresolvedRequest { server, method: request.method(), subject: "", outcome: error.code() };
+        self.record_unresolved(request.caller(), unknown);
         error
     }
 
     fn resolve_task<'a>(&self, request: Request<'a>) -> Result<Target<'a>, CallError> {
         let task = request.params.task_id().unwrap_or_default();
         match self.task_server(request.caller(), &task) {
-            Ok(server) => self.judge(server.as_str(), request),
-            Err(error) => Err(self.refuse_unplaced(&request, "", error)),
+            Ok(server) => self.authorize(server.as_str(), request),
+            Err(error) => Err(self.refuse_unresolved(&request, "", error)),
         }
     }
 
@@ -257,21 +271,23 @@ impl Host {
         let exposed = request.params.name().map(Cow::into_owned).unwrap_or_default();
         let (found, name) = self.find_name(&request, kind, &exposed).await?;
         let params = request.params.with_name(&name);
-        self.place(request.with_params(params), found)
+        self.target_at(request.with_params(params), found)
     }
 
     /// Makes the target of a request about which policy was asked when its server was found.
-    fn place<'a>(&self, request: Request<'a>, found: Allowed) -> Result<Target<'a>, CallError> {
-        let Allowed { server, by } = found;
-        let mut request = request.judged_by(&by).at(server.spec.name.clone()).through_all();
-        let is_possible = request.wanted().map(|wanted| wanted.is_possible());
+    fn target_at<'a>(&self, request: Request<'a>, found: AllowedServer) -> Result<Target<'a>, CallError> {
+        let AllowedServer { server, snapshot: by } = found;
+        let mut request = request.with_snapshot(&by).with_server(server.spec.name.clone()).unscoped();
+        let is_possible = request.subject().map(|wanted| wanted.is_valid());
         let opened = match is_possible {
             Ok(true) => self.open_request(&mut request).and_then(|()| server.slot(request.caller())),
-            Ok(false) => request.wanted().and_then(|wanted| Err(self.no_such(&request, &server, &wanted))),
+            Ok(false) => {
+                request.subject().and_then(|wanted| Err(self.not_found_error(&request, &server, &wanted)))
+            }
             Err(error) => Err(error),
         };
         match opened {
-            Ok(slot) => Ok(Target { request, server, slot, rule: None }),
+            Ok(slot) => Ok(Target { request, server, slot, hidden_by: None }),
             Err(error) => Err(self.refuse(&request, error, None)),
         }
     }
@@ -284,39 +300,42 @@ impl Host {
         request: &Request<'_>,
         kind: Kind,
         exposed: &str,
-    ) -> Result<(Allowed, String), CallError> {
+    ) -> Result<(AllowedServer, String), CallError> {
         let caller = request.caller();
-        if !is_name(exposed) {
+        if !is_valid_name(exposed) {
             self.record_missing(request, "", (exposed, unknown_item(kind, exposed).code()));
             return Err(self.unknown_name(caller, kind, exposed).await);
         }
         let look = |tables: Arc<Tables>| {
-            let (server, name) = tables.named(kind)?.resolve(exposed)?;
+            let (server, name) = tables.name_table(kind)?.resolve(exposed)?;
             let by = Arc::clone(&self.current());
-            let server = Arc::clone(by.allows(caller, server, kind.subject(name))?);
-            kind.can_have(name).then(|| (Allowed { server, by }, name.to_owned()))
+            let server = Arc::clone(by.allowed_server(caller, server, kind.subject(name))?);
+            kind.is_valid_name(name).then(|| (AllowedServer { server, snapshot: by }, name.to_owned()))
         };
-        for _ in 0..REFRESHES {
+        for _ in 0..MAX_REFRESHES_PER_NAME {
             if let Some(found) = look(self.catalog().tables(self).await) {
                 return Ok(found);
             }
-            let refresh = self.catalog().refresh_for(self, caller, (kind, exposed), request.patience);
+            let refresh =
+                self.catalog().refresh_candidates(self, caller, (kind, exposed), request.list_timeout);
             let (is_news, error) = Box::pin(refresh).await;
             // Also where there was nothing to refresh: another caller may have since the first look.
             if let Some(found) = look(self.catalog().tables(self).await) {
                 return Ok(found);
             }
             if let Some(error) = error {
-                let starting = error.server().filter(|_| error.is_start_under_way()).cloned();
+                let starting = error.server().filter(|_| error.is_starting()).cloned();
                 match starting {
                     // The call waits for the start as one for a known name does.
                     Some(server)
-                        if self.wait_for_start(caller, server.as_str(), request.voice.as_ref()).await =>
+                        if self
+                            .wait_for_start(caller, server.as_str(), request.call_observer.as_ref())
+                            .await =>
                     {
                         continue;
                     }
                     _ => {
-                        self.record_unfound(request, (kind, exposed), error.code()).await;
+                        self.record_not_found(request, (kind, exposed), error.code()).await;
                         return Err(error);
                     }
                 }
@@ -325,7 +344,7 @@ impl Host {
                 break;
             }
         }
-        self.record_unfound(request, (kind, exposed), unknown_item(kind, exposed).code()).await;
+        self.record_not_found(request, (kind, exposed), unknown_item(kind, exposed).code()).await;
         Err(self.unknown_name(caller, kind, exposed).await)
     }
 
@@ -341,21 +360,21 @@ impl Host {
                 && self.may_suggest(caller, server, tool)
                 && !self.is_quarantined(caller, server, tool)
         };
-        let visible = tables.named(kind).into_iter().flat_map(|table| table.iter());
+        let visible = tables.name_table(kind).into_iter().flat_map(|table| table.iter());
         let visible = visible.filter(|row| may(&row.server, &row.tool));
         CallError::unknown_tool(exposed, visible.map(|row| &*row.exposed))
     }
 
     /// Records a name that was not found: because a rule hides it, because nothing has that name, or because its server
     /// can't list.
-    async fn record_unfound(
+    async fn record_not_found(
         &self,
         request: &Request<'_>,
         (kind, exposed): (Kind, &str),
         outcome: &'static str,
     ) {
         let tables = self.catalog().tables(self).await;
-        if let Some((server, name)) = tables.named(kind).and_then(|table| table.resolve(exposed))
+        if let Some((server, name)) = tables.name_table(kind).and_then(|table| table.resolve(exposed))
             && self.record_hidden(request, server, (kind, name))
         {
             return;
@@ -381,13 +400,16 @@ impl Host {
     }
 
     fn record_missing(&self, request: &Request<'_>, server: &str, (subject, outcome): (&str, &'static str)) {
-        self.record_unknown(request.caller(), Unknown { server, method: request.method(), subject, outcome });
+        self.record_unresolved(
+            request.caller(),
+            UnresolvedRequest { server, method: request.method(), subject, outcome },
+        );
     }
 
     /// Records what a rule hides. Returns whether one does.
     fn record_hidden(&self, request: &Request<'_>, server: &ServerName, item: (Kind, &str)) -> bool {
         let (server, method) = (server.as_str(), request.method());
-        self.record_refusal(request.caller(), Refused { server, method, item: Some(item) })
+        self.record_if_denied(request.caller(), DeniedRequest { server, method, item: Some(item) })
     }
 
     /// Resolves a resource: its owner is asked, and no other server hears of it.
@@ -395,36 +417,36 @@ impl Host {
         let uri = request.params.uri().map(Cow::into_owned).unwrap_or_default();
         // An answer to a question goes to the server that asked.
         if let Some(server) = self.state_server(request.caller(), &request.params) {
-            return self.judge(server.as_str(), request.through_all());
+            return self.authorize(server.as_str(), request.unscoped());
         }
-        if let Some(only) = self.only_server(request.caller()) {
-            return self.judge(only.as_str(), request.through_all());
+        if let Some(only) = self.single_server(request.caller()) {
+            return self.authorize(only.as_str(), request.unscoped());
         }
-        let owner = self.find_owner(request.caller(), request.method(), &uri, request.patience).await;
-        self.place_at(request, owner, &uri)
+        let owner = self.find_uri_owner(request.caller(), request.method(), &uri, request.list_timeout).await;
+        self.target_at_owner(request, owner, &uri)
     }
 
     /// Makes the target of a request for a URI.
-    fn place_at<'a>(
+    fn target_at_owner<'a>(
         &self,
         request: Request<'a>,
-        owner: Option<Owner>,
+        owner: Option<UriOwner>,
         uri: &str,
     ) -> Result<Target<'a>, CallError> {
         match owner {
-            Some(Owner::Judged(found)) => self.place(request, found),
-            Some(Owner::Unjudged(server)) => self.judge(server.as_str(), request.through_all()),
+            Some(UriOwner::Authorized(found)) => self.target_at(request, found),
+            Some(UriOwner::Unchecked(server)) => self.authorize(server.as_str(), request.unscoped()),
             None => Err(unknown_item(Kind::Resources, uri)),
         }
     }
 
     /// Returns whether every URI goes to one server: there is no other, and no rule holds the caller back.
-    pub fn asks_one_server(&self, caller: &Caller) -> bool {
-        self.only_server(caller).is_some()
+    pub fn has_single_server(&self, caller: &Caller) -> bool {
+        self.single_server(caller).is_some()
     }
 
     /// Returns the server that is asked for every URI, listed or not.
-    fn only_server(&self, caller: &Caller) -> Option<ServerName> {
+    fn single_server(&self, caller: &Caller) -> Option<ServerName> {
         let current = self.current();
         match current.servers.keys().next() {
             Some(only) if current.servers.len() == 1 && !current.is_restricted(caller) => Some(only.clone()),
@@ -434,45 +456,45 @@ impl Host {
 
     /// Finds the server that answers for a URI: the owner among those that claim it and that the caller may ask.
     /// Records a URI without one.
-    pub async fn owner_of(
+    pub async fn find_resource_owner(
         &self,
         caller: &Caller,
         method: &str,
         uri: &str,
         patience: Duration,
     ) -> Option<ServerName> {
-        self.find_owner(caller, method, uri, patience).await.map(|owner| match owner {
-            Owner::Judged(found) => found.server.spec.name.clone(),
-            Owner::Unjudged(server) => server,
+        self.find_uri_owner(caller, method, uri, patience).await.map(|owner| match owner {
+            UriOwner::Authorized(found) => found.server.spec.name.clone(),
+            UriOwner::Unchecked(server) => server,
         })
     }
 
-    async fn find_owner(
+    async fn find_uri_owner(
         &self,
         caller: &Caller,
         method: &str,
         uri: &str,
         patience: Duration,
-    ) -> Option<Owner> {
+    ) -> Option<UriOwner> {
         let subject = Kind::Resources.subject(uri);
         let owner = |claimants: &Claimants<'_>| {
             let by = Arc::clone(&self.current());
-            let may = |server: &ServerName| by.allows(caller, server, subject).is_some();
+            let may = |server: &ServerName| by.allowed_server(caller, server, subject).is_some();
             let server = Arc::clone(by.server(claimants.owner(may)?.as_str())?);
-            Some(Allowed { server, by })
+            Some(AllowedServer { server, snapshot: by })
         };
         let unlisted = || {
-            let unknown = Unknown { server: "", method, subject: uri, outcome: "unknown-resource" };
-            self.record_unknown(caller, unknown);
+            let unknown = UnresolvedRequest { server: "", method, subject: uri, outcome: "unknown-resource" };
+            self.record_unresolved(caller, unknown);
             None
         };
-        if !is_uri(uri) {
+        if !is_valid_uri(uri) {
             return unlisted();
         }
         let catalog = self.catalog();
-        catalog.complete(self, caller, patience).await;
+        catalog.query_unlisted_resources(self, caller, patience).await;
         if let Some(found) = owner(&catalog.tables(self).await.resources.claimants(uri)) {
-            return Some(Owner::Judged(found));
+            return Some(UriOwner::Authorized(found));
         }
         for kind in [Kind::Resources, Kind::Templates] {
             catalog.refresh(self, caller, kind, patience).await;
@@ -480,19 +502,20 @@ impl Host {
         let tables = catalog.tables(self).await;
         let claimants = tables.resources.claimants(uri);
         if let Some(found) = owner(&claimants) {
-            return Some(Owner::Judged(found));
+            return Some(UriOwner::Authorized(found));
         }
         // A URI that the rules hide goes the way of one that is missing: to the server with a template for both,
         // where both are told to be missing.
         let current = self.current();
         let may_reach = |server: &ServerName, template: &str| current.may_reach(caller, server, template);
         if let Some(server) = claimants.owner_by_template(may_reach) {
-            return Some(Owner::Unjudged(server.clone()));
+            return Some(UriOwner::Unchecked(server.clone()));
         }
         let mut is_hidden = false;
         for server in claimants.servers() {
-            let refused = Refused { server: server.as_str(), method, item: Some((Kind::Resources, uri)) };
-            is_hidden |= self.record_refusal(caller, refused);
+            let refused =
+                DeniedRequest { server: server.as_str(), method, item: Some((Kind::Resources, uri)) };
+            is_hidden |= self.record_if_denied(caller, refused);
         }
         if is_hidden { None } else { unlisted() }
     }
@@ -512,49 +535,52 @@ impl Host {
         if let Some(exposed) = ostler_wire::text_member(&reference, "name") {
             let (found, name) = self.find_name(&request, Kind::Prompts, &exposed).await?;
             let mut value = Vec::new();
-            ostler_wire::push_text(&mut value, &name);
-            let inner = ostler_wire::edit(&reference, &[("name", Change::Set(&value))]);
+            ostler_wire::push_json_string(&mut value, &name);
+            let inner = ostler_wire::edit(&reference, &[("name", MemberEdit::Set(&value))]);
             let params = inner.and_then(|inner| {
-                let text = ostler_wire::edit(request.params.raw(), &[("ref", Change::Set(&inner))])?;
+                let text = ostler_wire::edit(request.params.raw(), &[("ref", MemberEdit::Set(&inner))])?;
                 Params::parse(text.into()).ok()
             });
             let params = params.ok_or_else(|| refused("`ref` is not an object"))?;
-            return self.place(request.with_params(params), found);
+            return self.target_at(request.with_params(params), found);
         }
         let Some(uri) = ostler_wire::text_member(&reference, "uri") else {
             return Err(refused("`ref` names neither a prompt nor a resource"));
         };
         let caller = request.caller();
-        self.catalog().complete(self, caller, request.patience).await;
+        self.catalog().query_unlisted_resources(self, caller, request.list_timeout).await;
         let tables = self.catalog().tables(self).await;
         let template = {
             let by = Arc::clone(&self.current());
-            let may =
-                |server: &ServerName| by.allows(caller, server, Kind::Templates.subject(&uri)).is_some();
+            let may = |server: &ServerName| {
+                by.allowed_server(caller, server, Kind::Templates.subject(&uri)).is_some()
+            };
             let server = tables.resources.owner_of_template(&uri, may);
-            server.and_then(|server| by.server(server.as_str()).cloned()).map(|server| Allowed { server, by })
+            server
+                .and_then(|server| by.server(server.as_str()).cloned())
+                .map(|server| AllowedServer { server, snapshot: by })
         };
         let owner = match template {
-            Some(found) => Some(Owner::Judged(found)),
-            None => self.find_owner(caller, request.method(), &uri, request.patience).await,
+            Some(found) => Some(UriOwner::Authorized(found)),
+            None => self.find_uri_owner(caller, request.method(), &uri, request.list_timeout).await,
         };
-        self.place_at(request, owner, &uri)
+        self.target_at_owner(request, owner, &uri)
     }
 }
 
 /// A server of which a caller may use what it asks for.
-struct Allowed {
+struct AllowedServer {
     server: Arc<Server>,
     /// What was in force when policy allowed it.
-    by: Arc<Current>,
+    snapshot: Arc<RegistrySnapshot>,
 }
 
 /// The server that answers for a URI.
-enum Owner {
+enum UriOwner {
     /// One of which policy allows the URI.
-    Judged(Allowed),
+    Authorized(AllowedServer),
     /// One that policy is still to be asked about.
-    Unjudged(ServerName),
+    Unchecked(ServerName),
 }
 
 /// Returns whether a method changes a session for all callers that share it. Callers have [`Host::want_log_level`] and

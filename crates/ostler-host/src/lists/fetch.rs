@@ -12,61 +12,63 @@ use tokio::time::timeout;
 
 use super::Kind;
 use super::pages::Pages;
+use crate::blocking::run_blocking_if_large;
 use crate::host::Host;
-use crate::off_thread::off_thread;
 use crate::request::Request;
-use crate::server::known::{Known, list_owner};
-use crate::server::shelf::LastRound;
+use crate::server::list_cache::LastFetch;
+use crate::server::server_list::{ServerList, list_owner};
 use crate::server::slot::Slot;
 
 /// The longest that all pages of one list may take together.
-const MAX_ROUND: Duration = Duration::from_secs(120);
+const MAX_FETCH_TIME: Duration = Duration::from_secs(120);
 
 /// Whether asking for a list may start its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Demand {
-    Active,
-    Passive,
+enum ServerStart {
+    Allowed,
+    Forbidden,
 }
 
 /// A place in the asking for a list.
-pub(super) enum Round {
+pub(super) enum CoalescedFetch {
     /// Another one was under way, and this is what it has brought.
-    Shared(Result<Arc<Known>, CallError>),
+    Shared(Result<Arc<ServerList>, CallError>),
     /// Nobody asks now, nor can anybody as long as this is held.
-    Own(OwnedMutexGuard<LastRound>),
+    Leader(OwnedMutexGuard<LastFetch>),
 }
 
 impl Slot {
     /// Waits for the round that is under way, if there is one.
-    pub(super) async fn join_round(&self, caller: &Caller, kind: Kind) -> Result<Round, CallError> {
+    pub(super) async fn join_fetch(&self, caller: &Caller, kind: Kind) -> Result<CoalescedFetch, CallError> {
         // Whom the server would refuse need not wait for the round of somebody
         // who was let in before.
-        self.check_open()?;
-        let shelf = self.shelf(kind);
-        let before = shelf.rounds.load(Ordering::Acquire);
-        let listing = Arc::clone(&shelf.listing).lock_owned().await;
-        let is_over = shelf.rounds.load(Ordering::Acquire) != before;
+        self.check_accepts_lists()?;
+        let shelf = self.list_cache(kind);
+        let before = shelf.fetches.load(Ordering::Acquire);
+        let listing = Arc::clone(&shelf.last_fetch).lock_owned().await;
+        let is_over = shelf.fetches.load(Ordering::Acquire) != before;
         match &*listing {
-            Some(outcome) if is_over && may_share(outcome, caller) => Ok(Round::Shared(outcome.clone())),
-            _ => Ok(Round::Own(listing)),
+            Some(outcome) if is_over && may_share(outcome, caller) => {
+                Ok(CoalescedFetch::Shared(outcome.clone()))
+            }
+            _ => Ok(CoalescedFetch::Leader(listing)),
         }
     }
 }
 
 /// Whether what somebody else's round has brought is good for a caller too.
-fn may_share(outcome: &Result<Arc<Known>, CallError>, caller: &Caller) -> bool {
+fn may_share(outcome: &Result<Arc<ServerList>, CallError>, caller: &Caller) -> bool {
     outcome.as_ref().map_or(true, |known| !known.is_outdated() && known.is_for(caller))
 }
 
 impl Host {
     /// The list, asked for again unless it is known to be good.
-    pub(crate) async fn current_list(
+    pub(crate) async fn fetch_list_if_stale(
         &self,
         slot: &Arc<Slot>,
         caller: &Caller,
         kind: Kind,
-    ) -> Result<Arc<Known>, CallError> {
+    ) -> Result<Arc<ServerList>, CallError> {
         match slot.fresh_list(caller, kind) {
             Some(known) => Ok(known),
             None => self.fetch_list(slot, caller, kind).await,
@@ -80,10 +82,10 @@ impl Host {
         slot: &Arc<Slot>,
         caller: &Caller,
         kind: Kind,
-    ) -> Result<Arc<Known>, CallError> {
-        match slot.join_round(caller, kind).await? {
-            Round::Shared(outcome) => outcome,
-            Round::Own(listing) => self.ask_round(slot, (caller, kind), listing).await,
+    ) -> Result<Arc<ServerList>, CallError> {
+        match slot.join_fetch(caller, kind).await? {
+            CoalescedFetch::Shared(outcome) => outcome,
+            CoalescedFetch::Leader(listing) => self.lead_fetch(slot, (caller, kind), listing).await,
         }
     }
 
@@ -97,90 +99,91 @@ impl Host {
         if slot.fresh_list(caller, kind).is_some() || slot.live().is_none() {
             return Ok(());
         }
-        if let Round::Own(mut listing) = slot.join_round(caller, kind).await? {
-            let reading = self.learn_list(slot, (caller, kind), Demand::Passive);
-            let outcome = timeout(slot.spec.call_timeout.min(MAX_ROUND), reading).await;
+        if let CoalescedFetch::Leader(mut listing) = slot.join_fetch(caller, kind).await? {
+            let reading = self.fetch_and_store(slot, (caller, kind), ServerStart::Forbidden);
+            let outcome = timeout(slot.spec.call_timeout.min(MAX_FETCH_TIME), reading).await;
             // A failure is nobody else's: whoever waits may start a session.
             if let Ok(Ok(known)) = outcome {
                 *listing = Some(Ok(known));
-                slot.shelf(kind).rounds.fetch_add(1, Ordering::Release);
+                slot.list_cache(kind).fetches.fetch_add(1, Ordering::Release);
             }
         }
         Ok(())
     }
 
     /// Makes a round of requests, and leaves what it brings to those who wait.
-    pub(super) async fn ask_round(
+    pub(super) async fn lead_fetch(
         &self,
         slot: &Arc<Slot>,
         (caller, kind): (&Caller, Kind),
-        mut listing: OwnedMutexGuard<LastRound>,
-    ) -> Result<Arc<Known>, CallError> {
+        mut listing: OwnedMutexGuard<LastFetch>,
+    ) -> Result<Arc<ServerList>, CallError> {
         // The session is wanted until the list is there.
-        let _wanted = slot.visit();
+        let _wanted = slot.demand_session();
         slot.until_started().await;
-        let longest = slot.spec.call_timeout.min(MAX_ROUND);
-        let reading = self.learn_list(slot, (caller, kind), Demand::Active);
+        let longest = slot.spec.call_timeout.min(MAX_FETCH_TIME);
+        let reading = self.fetch_and_store(slot, (caller, kind), ServerStart::Allowed);
         let outcome = match timeout(longest, reading).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(slot.list_timed_out(longest)),
+            Err(_) => Err(slot.list_timed_out_error(longest)),
         };
         *listing = Some(outcome.clone());
-        slot.shelf(kind).rounds.fetch_add(1, Ordering::Release);
+        slot.list_cache(kind).fetches.fetch_add(1, Ordering::Release);
         outcome
     }
 
-    async fn learn_list(
+    async fn fetch_and_store(
         &self,
         slot: &Arc<Slot>,
         (caller, kind): (&Caller, Kind),
-        demand: Demand,
-    ) -> Result<Arc<Known>, CallError> {
-        let (epoch, changes) = (slot.epoch(), slot.shelf(kind).changes.load(Ordering::Acquire));
-        let known = Arc::new(self.read_pages(slot, (caller, kind), demand).await?.seen_after(changes));
+        demand: ServerStart,
+    ) -> Result<Arc<ServerList>, CallError> {
+        let (epoch, changes) = (slot.cache_epoch(), slot.list_cache(kind).changes.load(Ordering::Acquire));
+        let known =
+            Arc::new(self.fetch_pages(slot, (caller, kind), demand).await?.with_seen_changes(changes));
         // Once it is learnt, whoever needs it judged would have to judge it.
-        self.judge_list(&slot.key.server, kind, &known).await;
+        self.evaluate_pins(&slot.key.server, kind, &known).await;
         // A change that was announced meanwhile found the list before this one.
-        if slot.epoch() != epoch {
+        if slot.cache_epoch() != epoch {
             known.outdate();
         }
-        if slot.learn(kind, Arc::clone(&known)) {
+        if slot.store_list(kind, Arc::clone(&known)) {
             slot.log_invalid(kind, &known);
-            self.keep_lists(slot);
+            self.persist_lists(slot);
         }
         // Whoever was shown what is pinned was shown more than there is.
-        if self.look_over(slot, kind, &known) {
-            slot.tell_repinned(kind);
+        if self.report_list_drift(slot, kind, &known) {
+            slot.on_repinned(kind);
         }
         Ok(known)
     }
 
-    async fn read_pages(
+    async fn fetch_pages(
         &self,
         slot: &Arc<Slot>,
         (caller, kind): (&Caller, Kind),
-        demand: Demand,
-    ) -> Result<Known, CallError> {
+        demand: ServerStart,
+    ) -> Result<ServerList, CallError> {
         let server = slot.key.server.clone();
         // Before the list is learnt: what was kept is what it is compared with.
-        self.recall_lists(slot).await;
-        if slot.surely_lacks(kind) {
-            let generation = slot.desk().supervisor.generation();
-            return Ok(Known::fresh(Vec::new(), Duration::ZERO, generation, true));
+        self.load_persisted_lists(slot).await;
+        if slot.lacks_capability(kind) {
+            let generation = slot.state().supervisor.generation();
+            return Ok(ServerList::fresh(Vec::new(), Duration::ZERO, generation, true));
         }
-        let mut pages = Pages::new(kind, kind.cap(&slot.spec));
+        let mut pages = Pages::new(kind, kind.max_items(&slot.spec));
         loop {
             let params = Params::list(pages.cursor());
-            let mut request = Request::new(caller, kind.method(), params).at(server.clone());
-            request.is_passive = demand == Demand::Passive;
-            let answer = match self.perform(slot, &request).await {
+            let mut request = Request::new(caller, kind.method(), params).with_server(server.clone());
+            request.is_passive = demand == ServerStart::Forbidden;
+            let answer = match self.send_with_retries(slot, &request).await {
                 Ok(answer) => answer,
                 // A server without any says that it has no such method.
                 Err(CallError::Rpc(error))
                     if error.code == ostler_wire::METHOD_NOT_FOUND && pages.is_first() =>
                 {
-                    let generation = slot.desk().supervisor.generation();
-                    return Ok(Known::fresh(Vec::new(), Duration::ZERO, generation, true));
+                    let generation = slot.state().supervisor.generation();
+                    return Ok(ServerList::fresh(Vec::new(), Duration::ZERO, generation, true));
                 }
                 Err(error) => return Err(error),
             };
@@ -190,9 +193,9 @@ impl Host {
                 let is_last = pages.add(&answer);
                 (pages, is_last)
             };
-            (pages, is_last) = off_thread(size, add).await;
+            (pages, is_last) = run_blocking_if_large(size, add).await;
             if is_last? {
-                let known = pages.finish(slot.is_announced(kind));
+                let known = pages.finish(slot.announces_changes(kind));
                 let is_private = slot.is_private(&known);
                 return Ok(if is_private { known.owned_by(&*list_owner(caller)) } else { known });
             }

@@ -1,10 +1,10 @@
 //! The kinds of things that servers list.
 
-use ostler_core::pins::Section;
+use ostler_core::pins::LockSection;
 use ostler_core::spec::ServerSpec;
 use ostler_wire::DefinitionKind;
 
-use crate::upstream::Event;
+use crate::upstream::ServerNotification;
 
 /// What a list is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -53,10 +53,10 @@ impl Kind {
     }
 
     /// Whether an item can have this name. Rules are not asked about others.
-    pub(crate) fn can_have(self, name: &str) -> bool {
+    pub(crate) fn is_valid_name(self, name: &str) -> bool {
         match self {
-            Self::Tools | Self::Prompts => ostler_wire::is_name(name),
-            Self::Resources | Self::Templates => ostler_wire::is_uri(name),
+            Self::Tools | Self::Prompts => ostler_wire::is_valid_name(name),
+            Self::Resources | Self::Templates => ostler_wire::is_valid_uri(name),
         }
     }
 
@@ -70,7 +70,7 @@ impl Kind {
     }
 
     /// The capability of servers that say when the list changes.
-    pub(crate) fn announcement(self) -> &'static str {
+    pub(crate) fn list_changed_capability(self) -> &'static str {
         match self {
             Self::Tools => "tools.listChanged",
             Self::Prompts => "prompts.listChanged",
@@ -79,11 +79,11 @@ impl Kind {
     }
 
     /// What is told when the list is not what it was.
-    pub(crate) fn change(self) -> Event {
+    pub(crate) fn list_changed(self) -> ServerNotification {
         match self {
-            Self::Tools => Event::ToolsChanged,
-            Self::Prompts => Event::PromptsChanged,
-            Self::Resources | Self::Templates => Event::ResourcesChanged,
+            Self::Tools => ServerNotification::ToolsChanged,
+            Self::Prompts => ServerNotification::PromptsChanged,
+            Self::Resources | Self::Templates => ServerNotification::ResourcesChanged,
         }
     }
 
@@ -98,12 +98,12 @@ impl Kind {
     }
 
     /// Section of a lock file that pins it.
-    pub fn section(self) -> Section {
+    pub fn section(self) -> LockSection {
         match self {
-            Self::Tools => Section::Tools,
-            Self::Prompts => Section::Prompts,
-            Self::Resources => Section::Resources,
-            Self::Templates => Section::Templates,
+            Self::Tools => LockSection::Tools,
+            Self::Prompts => LockSection::Prompts,
+            Self::Resources => LockSection::Resources,
+            Self::Templates => LockSection::Templates,
         }
     }
 
@@ -118,7 +118,7 @@ impl Kind {
     }
 
     /// Items kept of a server's list.
-    pub(crate) fn cap(self, spec: &ServerSpec) -> usize {
+    pub(crate) fn max_items(self, spec: &ServerSpec) -> usize {
         match self {
             Self::Tools => spec.lists.tools,
             Self::Prompts => spec.lists.prompts,

@@ -6,44 +6,44 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ostler_core::caller::Caller;
-use ostler_core::catalog::Claimed;
+use ostler_core::catalog::ServerClaims;
 use ostler_core::error::CallError;
-use ostler_core::name::ServerName;
 use ostler_core::pins::LockedServer;
 use ostler_core::sabotage;
+use ostler_core::server_name::ServerName;
 use ostler_core::spec::CacheScopeRule;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::Kind;
-use super::fetch::Round;
+use super::fetch::CoalescedFetch;
+use crate::blocking::run_blocking_if_large;
 use crate::catalog::{Scope, Tables};
-use crate::happening::{Happening, What};
 use crate::host::Host;
-use crate::in_flight::Errand;
-use crate::off_thread::off_thread;
-use crate::record::{Refused, Unknown};
-use crate::registry::Current;
+use crate::in_flight::RequestClass;
+use crate::lifecycle_event::{LifecycleEvent, LifecycleEventKind};
+use crate::record::{DeniedRequest, UnresolvedRequest};
+use crate::registry::RegistrySnapshot;
 use crate::server::Server;
-use crate::server::known::{Item, Known};
+use crate::server::server_list::{ServerItem, ServerList};
 use crate::server::slot::Slot;
 
 /// The longest wait for a newer list where an older one can be given.
-const KNOWN_PATIENCE: Duration = Duration::from_secs(2);
+const STALE_LIST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The time that one server has to list, its start not counted, where all are waited for until they have.
-const LIST_TIME: Duration = Duration::from_secs(30);
+const SERVER_LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Servers that one listing asks at once.
-const ASKED_AT_ONCE: usize = 16;
+const MAX_CONCURRENT_FETCHES: usize = 16;
 
 /// Time for a server that came up while others were waited for to list what it offers.
-const AGAIN: Duration = Duration::from_secs(1);
+const REFETCH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a listing waits for servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
+pub enum ListWait {
     /// Waits this long, then answers with what is known; a server that is being started is not waited for where a
     /// list is known.
     AtMost(Duration),
@@ -52,7 +52,7 @@ pub enum Patience {
     UntilListed,
 }
 
-impl From<Duration> for Patience {
+impl From<Duration> for ListWait {
     fn from(time: Duration) -> Self {
         Self::AtMost(time)
     }
@@ -81,9 +81,9 @@ pub struct ServerListing {
 #[derive(Debug, Clone)]
 pub struct ListedItem {
     /// `server__name` for tools and prompts of all servers; else the server's own name or URI.
-    pub exposed: Arc<str>,
+    pub exposed_name: Arc<str>,
     /// The item as its server defines it.
-    pub item: Item,
+    pub item: ServerItem,
 }
 
 /// A resource or template that another server answers for.
@@ -97,7 +97,7 @@ pub struct ShadowedItem {
 
 impl ServerListing {
     /// Fails where no list is known.
-    pub fn known(self) -> Result<Self, CallError> {
+    pub fn require_known(self) -> Result<Self, CallError> {
         match self.error {
             Some(error) if !self.is_known => Err(error),
             _ => Ok(self),
@@ -114,30 +114,32 @@ impl Host {
         caller: &Caller,
         scope: &Scope,
         kind: Kind,
-        patience: impl Into<Patience>,
+        patience: impl Into<ListWait>,
     ) -> Vec<ServerListing> {
         let patience = patience.into();
         match scope {
             Scope::All => self.list_all(caller, kind, patience).await,
             Scope::Server(name) => match self.visible_server(caller, name.as_str()) {
                 Ok(server) => {
-                    let fetched = self.fetch_of(caller, server, kind, (patience, Reach::One)).await;
+                    let fetched =
+                        self.fetch_listing(caller, server, kind, (patience, ListBreadth::One)).await;
                     // What was applied meanwhile may have hidden the server.
                     match self.visible_server(caller, name.as_str()) {
                         Ok(_) => {
                             let current = Arc::clone(&self.current());
                             current.filter_all(caller, kind, (vec![fetched], None)).await
                         }
-                        Err(error) => vec![nothing(name, Some(error))],
+                        Err(error) => vec![empty_listing(name, Some(error))],
                     }
                 }
                 Err(error) => {
                     let (server, method) = (name.as_str(), kind.method());
-                    if !self.record_refusal(caller, Refused { server, method, item: None }) {
-                        let unknown = Unknown { server, method, subject: "", outcome: error.code() };
-                        self.record_unknown(caller, unknown);
+                    if !self.record_if_denied(caller, DeniedRequest { server, method, item: None }) {
+                        let unknown =
+                            UnresolvedRequest { server, method, subject: "", outcome: error.code() };
+                        self.record_unresolved(caller, unknown);
                     }
-                    vec![nothing(name, Some(error))]
+                    vec![empty_listing(name, Some(error))]
                 }
             },
         }
@@ -145,7 +147,7 @@ impl Host {
 
     /// Asks one server for its list. Returns why none is known, with all details: whoever is told gets it
     /// [without](Current::without_details) those that it may not read.
-    pub(crate) async fn ask_for_list(
+    pub(crate) async fn refresh_list(
         &self,
         caller: &Caller,
         server: &str,
@@ -153,21 +155,21 @@ impl Host {
         patience: Duration,
     ) -> Result<(), CallError> {
         let slot = self.visible_server(caller, server)?.slot(caller)?;
-        match self.list_within(&slot, caller, kind, patience).await {
+        match self.list_with_timeout(&slot, caller, kind, patience).await {
             (None, Some(error)) => Err(error),
             _ => Ok(()),
         }
     }
 
-    async fn list_all(&self, caller: &Caller, kind: Kind, patience: Patience) -> Vec<ServerListing> {
+    async fn list_all(&self, caller: &Caller, kind: Kind, patience: ListWait) -> Vec<ServerListing> {
         let mut fetched = self.fetch_each(caller, self.visible_servers(caller), kind, patience).await;
-        if let Patience::AtMost(time) = patience {
-            self.fetch_late(caller, kind, time, &mut fetched).await;
+        if let ListWait::AtMost(time) = patience {
+            self.refetch_started(caller, kind, time, &mut fetched).await;
         }
         let tables = self.catalog().tables(self).await;
         let current = Arc::clone(&self.current());
         // What was applied meanwhile may have taken a server away, or hidden it.
-        fetched.retain(|Fetched { server, .. }| {
+        fetched.retain(|FetchedList { server, .. }| {
             let name = &server.spec.name;
             current.server(name.as_str()).is_some() && current.may_see(caller, name)
         });
@@ -175,11 +177,17 @@ impl Host {
     }
 
     /// Asks servers again that came up while others were waited for: they have something newer to list.
-    async fn fetch_late(&self, caller: &Caller, kind: Kind, patience: Duration, fetched: &mut Vec<Fetched>) {
-        let is_late = |fetched: &&Fetched| fetched.error.as_ref().is_some_and(CallError::is_start_under_way);
+    async fn refetch_started(
+        &self,
+        caller: &Caller,
+        kind: Kind,
+        patience: Duration,
+        fetched: &mut Vec<FetchedList>,
+    ) {
+        let is_late = |fetched: &&FetchedList| fetched.error.as_ref().is_some_and(CallError::is_starting);
         let late = fetched.iter().filter(is_late).map(|fetched| Arc::clone(&fetched.server));
         let up = late.filter(|server| server.is_up(caller)).collect();
-        let again = self.fetch_each(caller, up, kind, Patience::AtMost(patience.min(AGAIN))).await;
+        let again = self.fetch_each(caller, up, kind, ListWait::AtMost(patience.min(REFETCH_TIMEOUT))).await;
         for newer in again.into_iter().filter(|newer| newer.error.is_none()) {
             fetched.retain(|older| !Arc::ptr_eq(&older.server, &newer.server));
             fetched.push(newer);
@@ -193,15 +201,15 @@ impl Host {
         caller: &Caller,
         servers: Vec<Arc<Server>>,
         kind: Kind,
-        patience: Patience,
-    ) -> Vec<Fetched> {
-        let turns = Arc::new(Semaphore::new(ASKED_AT_ONCE));
+        patience: ListWait,
+    ) -> Vec<FetchedList> {
+        let turns = Arc::new(Semaphore::new(MAX_CONCURRENT_FETCHES));
         let mut asking = JoinSet::new();
         for server in servers {
             let (host, caller, turns) = (self.clone(), caller.clone(), Arc::clone(&turns));
             asking.spawn(async move {
                 let _turn = if server.is_up(&caller) { turns.acquire().await.ok() } else { None };
-                host.fetch_of(&caller, server, kind, (patience, Reach::All)).await
+                host.fetch_listing(&caller, server, kind, (patience, ListBreadth::All)).await
             });
         }
         let mut fetched = Vec::new();
@@ -211,169 +219,171 @@ impl Host {
         fetched
     }
 
-    async fn fetch_of(
+    async fn fetch_listing(
         &self,
         caller: &Caller,
         server: Arc<Server>,
         kind: Kind,
-        (patience, reach): (Patience, Reach),
-    ) -> Fetched {
+        (patience, reach): (ListWait, ListBreadth),
+    ) -> FetchedList {
         let slot = match server.slot(caller) {
             Ok(slot) => slot,
-            Err(error) => return Fetched { server, known: None, error: Some(error) },
+            Err(error) => return FetchedList { server, known: None, error: Some(error) },
         };
-        if reach == Reach::All
-            && let Some(known) = self.list_of_sleeper(&slot, caller, kind).await
+        if reach == ListBreadth::All
+            && let Some(known) = self.idle_server_list(&slot, caller, kind).await
         {
-            return Fetched { server, known: Some(known), error: None };
+            return FetchedList { server, known: Some(known), error: None };
         }
         let (known, error) = match patience {
-            Patience::AtMost(time) => self.list_within(&slot, caller, kind, time).await,
-            Patience::UntilListed => match self.list_now(&slot, caller, kind, reach).await {
+            ListWait::AtMost(time) => self.list_with_timeout(&slot, caller, kind, time).await,
+            ListWait::UntilListed => match self.fetch_until_listed(&slot, caller, kind, reach).await {
                 Ok(known) => (Some(known), None),
                 Err(error) => (None, Some(error)),
             },
         };
-        Fetched { server, known, error }
+        FetchedList { server, known, error }
     }
 
     /// Waits for a server's list, and for its start.
-    async fn list_now(
+    async fn fetch_until_listed(
         &self,
         slot: &Arc<Slot>,
         caller: &Caller,
         kind: Kind,
-        reach: Reach,
-    ) -> Result<Arc<Known>, CallError> {
-        let _in_flight = self.count_in(caller, Errand::Look)?;
-        if reach == Reach::One {
-            return self.current_list(slot, caller, kind).await;
+        reach: ListBreadth,
+    ) -> Result<Arc<ServerList>, CallError> {
+        let _in_flight = self.acquire_in_flight(caller, RequestClass::Listing)?;
+        if reach == ListBreadth::One {
+            return self.fetch_list_if_stale(slot, caller, kind).await;
         }
         let listing = async {
             tokio::select! {
                 biased;
-                listed = self.current_list(slot, caller, kind) => listed,
+                listed = self.fetch_list_if_stale(slot, caller, kind) => listed,
                 error = slot.until_start_failed() => Err(error),
             }
         };
         tokio::pin!(listing);
         loop {
-            match timeout(LIST_TIME, &mut listing).await {
+            match timeout(SERVER_LIST_TIMEOUT, &mut listing).await {
                 Ok(listed) => return listed,
                 // A start has a limit of its own.
-                Err(_) if slot.is_coming_up() => {}
-                Err(_) => return Err(slot.list_timed_out(LIST_TIME)),
+                Err(_) if slot.is_starting() => {}
+                Err(_) => return Err(slot.list_timed_out_error(SERVER_LIST_TIMEOUT)),
             }
         }
     }
 
     /// The known list of a lazy server that sleeps, which is not woken for it.
-    pub(crate) async fn list_of_sleeper(
+    pub(crate) async fn idle_server_list(
         &self,
         slot: &Arc<Slot>,
         caller: &Caller,
         kind: Kind,
-    ) -> Option<Arc<Known>> {
+    ) -> Option<Arc<ServerList>> {
         if !slot.spec.lazy || slot.is_active() {
             return None;
         }
-        if let Some(pinned) = self.pinned_instead(slot, kind) {
+        if let Some(pinned) = self.pinned_fallback(slot, kind) {
             return Some(pinned);
         }
-        self.recall_lists(slot).await;
-        slot.known_to(caller, kind)
+        self.load_persisted_lists(slot).await;
+        slot.cached_list_for(caller, kind)
     }
 
     /// The list, or the last known one and why it is that. The asking goes
     /// on when the patience has ended.
-    pub(crate) async fn list_within(
+    pub(crate) async fn list_with_timeout(
         &self,
         slot: &Arc<Slot>,
         caller: &Caller,
         kind: Kind,
         patience: Duration,
-    ) -> (Option<Arc<Known>>, Option<CallError>) {
+    ) -> (Option<Arc<ServerList>>, Option<CallError>) {
         if let Some(known) = slot.fresh_list(caller, kind) {
             return (Some(known), None);
         }
-        self.recall_lists(slot).await;
+        self.load_persisted_lists(slot).await;
         // A server that was waited for in vain before is not waited for as long again, and one whose last start failed
         // not at all: its next start may take as long and fail as well.
-        let has_missed = slot.shelf(kind).is_missed.load(Ordering::Acquire);
-        let is_brief = has_missed || self.last_list(slot, caller, kind).is_some();
+        let has_missed = slot.list_cache(kind).was_omitted.load(Ordering::Acquire);
+        let is_brief = has_missed || self.last_known_list(slot, caller, kind).is_some();
         let has_failed = slot.has_failed_start();
         let patience = match is_brief {
             _ if has_failed => Duration::ZERO,
-            true if slot.is_coming_up() => Duration::ZERO,
-            true => patience.min(KNOWN_PATIENCE),
+            true if slot.is_starting() => Duration::ZERO,
+            true => patience.min(STALE_LIST_TIMEOUT),
             false => patience,
         };
         let missed = |error| {
-            slot.shelf(kind).is_missed.store(true, Ordering::Release);
-            (self.last_list(slot, caller, kind), Some(error))
+            slot.list_cache(kind).was_omitted.store(true, Ordering::Release);
+            (self.last_known_list(slot, caller, kind), Some(error))
         };
         let round = async {
             tokio::select! {
                 biased;
-                outcome = self.share_round(slot, caller, kind) => Ok(outcome),
+                outcome = self.coalesce_fetch(slot, caller, kind) => Ok(outcome),
                 // The round goes on, and what it brings is announced.
                 error = slot.until_start_failed() => Err(error),
             }
         };
         match timeout(patience, round).await {
             Ok(Ok(Ok(known))) => (Some(known), None),
-            Ok(Ok(Err(error))) if slot.live().is_some() => (self.last_list(slot, caller, kind), Some(error)),
+            Ok(Ok(Err(error))) if slot.live().is_some() => {
+                (self.last_known_list(slot, caller, kind), Some(error))
+            }
             Ok(Ok(Err(error))) => missed(error),
             Ok(Err(error)) => missed(error),
-            Err(_) if has_failed => missed(slot.failed(&slot.desk())),
-            Err(_) => missed(slot.list_timed_out(patience)),
+            Err(_) if has_failed => missed(slot.failed_error(&slot.state())),
+            Err(_) => missed(slot.list_timed_out_error(patience)),
         }
     }
 
     /// Waits for the round that is under way, or makes one in a task of its
     /// own. Only that task outlives whoever wanted the list, so there is never
     /// more than one of them for a list.
-    async fn share_round(
+    async fn coalesce_fetch(
         &self,
         slot: &Arc<Slot>,
         caller: &Caller,
         kind: Kind,
-    ) -> Result<Arc<Known>, CallError> {
-        let listing = match slot.join_round(caller, kind).await? {
-            Round::Shared(outcome) => return outcome,
-            Round::Own(listing) => listing,
+    ) -> Result<Arc<ServerList>, CallError> {
+        let listing = match slot.join_fetch(caller, kind).await? {
+            CoalescedFetch::Shared(outcome) => return outcome,
+            CoalescedFetch::Leader(listing) => listing,
         };
-        let in_flight = self.count_in(caller, Errand::Look)?;
+        let in_flight = self.acquire_in_flight(caller, RequestClass::Listing)?;
         let (host, asked, caller) = (self.clone(), Arc::clone(slot), caller.clone());
         let round = tokio::spawn(async move {
             let _in_flight = in_flight;
-            host.ask_round(&asked, (&caller, kind), listing).await
+            host.lead_fetch(&asked, (&caller, kind), listing).await
         });
-        round.await.unwrap_or_else(|_| Err(slot.vanished()))
+        round.await.unwrap_or_else(|_| Err(slot.shutting_down_error()))
     }
 
     /// Rises whenever a known list of any server changes, or a server comes or goes.
     pub fn lists_version(&self) -> u64 {
-        self.bus().version()
+        self.bus().lists_version()
     }
 
     /// The bytes of all definitions that are known now, pinned ones included.
-    pub(crate) fn known_size(&self) -> usize {
+    pub(crate) fn known_definition_bytes(&self) -> usize {
         let pins = self.pins();
         let locked = pins.iter().flat_map(|pins| pins.lock.servers.values()).flat_map(LockedServer::pins);
         let pinned: usize = locked.map(|(_, _, pin)| pin.definition.len()).sum();
         let slots = self.current().servers.values().flat_map(|server| server.slots()).collect::<Vec<_>>();
-        let lists = slots.iter().flat_map(|slot| Kind::ALL.map(|kind| slot.shelf(kind).all())).flatten();
+        let lists = slots.iter().flat_map(|slot| Kind::ALL.map(|kind| slot.list_cache(kind).all())).flatten();
         lists.map(|known| known.size).sum::<usize>() + pinned
     }
 
     /// What is known now, of every server once, sorted by server and not
     /// filtered: whoever may not use an item learns so from the call. Pinned
     /// tools are known. Nobody is asked.
-    pub(crate) fn known_items(&self, kind: Kind) -> Vec<(ServerName, Vec<Item>)> {
+    pub(crate) fn known_items(&self, kind: Kind) -> Vec<(ServerName, Vec<ServerItem>)> {
         let current = self.current();
         let known = |server: &Arc<Server>| {
-            let mut items = server.known_items(kind);
+            let mut items = server.cached_items(kind);
             self.add_pinned(server, kind, &mut items);
             (server.spec.name.clone(), items)
         };
@@ -383,7 +393,7 @@ impl Host {
 
 impl Host {
     /// Returns the names of all servers in the order of their registration; one that was replaced keeps its place.
-    pub fn ranked_servers(&self) -> Vec<ServerName> {
+    pub fn servers_in_registration_order(&self) -> Vec<ServerName> {
         let current = self.current();
         let mut servers: Vec<&Arc<Server>> = current.servers.values().collect();
         servers.sort_by_key(|server| server.rank);
@@ -392,30 +402,31 @@ impl Host {
 
     /// Returns the known resources or templates of every server, in the order of [`Self::ranked_servers`]. Asks no
     /// server.
-    pub(crate) fn claimed(&self, kind: Kind) -> Vec<Claimed> {
+    pub(crate) fn claimed_resources(&self, kind: Kind) -> Vec<ServerClaims> {
         let current = self.current();
         let claimed = |server: ServerName| {
-            let items = current.servers.get(&server)?.known_list(kind);
+            let items = current.servers.get(&server)?.cached_list(kind);
             let items = items.map(|items| {
-                let claim = |item: Item| (Arc::clone(&item.name), self.is_pinned(&server, kind, &item.name));
+                let claim =
+                    |item: ServerItem| (Arc::clone(&item.name), self.is_pinned(&server, kind, &item.name));
                 items.into_iter().map(claim).collect()
             });
-            Some(Claimed { server, items })
+            Some(ServerClaims { server, items })
         };
-        self.ranked_servers().into_iter().filter_map(claimed).collect()
+        self.servers_in_registration_order().into_iter().filter_map(claimed).collect()
     }
 
     /// Reports that a server lists a resource or template that another server owns.
     pub(crate) fn report_shadowed(&self, server: &ServerName, uri: &str, owner: &ServerName) {
         tracing::warn!(%server, %uri, %owner, "a server lists a resource that another one answers for");
-        let what = What::ResourceShadowed { uri, owner: owner.as_str() };
-        self.happened(&Happening::of(server.as_str(), what));
+        let what = LifecycleEventKind::ResourceShadowed { uri, owner: owner.as_str() };
+        self.notify_observers(&LifecycleEvent::for_server(server.as_str(), what));
     }
 }
 
-impl Current {
+impl RegistrySnapshot {
     /// Returns whether callers may see different things.
-    fn differs_by_caller(&self) -> bool {
+    fn is_caller_dependent(&self) -> bool {
         self.hook.is_some() || self.policy.rules().are_restrictive()
     }
 
@@ -424,7 +435,7 @@ impl Current {
         self: Arc<Self>,
         caller: &Caller,
         kind: Kind,
-        (fetched, tables): (Vec<Fetched>, Option<Arc<Tables>>),
+        (fetched, tables): (Vec<FetchedList>, Option<Arc<Tables>>),
     ) -> Vec<ServerListing> {
         let caller = caller.clone();
         let size = fetched.iter().filter_map(|fetched| Some(fetched.known.as_ref()?.size)).sum();
@@ -432,29 +443,31 @@ impl Current {
             let filtered = fetched.iter().map(|fetched| self.filter(&caller, kind, fetched));
             let mut listings: Vec<ServerListing> = filtered.collect();
             if let Some(tables) = tables {
-                let unusable = self.unusable_to(&caller).filter(|unusable| unusable.is_failure());
-                let refused = |unusable| Some(self.refusal(Some(&caller), unusable));
-                listings.extend(unusable.map(|unusable| nothing(&unusable.spec().name, refused(unusable))));
+                let unusable = self.unusable_visible_to(&caller).filter(|unusable| unusable.is_failure());
+                let refused = |unusable| Some(self.unusable_error(Some(&caller), unusable));
+                listings
+                    .extend(unusable.map(|unusable| empty_listing(&unusable.spec().name, refused(unusable))));
                 listings.sort_by(|a, b| a.server.cmp(&b.server));
-                expose(&tables, kind, &mut listings);
+                apply_exposed_names(&tables, kind, &mut listings);
             }
             listings
         };
-        off_thread(size, filter).await
+        run_blocking_if_large(size, filter).await
     }
 
     /// Filters a list by the rules and pins of calls.
-    fn filter(&self, caller: &Caller, kind: Kind, fetched: &Fetched) -> ServerListing {
-        let Fetched { server, known, error } = fetched;
+    fn filter(&self, caller: &Caller, kind: Kind, fetched: &FetchedList) -> ServerListing {
+        let FetchedList { server, known, error } = fetched;
         // Its spec may be another one by now.
         let server = self.server(server.spec.name.as_str()).unwrap_or(server);
         let error = error.clone().map(|error| self.without_details(caller, error));
-        let Some(known) = known else { return nothing(&server.spec.name, error) };
-        let usable = self.approved(server, kind, known).filter(|item| {
+        let Some(known) = known else { return empty_listing(&server.spec.name, error) };
+        let usable = self.approved_items(server, kind, known).filter(|item| {
             sabotage!(UnfilteredList, return true);
             self.may_use_item(caller, server, kind, &item.name)
         });
-        let listed = |item: &Item| ListedItem { exposed: Arc::clone(&item.name), item: item.clone() };
+        let listed =
+            |item: &ServerItem| ListedItem { exposed_name: Arc::clone(&item.name), item: item.clone() };
         let listing = ServerListing {
             server: server.spec.name.clone(),
             items: usable.map(listed).collect(),
@@ -464,22 +477,22 @@ impl Current {
             ttl: known.remaining(),
             is_public: known.is_public
                 && server.spec.cache_scope == CacheScopeRule::Server
-                && !self.differs_by_caller(),
+                && !self.is_caller_dependent(),
         };
-        listing.beside(error)
+        listing.with_error(error)
     }
 }
 
 /// The list of a server, not yet filtered, or why none is known.
-struct Fetched {
+struct FetchedList {
     server: Arc<Server>,
-    known: Option<Arc<Known>>,
+    known: Option<Arc<ServerList>>,
     error: Option<CallError>,
 }
 
 impl ServerListing {
     /// Says why the items are not newer; such ones are good for no time.
-    fn beside(mut self, error: Option<CallError>) -> Self {
+    fn with_error(mut self, error: Option<CallError>) -> Self {
         if error.is_some() {
             (self.error, self.ttl) = (error, Duration::ZERO);
         }
@@ -489,12 +502,12 @@ impl ServerListing {
 
 /// Whether one server is listed or all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reach {
+enum ListBreadth {
     One,
     All,
 }
 
-fn nothing(server: &ServerName, error: Option<CallError>) -> ServerListing {
+fn empty_listing(server: &ServerName, error: Option<CallError>) -> ServerListing {
     ServerListing {
         server: server.clone(),
         items: Vec::new(),
@@ -508,27 +521,27 @@ fn nothing(server: &ServerName, error: Option<CallError>) -> ServerListing {
 
 /// Gives items the names under which they can be called among those of all servers, and leaves out URIs that another
 /// server owns.
-fn expose(tables: &Tables, kind: Kind, listings: &mut [ServerListing]) {
-    match tables.named(kind) {
+fn apply_exposed_names(tables: &Tables, kind: Kind, listings: &mut [ServerListing]) {
+    match tables.name_table(kind) {
         Some(table) => {
             for listing in listings {
                 let server = &listing.server;
                 // An item that is gone since the list was made has no name, and could not be called.
-                listing.items.retain_mut(|listed| match table.exposed(server, &listed.item.name) {
+                listing.items.retain_mut(|listed| match table.exposed_name(server, &listed.item.name) {
                     Some(exposed) => {
-                        listed.exposed = Arc::clone(exposed);
+                        listed.exposed_name = Arc::clone(exposed);
                         true
                     }
                     None => false,
                 });
             }
         }
-        None => leave_out_shadowed(tables, kind, listings),
+        None => remove_shadowed(tables, kind, listings),
     }
 }
 
 /// Leaves each URI and template to its owner among the servers that list it, and to its first entry there.
-fn leave_out_shadowed(tables: &Tables, kind: Kind, listings: &mut [ServerListing]) {
+fn remove_shadowed(tables: &Tables, kind: Kind, listings: &mut [ServerListing]) {
     let mut listing_it: HashMap<Arc<str>, Vec<ServerName>> = HashMap::new();
     for listing in &*listings {
         for listed in &listing.items {

@@ -6,13 +6,13 @@
 //!       └──── filter ◀────┴───────── learn ◀────┘──▶ kept on disk, changes told
 //! ```
 
+pub(crate) mod conformance;
 mod fetch;
-pub(crate) mod flaw;
-mod keep;
 mod kind;
 mod listing;
 mod pages;
+mod persist;
 
-pub use keep::{kept_items, kept_names};
 pub use kind::Kind;
-pub use listing::{ListedItem, Patience, ServerListing, ShadowedItem};
+pub use listing::{ListWait, ListedItem, ServerListing, ShadowedItem};
+pub use persist::{persisted_items, persisted_names};

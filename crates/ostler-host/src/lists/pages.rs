@@ -6,11 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use hashbrown::HashSet;
 use ostler_core::error::CallError;
-use ostler_wire::{ListPage, Scope};
+use ostler_wire::{CacheScopeHint, ListPage};
 
 use super::Kind;
 use crate::answer::Answer;
-use crate::server::known::{Item, Known};
+use crate::server::server_list::{ServerItem, ServerList};
 
 /// Pages of one list that are followed.
 const MAX_PAGES: usize = 1_000;
@@ -24,7 +24,7 @@ pub(super) struct Pages {
     /// Items that are kept.
     cap: usize,
     /// At most `cap`; no name twice.
-    items: Vec<Item>,
+    items: Vec<ServerItem>,
     /// Of all items so far.
     names: HashSet<Arc<str>>,
     /// Items that were not kept.
@@ -80,13 +80,13 @@ impl Pages {
             return Err(complain(format!("its {noun} list has more than {} MiB", MAX_LIST >> 20)));
         }
         let left = self.cap - self.items.len();
-        let page = ListPage::open(&answer.body, self.kind.member(), self.kind.name_member(), left)
+        let page = ListPage::parse(&answer.body, self.kind.member(), self.kind.name_member(), left)
             .map_err(|error| complain(format!("its {noun} list can't be read: {error}")))?;
         for dropped in &page.dropped {
             tracing::warn!(%server, index = dropped.index, why = %dropped.why, "a {noun} was left out");
         }
-        self.left_out += page.dropped_count + page.beyond;
-        self.repeated.extend(page.repeated.iter().map(|name| Arc::from(name.as_str())));
+        self.left_out += page.dropped_count + page.excess_count;
+        self.repeated.extend(page.duplicate_names.iter().map(|name| Arc::from(name.as_str())));
         self.is_mixed |= self.generation.is_some() && self.generation != answer.generation;
         self.generation = answer.generation;
         for item in page.items {
@@ -94,7 +94,7 @@ impl Pages {
             // Of items of one name on different pages the first counts.
             if self.names.insert(Arc::clone(&name)) {
                 // Definitions outlive the buffer that they were read into.
-                self.items.push(Item::new(self.kind, name, Bytes::copy_from_slice(&item.raw)));
+                self.items.push(ServerItem::new(self.kind, name, Bytes::copy_from_slice(&item.raw)));
             } else {
                 self.left_out += 1;
                 self.repeated.insert(name);
@@ -106,7 +106,7 @@ impl Pages {
             .and_then(|ms| u64::try_from(ms).ok())
             .map_or(Duration::ZERO, Duration::from_millis);
         self.ttl = Some(self.ttl.map_or(ttl, |shortest| shortest.min(ttl)));
-        self.is_public &= page.head.scope == Scope::Public;
+        self.is_public &= page.head.cache_scope == CacheScopeHint::Public;
         let Some(cursor) = page.head.next_cursor else { return Ok(true) };
         if self.items.len() >= self.cap {
             // Further pages would only be read to be left out.
@@ -125,9 +125,9 @@ impl Pages {
     }
 
     /// The whole list.
-    pub(super) fn finish(self, is_announced: bool) -> Known {
+    pub(super) fn finish(self, is_announced: bool) -> ServerList {
         let generation = self.generation.unwrap_or_default();
-        let mut known = Known::fresh(self.items, self.ttl.unwrap_or_default(), generation, is_announced);
+        let mut known = ServerList::fresh(self.items, self.ttl.unwrap_or_default(), generation, is_announced);
         (known.is_public, known.left_out) = (self.is_public, self.left_out);
         let known = known.with_repeated(self.repeated);
         if self.is_mixed { known.of_no_session() } else { known }

@@ -11,9 +11,9 @@
 //! What a role may not use never comes here, so pins tell nobody of anything
 //! that the rules hide.
 
-mod gate;
-mod lists;
-mod watch;
+mod drift;
+mod enforce;
+mod list_filter;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,34 +21,34 @@ use std::sync::Arc;
 use ostler_core::caller::Caller;
 use ostler_core::config::PinMode;
 use ostler_core::error::CallError;
-use ostler_core::name::ServerName;
-use ostler_core::pins::{INSTRUCTIONS, Pins, Section, instructions_definition};
-use ostler_wire::Hello;
+use ostler_core::pins::{INSTRUCTIONS, LockSection, PinPolicy, instructions_definition};
+use ostler_core::server_name::ServerName;
+use ostler_wire::ServerInfo;
 
-pub(crate) use self::watch::Flagged;
-use crate::bus::ServerEvent;
+pub(crate) use self::drift::ReportedDrift;
 use crate::host::Host;
-use crate::in_flight::Errand;
+use crate::in_flight::RequestClass;
 use crate::lists::Kind;
-use crate::registry::Current;
+use crate::notifications::HostNotification;
+use crate::registry::RegistrySnapshot;
 use crate::server::Server;
-use crate::server::known::{Item, Known};
-use crate::tools::Tool;
+use crate::server::server_list::{ServerItem, ServerList};
+use crate::tools::ItemDefinition;
 
 /// Everything that a server defines, whoever may use it and whether it is approved or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Definitions {
+pub struct UnfilteredDefinitions {
     /// Whose they are.
     pub server: ServerName,
     /// By section, in the server's order. A section that was not asked for is absent.
-    pub sections: BTreeMap<Section, Vec<Tool>>,
+    pub sections: BTreeMap<LockSection, Vec<ItemDefinition>>,
     /// Items that the server lists more than once; the first definition stands among the others.
-    pub repeated: Vec<(Section, String)>,
+    pub repeated: Vec<(LockSection, String)>,
 }
 
-impl Definitions {
+impl UnfilteredDefinitions {
     /// All definitions.
-    pub fn items(&self) -> impl Iterator<Item = (Section, &str, &[u8])> {
+    pub fn items(&self) -> impl Iterator<Item = (LockSection, &str, &[u8])> {
         self.sections.iter().flat_map(|(section, items)| {
             items.iter().map(|item| (*section, item.name.as_str(), &*item.definition))
         })
@@ -56,69 +56,69 @@ impl Definitions {
 }
 
 /// Pins that do something.
-pub(crate) fn effective(pins: Option<Pins>) -> Option<Arc<Pins>> {
+pub(crate) fn unless_off(pins: Option<PinPolicy>) -> Option<Arc<PinPolicy>> {
     pins.filter(|pins| pins.mode != PinMode::Off).map(Arc::new)
 }
 
 impl Host {
     /// Judges every known list anew after other definitions were approved, and tells whoever listens that lists have
     /// changed.
-    pub(crate) fn repinned(&self, before: &Current, after: &Current) {
+    pub(crate) fn reevaluate_pins(&self, before: &RegistrySnapshot, after: &RegistrySnapshot) {
         let (before, pins) = (before.pins.as_deref(), after.pins.as_deref());
         if before == pins {
             return;
         }
         for server in after.servers.values() {
-            if !is_repinned(before, pins, &server.spec.name) {
+            if !is_pin_change(before, pins, &server.spec.name) {
                 continue;
             }
             let slots = server.slots();
             for kind in Kind::ALL.into_iter().filter(|_| slots.is_empty()) {
                 let (server, partition) = (server.spec.name.clone(), "".into());
-                self.bus().tell(ServerEvent { server, partition, event: kind.change() });
+                self.bus().publish(HostNotification { server, partition, notification: kind.list_changed() });
             }
-            slots.iter().for_each(|slot| self.look_at_instructions(slot));
+            slots.iter().for_each(|slot| self.report_instructions_drift(slot));
             for (slot, kind) in slots.iter().flat_map(|slot| Kind::ALL.map(|kind| (slot, kind))) {
-                if let Some(known) = slot.known(kind).filter(|known| !known.is_of_no_session()) {
-                    self.look_over(slot, kind, &known);
+                if let Some(known) = slot.cached_list(kind).filter(|known| !known.is_of_no_session()) {
+                    self.report_list_drift(slot, kind, &known);
                 }
-                slot.tell_repinned(kind);
+                slot.on_repinned(kind);
             }
         }
     }
 
     /// The approved definitions, unless nothing is compared with them.
-    pub fn pins(&self) -> Option<Arc<Pins>> {
+    pub fn pins(&self) -> Option<Arc<PinPolicy>> {
         self.current().pins.clone()
     }
 
     /// Asks a server for all that it defines, for an operator: neither rules nor
     /// pins leave anything out.
-    pub async fn definitions(&self, server: &str) -> Result<Definitions, CallError> {
+    pub async fn definitions(&self, server: &str) -> Result<UnfilteredDefinitions, CallError> {
         let server = self.server(server)?;
         let operator = Caller::operator();
         let slot = server.slot(&operator)?;
-        let _in_flight = self.count_in(&operator, Errand::Look)?;
-        let mut found = Definitions::none(&server);
+        let _in_flight = self.acquire_in_flight(&operator, RequestClass::Listing)?;
+        let mut found = UnfilteredDefinitions::empty(&server);
         for kind in Kind::ALL {
             found.add(kind, self.fetch_list(&slot, &operator, kind).await?.as_ref());
         }
-        found.add_instructions(slot.hello().as_deref());
+        found.add_instructions(slot.last_server_info().as_deref());
         Ok(found)
     }
 
     /// What a server defines as far as it is known; nobody is asked.
-    pub fn known_definitions(&self, server: &str) -> Result<Option<Definitions>, CallError> {
+    pub fn known_definitions(&self, server: &str) -> Result<Option<UnfilteredDefinitions>, CallError> {
         let server = self.server(server)?;
         let slots = server.slots();
-        let mut found = Definitions::none(&server);
+        let mut found = UnfilteredDefinitions::empty(&server);
         for kind in Kind::ALL {
-            let lists = slots.iter().filter_map(|slot| slot.known(kind));
+            let lists = slots.iter().filter_map(|slot| slot.cached_list(kind));
             if let Some(known) = lists.into_iter().find(|known| !known.is_of_no_session()) {
                 found.add(kind, &known);
             }
         }
-        if let Some(hello) = slots.iter().find_map(|slot| slot.hello()) {
+        if let Some(hello) = slots.iter().find_map(|slot| slot.last_server_info()) {
             found.add_instructions(Some(&hello));
         }
         Ok((!found.sections.is_empty()).then_some(found))
@@ -126,7 +126,7 @@ impl Host {
 }
 
 /// Whether a server's tools may be judged otherwise than before.
-fn is_repinned(before: Option<&Pins>, after: Option<&Pins>, server: &ServerName) -> bool {
+fn is_pin_change(before: Option<&PinPolicy>, after: Option<&PinPolicy>, server: &ServerName) -> bool {
     match (before, after) {
         (Some(before), Some(after)) => {
             before.mode != after.mode
@@ -137,25 +137,28 @@ fn is_repinned(before: Option<&Pins>, after: Option<&Pins>, server: &ServerName)
     }
 }
 
-impl Definitions {
-    fn none(server: &Server) -> Self {
+impl UnfilteredDefinitions {
+    fn empty(server: &Server) -> Self {
         Self { server: server.spec.name.clone(), sections: BTreeMap::new(), repeated: Vec::new() }
     }
 
-    fn add(&mut self, kind: Kind, known: &Known) {
-        let tool = |item: &Item| Tool { name: item.name.to_string(), definition: item.definition.clone() };
+    fn add(&mut self, kind: Kind, known: &ServerList) {
+        let tool = |item: &ServerItem| ItemDefinition {
+            name: item.name.to_string(),
+            definition: item.definition.clone(),
+        };
         self.sections.insert(kind.section(), known.items.iter().map(tool).collect());
         let repeated = known.items.iter().filter(|item| known.is_repeated(&item.name));
         self.repeated.extend(repeated.map(|item| (kind.section(), item.name.to_string())));
     }
 
     /// A server that says nothing has instructions that are none.
-    fn add_instructions(&mut self, hello: Option<&Hello>) {
+    fn add_instructions(&mut self, hello: Option<&ServerInfo>) {
         let text = hello.and_then(|hello| hello.instructions.as_ref()).map(|advice| advice.text());
-        let item = |text: &str| Tool {
+        let item = |text: &str| ItemDefinition {
             name: INSTRUCTIONS.to_owned(),
             definition: instructions_definition(text).into(),
         };
-        self.sections.insert(Section::Instructions, text.as_deref().map(item).into_iter().collect());
+        self.sections.insert(LockSection::Instructions, text.as_deref().map(item).into_iter().collect());
     }
 }

@@ -13,15 +13,15 @@ const MAX_VERDICTS: usize = 32_768;
 
 /// A longer name is decided about anew each time: callers choose what they ask
 /// for, and must not fill the memory with it.
-const LONGEST: usize = 256;
+const MAX_CACHED_NAME_LEN: usize = 256;
 
 /// Verdicts of one set of rules. It goes when the rules do.
 #[derive(Debug, Default)]
-pub(super) struct Memo(RwLock<HashMap<Known, bool>>);
+pub(super) struct VerdictMemo(RwLock<HashMap<VerdictKey, bool>>);
 
 /// What a verdict is about.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct VerdictQuery<'a> {
     pub(super) role: &'a str,
     pub(super) server: &'a str,
     /// `None` asks about the server as a whole.
@@ -29,33 +29,33 @@ pub(super) struct Asked<'a> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Known {
+struct VerdictKey {
     role: Box<str>,
     server: Box<str>,
     kind: u8,
     name: Box<str>,
 }
 
-impl Memo {
+impl VerdictMemo {
     /// The verdict, from memory if it is there.
-    pub(super) fn recall(&self, asked: Asked<'_>, decide: impl FnOnce() -> bool) -> bool {
+    pub(super) fn get_or_decide(&self, asked: VerdictQuery<'_>, decide: impl FnOnce() -> bool) -> bool {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner).get(&asked).copied();
         if let Some(verdict) = known {
             return verdict;
         }
         let verdict = decide();
-        if asked.name().len() <= LONGEST {
+        if asked.name().len() <= MAX_CACHED_NAME_LEN {
             let mut verdicts = self.0.write().unwrap_or_else(PoisonError::into_inner);
             if verdicts.len() >= MAX_VERDICTS {
                 verdicts.clear();
             }
-            verdicts.insert(asked.to_known(), verdict);
+            verdicts.insert(asked.to_key(), verdict);
         }
         verdict
     }
 }
 
-impl Asked<'_> {
+impl VerdictQuery<'_> {
     fn kind(&self) -> u8 {
         match self.subject {
             None => 0,
@@ -70,28 +70,28 @@ impl Asked<'_> {
         self.subject.as_ref().map_or("", Subject::name)
     }
 
-    fn to_known(self) -> Known {
+    fn to_key(self) -> VerdictKey {
         let (role, server, name) = (self.role.into(), self.server.into(), self.name().into());
-        Known { role, server, kind: self.kind(), name }
+        VerdictKey { role, server, kind: self.kind(), name }
     }
 }
 
 // Both hash the same parts in the same order, so that a question finds its
 // verdict without being copied.
-impl Hash for Asked<'_> {
+impl Hash for VerdictQuery<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.role, self.server, self.kind(), self.name()).hash(state);
     }
 }
 
-impl Hash for Known {
+impl Hash for VerdictKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (&*self.role, &*self.server, self.kind, &*self.name).hash(state);
     }
 }
 
-impl Equivalent<Known> for Asked<'_> {
-    fn equivalent(&self, known: &Known) -> bool {
+impl Equivalent<VerdictKey> for VerdictQuery<'_> {
+    fn equivalent(&self, known: &VerdictKey) -> bool {
         *self.name() == *known.name
             && *self.server == *known.server
             && *self.role == *known.role
@@ -103,36 +103,36 @@ impl Equivalent<Known> for Asked<'_> {
 mod tests {
     use super::*;
 
-    fn asked(name: &str) -> Asked<'_> {
-        Asked { role: "r", server: "s", subject: Some(Subject::Tool(name)) }
+    fn asked(name: &str) -> VerdictQuery<'_> {
+        VerdictQuery { role: "r", server: "s", subject: Some(Subject::Tool(name)) }
     }
 
     #[test]
     fn a_verdict_is_found_once_and_kept_apart_from_every_other() {
-        let memo = Memo::default();
-        assert!(memo.recall(asked("a"), || true));
-        assert!(memo.recall(asked("a"), || panic!("it is known")));
+        let memo = VerdictMemo::default();
+        assert!(memo.get_or_decide(asked("a"), || true));
+        assert!(memo.get_or_decide(asked("a"), || panic!("it is known")));
         let others = [
             asked("b"),
-            Asked { role: "q", ..asked("a") },
-            Asked { server: "t", ..asked("a") },
-            Asked { subject: Some(Subject::Prompt("a")), ..asked("a") },
-            Asked { subject: None, ..asked("a") },
+            VerdictQuery { role: "q", ..asked("a") },
+            VerdictQuery { server: "t", ..asked("a") },
+            VerdictQuery { subject: Some(Subject::Prompt("a")), ..asked("a") },
+            VerdictQuery { subject: None, ..asked("a") },
         ];
         for other in others {
-            assert!(!memo.recall(other, || false), "{other:?}");
+            assert!(!memo.get_or_decide(other, || false), "{other:?}");
         }
-        assert!(memo.recall(asked("a"), || panic!("it is still known")));
+        assert!(memo.get_or_decide(asked("a"), || panic!("it is still known")));
     }
 
     #[test]
     fn callers_can_not_fill_the_memory() {
-        let memo = Memo::default();
-        let long = "x".repeat(LONGEST + 1);
-        memo.recall(asked(&long), || true);
+        let memo = VerdictMemo::default();
+        let long = "x".repeat(MAX_CACHED_NAME_LEN + 1);
+        memo.get_or_decide(asked(&long), || true);
         assert_eq!(memo.0.read().unwrap().len(), 0);
         for n in 0..=MAX_VERDICTS {
-            memo.recall(asked(&n.to_string()), || true);
+            memo.get_or_decide(asked(&n.to_string()), || true);
         }
         assert_eq!(memo.0.read().unwrap().len(), 1);
     }

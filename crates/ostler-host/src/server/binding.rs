@@ -6,7 +6,7 @@ use ostler_core::error::CallError;
 use tokio::time::Instant;
 
 use super::slot::Slot;
-use crate::operate::settled;
+use crate::lifecycle::wait_until_started;
 
 /// Keeps a server up: while it is held the server is started when it is not
 /// running and is neither ended for idleness nor evicted. Dropping it starts
@@ -16,18 +16,18 @@ pub struct Binding(Arc<Slot>);
 
 impl Binding {
     /// Keeps a session up, and waits until it is. The binding itself is the wish for one; a stop stands.
-    pub(crate) async fn hold(slot: &Arc<Slot>) -> Result<Self, CallError> {
-        slot.change(|desk| desk.supervisor.on_bind());
+    pub(crate) async fn acquire(slot: &Arc<Slot>) -> Result<Self, CallError> {
+        slot.update(|desk| desk.supervisor.on_bind());
         let binding = Self(Arc::clone(slot));
-        settled(slot).await?;
+        wait_until_started(slot).await?;
         Ok(binding)
     }
 }
 
 impl Drop for Binding {
     fn drop(&mut self) {
-        self.0.change(|desk| desk.supervisor.on_unbind(Instant::now().into_std()));
-        self.0.room.note_idle();
+        self.0.update(|desk| desk.supervisor.on_unbind(Instant::now().into_std()));
+        self.0.process_pool.note_idle();
     }
 }
 

@@ -3,51 +3,51 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_core::breaker::{Circuit, Origin, Permit, Refused};
+use ostler_core::breaker::{BreakerPermit, BreakerRejection, BreakerState, CallOrigin};
+use ostler_core::classify::{Classification, SessionEffect};
 use ostler_core::error::{CallError, Remedy, Unavailable, UnavailableState};
 use ostler_core::fault::Delivery;
 use ostler_core::remedy;
-use ostler_core::spec::Transport;
-use ostler_core::status::{Stage, StartStatus};
-use ostler_core::supervisor::{Ejection, Entry, Phase, Settled, Supervisor};
-use ostler_core::weigh::{Effect, Weight};
+use ostler_core::spec::ServerTransport;
+use ostler_core::status::{StartStage, StartStatus};
+use ostler_core::supervisor::{Availability, CompletedCall, EjectionReason, Phase, Supervisor};
 use tokio::time::{Instant, timeout_at};
 
-use super::news::Before;
-use super::places::{Parking, Place, Shed};
-use super::slot::{Desk, Live, Slot};
-use super::start_news::StartNews;
-use super::turn::{InTurn, Turn};
-use crate::options::StartPatience;
+use super::call_queue::{CallPermit, QueueRefusal, SuspendHandle};
+use super::exclusive::{ExclusiveAccess, ExclusiveTurn};
+use super::slot::{LiveSession, Slot, SlotState};
+use super::start_progress::StartProgress;
+use super::transitions::BreakerCheckpoint;
+use crate::options::StartRetry;
 use crate::request::Request;
-use crate::upstream::{Session, whose};
+use crate::upstream::{ServerSession, attribution};
 
 /// How soon a caller that found a full queue may come back. Queues of this
 /// size empty within a second at the call rates they are made for.
-const COME_BACK: Duration = Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The right to use a session for one call. Dropping it gives everything back.
 pub(crate) struct Lease {
     slot: Arc<Slot>,
-    live: Arc<Live>,
+    live: Arc<LiveSession>,
     since: Instant,
     /// Given back when the lease ends; `None` from then on.
-    permit: Option<Permit>,
-    place: Place,
+    breaker_permit: Option<BreakerPermit>,
+    call_permit: CallPermit,
     has_waited: bool,
 }
 
 /// How long a caller waits for a session.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct LeaseDeadlines {
     /// While no start is under way.
-    pub(crate) until: Instant,
+    pub(crate) without_start: Instant,
     /// While one is, which has a limit of its own.
-    pub(crate) end: Instant,
+    pub(crate) during_start: Instant,
 }
 
 impl Lease {
-    pub(crate) fn session(&self) -> &dyn Session {
+    pub(crate) fn session(&self) -> &dyn ServerSession {
         &*self.live.session
     }
 
@@ -66,69 +66,69 @@ impl Lease {
     }
 
     /// The place of the call, to be given up while its caller thinks about a question.
-    pub(crate) fn parking(&self) -> Option<Arc<Parking>> {
-        self.place.parking()
+    pub(crate) fn suspend_handle(&self) -> Option<Arc<SuspendHandle>> {
+        self.call_permit.suspend_handle()
     }
 
     /// Ends the lease with what became of the call.
-    pub(crate) fn settle(mut self, request: &Request<'_>, weight: Weight, now: Instant) {
-        self.end(Some((request, weight)), now);
+    pub(crate) fn finish(mut self, request: &Request<'_>, weight: Classification, now: Instant) {
+        self.release(Some((request, weight)), now);
     }
 
     /// Gives everything back under one lock; the second time does nothing.
-    fn end(&mut self, outcome: Option<(&Request<'_>, Weight)>, now: Instant) {
-        let Some(permit) = self.permit.take() else { return };
+    fn release(&mut self, outcome: Option<(&Request<'_>, Classification)>, now: Instant) {
+        let Some(permit) = self.breaker_permit.take() else { return };
         let (now, generation) = (now.into_std(), self.live.generation);
-        let mut desk = self.slot.desk();
-        let before = Before::of(&desk.supervisor);
+        let mut desk = self.slot.state();
+        let before = BreakerCheckpoint::take(&desk.supervisor);
         let mut needs_task = false;
         // A permit that is dropped says nothing.
         if let Some((request, weight)) = outcome {
             let tool = request.breaker_tool();
-            let call = Settled { origin: request.origin(&tool), generation, weight };
-            desk.supervisor.settle(permit, call, now);
-            if weight.effect == Effect::Probe {
+            let call = CompletedCall { origin: request.origin(&tool), generation, classification: weight };
+            desk.supervisor.record_outcome(permit, call, now);
+            if weight.effect == SessionEffect::Probe {
                 desk.liveness.on_timeout();
                 needs_task = true;
             }
         }
         let is_last = desk.supervisor.on_release(now);
         needs_task |= is_last && std::mem::take(&mut desk.needs_wake);
-        let news = before.news(&desk.supervisor, None, now);
+        let news = before.transition(&desk.supervisor, None, now);
         drop(desk);
         self.live.end_lease();
-        self.slot.room.note_idle();
+        self.slot.process_pool.note_idle();
         if needs_task {
-            self.slot.bell.notify_one();
+            self.slot.wake_task.notify_one();
         }
-        self.slot.announce(news);
+        self.slot.emit_transition(news);
     }
 }
 
 impl Drop for Lease {
     /// The call was given up: nothing is known of how it went.
     fn drop(&mut self) {
-        self.end(None, Instant::now());
+        self.release(None, Instant::now());
     }
 }
 
 /// A caller at the door. Dropping it gives the permit and the place in the
 /// line back, wherever it was waiting.
-pub(crate) struct Visitor<'a> {
+pub(crate) struct PendingLease<'a> {
     slot: &'a Arc<Slot>,
-    origin: Option<Origin<'a>>,
-    permit: Option<Permit>,
+    origin: Option<CallOrigin<'a>>,
+    breaker_permit: Option<BreakerPermit>,
     is_waiting: bool,
 }
 
-impl Drop for Visitor<'_> {
+impl Drop for PendingLease<'_> {
     fn drop(&mut self) {
-        if self.permit.is_none() && !self.is_waiting {
+        if self.breaker_permit.is_none() && !self.is_waiting {
             return;
         }
-        let mut desk = self.slot.desk();
+        let mut desk = self.slot.state();
         // Under the lock, so that the next caller finds the probe's place free.
-        drop(self.permit.take());
+        drop(self.breaker_permit.take());
         let mut is_unwanted = false;
         if self.is_waiting {
             desk.supervisor.on_wait_over();
@@ -136,16 +136,16 @@ impl Drop for Visitor<'_> {
         }
         drop(desk);
         if is_unwanted {
-            self.slot.bell.notify_one();
+            self.slot.wake_task.notify_one();
         }
     }
 }
 
 impl Slot {
     /// Wants a session without a call to make, for as long as the visitor is held.
-    pub(crate) fn visit(self: &Arc<Self>) -> Visitor<'_> {
-        self.change(|desk| desk.supervisor.on_wait());
-        Visitor { slot: self, origin: None, permit: None, is_waiting: true }
+    pub(crate) fn demand_session(self: &Arc<Self>) -> PendingLease<'_> {
+        self.update(|desk| desk.supervisor.on_wait());
+        PendingLease { slot: self, origin: None, breaker_permit: None, is_waiting: true }
     }
 
     /// Gets a session for one call: past the breaker, into a place, and onto a
@@ -154,161 +154,176 @@ impl Slot {
         self: &Arc<Self>,
         request: &Request<'_>,
         now: Instant,
-        patience: Patience,
+        patience: LeaseDeadlines,
     ) -> Result<Lease, CallError> {
         let tool = request.breaker_tool();
         let origin = request.origin(&tool);
-        let mut visitor = Visitor { slot: self, origin, permit: None, is_waiting: false };
+        let mut visitor = PendingLease { slot: self, origin, breaker_permit: None, is_waiting: false };
         let (mut now, principal) = (now, request.caller().principal());
-        let place = match self.places.try_take(principal) {
+        let place = match self.call_queue.try_acquire(principal) {
             Some(place) => place,
             None => {
                 // Whom the breaker refuses need not queue.
-                self.admit(&mut self.desk(), &mut visitor, now)?;
-                let place = Box::pin(self.places.wait(principal, patience.until)).await;
+                self.admit(&mut self.state(), &mut visitor, now)?;
+                let place = Box::pin(self.call_queue.acquire(principal, patience.without_start)).await;
                 now = Instant::now();
-                place.map_err(|shed| self.crowded(shed))?
+                place.map_err(|shed| self.queue_refused_error(shed))?
             }
         };
         if request.is_passive && self.live().is_none() {
-            return Err(self.late());
+            return Err(self.not_ready_error());
         }
-        let found = self.look(&mut visitor, now)?;
+        let found = self.try_session(&mut visitor, now)?;
         let has_waited = found.is_none();
         let (live, since) = match found {
             Some(live) => (live, now),
             None => {
-                let news = StartNews::new(self, request.caller(), request.voice.as_ref());
+                let news = StartProgress::new(self, request.caller(), request.call_observer.as_ref());
                 let waiting = self.wait_for_session(&mut visitor, news, patience);
                 (Box::pin(waiting).await?, Instant::now())
             }
         };
-        Ok(Lease { slot: Arc::clone(self), live, since, permit: visitor.permit.take(), place, has_waited })
+        Ok(Lease {
+            slot: Arc::clone(self),
+            live,
+            since,
+            breaker_permit: visitor.breaker_permit.take(),
+            call_permit: place,
+            has_waited,
+        })
     }
 
     /// Waits for a turn at a server that does not say which of its callers it
     /// asks: a call whose caller can answer is there alone, the others are
     /// there together. Calls of servers that never asked in vain pass, and so
     /// do requests that can't cause a question.
-    pub(crate) async fn take_turn(&self, request: &Request<'_>, until: Instant) -> Turn {
-        if !self.connector.takes_turns() || !whose::can_cause(request.method()) {
-            return Turn::Free;
+    pub(crate) async fn acquire_exclusive_access(
+        &self,
+        request: &Request<'_>,
+        until: Instant,
+    ) -> ExclusiveAccess {
+        if !self.connector.needs_exclusive_calls() || !attribution::can_trigger_messages(request.method()) {
+            return ExclusiveAccess::NotNeeded;
         }
-        let door = Arc::clone(&self.turn);
+        let door = Arc::clone(&self.exclusive_lock);
         let turn = async {
-            match request.voice.as_ref().filter(|_| request.is_interactive()) {
+            match request.call_observer.as_ref().filter(|_| request.is_interactive()) {
                 Some(_) => {
                     let turn = Arc::clone(&door).write_owned().await;
-                    Turn::Alone(Arc::new(InTurn::new(door, turn)))
+                    ExclusiveAccess::Exclusive(Arc::new(ExclusiveTurn::new(door, turn)))
                 }
-                None => Turn::Shared { _guard: door.read_owned().await },
+                None => ExclusiveAccess::Shared { _guard: door.read_owned().await },
             }
         };
         // Only half of the time is spent on waiting: calls that never end must not keep the others from the server.
         // Without its turn a call can still run; a question that may be another call's is refused as ever.
         let now = Instant::now();
         let patience = now + until.saturating_duration_since(now) / 2;
-        Box::pin(timeout_at(patience, turn)).await.unwrap_or(Turn::Free)
+        Box::pin(timeout_at(patience, turn)).await.unwrap_or(ExclusiveAccess::NotNeeded)
     }
 
     async fn wait_for_session(
         &self,
-        visitor: &mut Visitor<'_>,
-        mut news: StartNews<'_>,
-        patience: Patience,
-    ) -> Result<Arc<Live>, CallError> {
+        visitor: &mut PendingLease<'_>,
+        mut news: StartProgress<'_>,
+        patience: LeaseDeadlines,
+    ) -> Result<Arc<LiveSession>, CallError> {
         loop {
-            let moved = self.moved.notified();
+            let moved = self.phase_changed.notified();
             tokio::pin!(moved);
             // Listening begins before looking, so that no change falls in between.
             moved.as_mut().enable();
-            if let Some(live) = self.look(visitor, Instant::now())? {
+            if let Some(live) = self.try_session(visitor, Instant::now())? {
                 return Ok(live);
             }
-            let end = if self.is_coming_up() { patience.end } else { patience.until };
+            let end = if self.is_starting() { patience.during_start } else { patience.without_start };
             if Instant::now() >= end {
-                return Err(self.late());
+                return Err(self.not_ready_error());
             }
-            let _ = timeout_at(end.min(news.next), moved).await;
-            news.tell(self);
+            let _ = timeout_at(end.min(news.next_at), moved).await;
+            news.notify_if_due(self);
         }
     }
 
     /// Whether the server takes callers at all. Asked before the breaker:
     /// what an operator must act upon is said first.
-    fn check_in(&self, desk: &Desk) -> Result<(), CallError> {
-        match desk.supervisor.entry(Instant::now().into_std()) {
-            _ if desk.is_removed => Err(self.stopped()),
-            Entry::Open(_) | Entry::Wait => Ok(()),
-            Entry::NeverUp { .. } | Entry::Ejected { .. } => Err(self.failed(desk)),
-            Entry::NeedsAuth { until, cause } => Err(self.needs_auth(desk, until, cause)),
-            Entry::Stopped => Err(self.stopped()),
+    fn check_available(&self, desk: &SlotState) -> Result<(), CallError> {
+        match desk.supervisor.availability(Instant::now().into_std()) {
+            _ if desk.is_removed => Err(self.stopped_error()),
+            Availability::Ready(_) | Availability::Wait => Ok(()),
+            Availability::NeverUp { .. } | Availability::Ejected { .. } => Err(self.failed_error(desk)),
+            Availability::NeedsAuth { until, cause } => Err(self.needs_auth_error(desk, until, cause)),
+            Availability::Stopped => Err(self.stopped_error()),
         }
     }
 
     /// Whether the server would take a list now; nothing is taken by asking.
-    pub(crate) fn check_open(&self) -> Result<(), CallError> {
-        self.check_in(&self.desk())
+    pub(crate) fn check_accepts_lists(&self) -> Result<(), CallError> {
+        self.check_available(&self.state())
     }
 
     /// Whether the server would take calls now, whoever makes them; nothing is taken by asking.
-    pub(crate) fn check_calls(&self) -> Result<(), CallError> {
-        let desk = self.desk();
-        self.check_in(&desk)?;
+    pub(crate) fn check_accepts_calls(&self) -> Result<(), CallError> {
+        let desk = self.state();
+        self.check_available(&desk)?;
         match desk.supervisor.circuit(Instant::now().into_std()) {
-            Circuit::Open { retry_after } => {
-                Err(self.broken(&desk.supervisor, None, Refused { retry_after, own_failures: None }))
-            }
-            Circuit::Closed { .. } | Circuit::HalfOpen { .. } => Ok(()),
+            BreakerState::Open { retry_after } => Err(self.breaker_open_error(
+                &desk.supervisor,
+                None,
+                BreakerRejection { retry_after, caller_failures: None },
+            )),
+            BreakerState::Closed { .. } | BreakerState::HalfOpen { .. } => Ok(()),
         }
     }
 
     /// The error for a server that has failed and is not waited for.
-    pub(crate) fn failed(&self, desk: &Desk) -> CallError {
+    pub(crate) fn failed_error(&self, desk: &SlotState) -> CallError {
         let now = Instant::now().into_std();
         let left = |until: std::time::Instant| until.saturating_duration_since(now);
         let last = || desk.supervisor.failure().map_or_else(String::new, ToString::to_string);
-        let is_once = self.start_patience == StartPatience::Once;
-        let needs_reload = matches!(desk.supervisor.entry(now), Entry::Ejected { .. });
-        let (state, cause, action, retry_after) = match desk.supervisor.entry(now) {
-            Entry::Ejected { readmit_at, ejection, cause } => {
+        let is_once = self.start_retry == StartRetry::Once;
+        let needs_reload = matches!(desk.supervisor.availability(now), Availability::Ejected { .. });
+        let (state, cause, action, retry_after) = match desk.supervisor.availability(now) {
+            Availability::Ejected { readmit_at, ejection, cause } => {
                 let state = match ejection {
-                    Ejection::Permanent => UnavailableState::CannotStart,
+                    EjectionReason::Permanent => UnavailableState::CannotStart,
                     // A remote server is not started.
-                    Ejection::Spent { .. }
-                        if is_once && matches!(self.spec.transport, Transport::Http(_)) =>
+                    EjectionReason::BudgetSpent { .. }
+                        if is_once && matches!(self.spec.transport, ServerTransport::Http(_)) =>
                     {
                         UnavailableState::CannotStart
                     }
                     // The host of one command reads like a daemon that has tried as often.
-                    Ejection::Spent { .. } if is_once && !desk.supervisor.has_come_up() => {
+                    EjectionReason::BudgetSpent { .. } if is_once && !desk.supervisor.has_come_up() => {
                         UnavailableState::StartFailed
                     }
-                    Ejection::Spent { .. } | Ejection::Relapse => UnavailableState::Ejected,
+                    EjectionReason::BudgetSpent { .. } | EjectionReason::FailedReadmission => {
+                        UnavailableState::Ejected
+                    }
                 };
                 let readmit_in = readmit_at.map(left);
                 match (ejection, is_once) {
                     (_, false) => (state, cause.to_owned(), ejection.explain(readmit_in), readmit_in),
                     // The host ends with the command: nothing comes later.
-                    (Ejection::Spent { failures, .. }, true) if failures > 1 => {
+                    (EjectionReason::BudgetSpent { failures, .. }, true) if failures > 1 => {
                         (state, cause.to_owned(), format!("it failed {failures} times"), None)
                     }
                     (_, true) => (state, cause.to_owned(), String::new(), None),
                 }
             }
-            Entry::NeverUp { until } => {
+            Availability::NeverUp { until } => {
                 let (state, action) = match self.spec.transport {
-                    Transport::Stdio(_) => (UnavailableState::StartFailed, "it has never come up"),
-                    Transport::Http(_) => (UnavailableState::CannotStart, "no try has reached it yet"),
+                    ServerTransport::Stdio(_) => (UnavailableState::StartFailed, "it has never come up"),
+                    ServerTransport::Http(_) => (UnavailableState::CannotStart, "no try has reached it yet"),
                 };
                 // Without a daemon there is no next call.
                 let action =
                     if is_once { String::new() } else { format!("{action}; the next call tries again") };
                 (state, last(), action, Some(left(until)))
             }
-            Entry::NeedsAuth { until, cause } => return self.needs_auth(desk, until, cause),
-            Entry::Stopped => return self.stopped(),
-            Entry::Open(_) | Entry::Wait => {
+            Availability::NeedsAuth { until, cause } => return self.needs_auth_error(desk, until, cause),
+            Availability::Stopped => return self.stopped_error(),
+            Availability::Ready(_) | Availability::Wait => {
                 let until = desk.supervisor.next_wake();
                 (UnavailableState::StartFailed, last(), String::new(), until.map(left))
             }
@@ -330,19 +345,19 @@ impl Slot {
     }
 
     /// What a person can do about the last failure.
-    fn remedy(&self, desk: &Desk, needs_reload: bool) -> Option<Box<Remedy>> {
+    fn remedy(&self, desk: &SlotState, needs_reload: bool) -> Option<Box<Remedy>> {
         let failure = desk.supervisor.failure()?;
         let text = self.remedy_of(failure)?;
         // A host that ends with its command has nothing to reload.
-        let is_lasting = self.start_patience != StartPatience::Once;
-        let needs_reload = needs_reload && is_lasting && !remedy::wants_restart(failure);
+        let is_lasting = self.start_retry != StartRetry::Once;
+        let needs_reload = needs_reload && is_lasting && !remedy::needs_ostler_restart(failure);
         let for_clients = remedy::for_clients(self.key.server.as_str(), failure);
         Some(Box::new(Remedy { text, for_clients, needs_reload }))
     }
 
-    fn needs_auth(&self, desk: &Desk, until: std::time::Instant, cause: &str) -> CallError {
+    fn needs_auth_error(&self, desk: &SlotState, until: std::time::Instant, cause: &str) -> CallError {
         let left = until.saturating_duration_since(Instant::now().into_std());
-        let mut error = self.unavailable(UnavailableState::NeedsAuth, cause.to_owned(), Some(left));
+        let mut error = self.unavailable_error(UnavailableState::NeedsAuth, cause.to_owned(), Some(left));
         if let CallError::Unavailable(it) = &mut error {
             it.remedy = self.remedy(desk, true);
         }
@@ -351,35 +366,45 @@ impl Slot {
 
     /// Makes sure that the visitor holds a permit that still counts: after a
     /// wait the breaker may have opened.
-    fn admit(&self, desk: &mut Desk, visitor: &mut Visitor<'_>, now: Instant) -> Result<(), CallError> {
-        self.check_in(desk)?;
+    fn admit(
+        &self,
+        desk: &mut SlotState,
+        visitor: &mut PendingLease<'_>,
+        now: Instant,
+    ) -> Result<(), CallError> {
+        self.check_available(desk)?;
         let now = now.into_std();
-        match visitor.permit.take() {
+        match visitor.breaker_permit.take() {
             Some(permit) if desk.supervisor.is_current(&permit, visitor.origin) => {
-                visitor.permit = Some(permit);
+                visitor.breaker_permit = Some(permit);
                 return Ok(());
             }
             Some(_) | None => {}
         }
         let permit = desk.supervisor.admit(visitor.origin, now);
-        visitor.permit =
-            Some(permit.map_err(|refused| self.broken(&desk.supervisor, visitor.origin, refused))?);
+        visitor.breaker_permit = Some(
+            permit.map_err(|refused| self.breaker_open_error(&desk.supervisor, visitor.origin, refused))?,
+        );
         Ok(())
     }
 
     /// One look at the desk: a session, nothing yet, or a reason to leave.
-    fn look(&self, visitor: &mut Visitor<'_>, now: Instant) -> Result<Option<Arc<Live>>, CallError> {
-        let mut desk = self.desk();
+    fn try_session(
+        &self,
+        visitor: &mut PendingLease<'_>,
+        now: Instant,
+    ) -> Result<Option<Arc<LiveSession>>, CallError> {
+        let mut desk = self.state();
         if visitor.is_waiting {
-            self.check_in(&desk)?;
+            self.check_available(&desk)?;
         } else {
             self.admit(&mut desk, visitor, now)?;
         }
-        if desk.supervisor.entry(now.into_std()) == Entry::Wait {
+        if desk.supervisor.availability(now.into_std()) == Availability::Wait {
             if !std::mem::replace(&mut visitor.is_waiting, true) {
                 desk.supervisor.on_wait();
                 drop(desk);
-                self.bell.notify_one();
+                self.wake_task.notify_one();
             }
             return Ok(None);
         }
@@ -395,7 +420,7 @@ impl Slot {
     }
 
     /// The error for a server in a state that says what to do.
-    pub(crate) fn unavailable(
+    pub(crate) fn unavailable_error(
         &self,
         state: UnavailableState,
         cause: String,
@@ -404,13 +429,18 @@ impl Slot {
         CallError::Unavailable(Unavailable::new(self.key.server.clone(), state, cause, retry_after))
     }
 
-    pub(crate) fn stopped(&self) -> CallError {
-        self.unavailable(UnavailableState::Stopped, "an operator stopped it".into(), None)
+    pub(crate) fn stopped_error(&self) -> CallError {
+        self.unavailable_error(UnavailableState::Stopped, "an operator stopped it".into(), None)
     }
 
     /// Says whose failures hold a call back.
-    fn broken(&self, supervisor: &Supervisor, origin: Option<Origin<'_>>, refused: Refused) -> CallError {
-        let mut cause = match (refused.own_failures, origin) {
+    fn breaker_open_error(
+        &self,
+        supervisor: &Supervisor,
+        origin: Option<CallOrigin<'_>>,
+        refused: BreakerRejection,
+    ) -> CallError {
+        let mut cause = match (refused.caller_failures, origin) {
             (Some(failures), Some(origin)) => {
                 format!("{failures} of your calls to `{}` in a row failed", origin.tool)
             }
@@ -419,27 +449,28 @@ impl Slot {
         if let Some(failure) = supervisor.failure() {
             cause.push_str(&format!(" (last: {failure})"));
         }
-        self.unavailable(UnavailableState::BreakerOpen, cause, Some(refused.retry_after))
+        self.unavailable_error(UnavailableState::BreakerOpen, cause, Some(refused.retry_after))
     }
 
     /// The caller's time ran out: with a session, what became of the request
     /// is known; without one, why there is none is what matters.
-    pub(crate) fn out_of_time(&self, request: &Request<'_>, delivery: Delivery) -> CallError {
-        let has_session = matches!(self.desk().supervisor.entry(Instant::now().into_std()), Entry::Open(_));
+    pub(crate) fn timed_out_error(&self, request: &Request<'_>, delivery: Delivery) -> CallError {
+        let has_session =
+            matches!(self.state().supervisor.availability(Instant::now().into_std()), Availability::Ready(_));
         match has_session {
             true => CallError::TimedOut {
                 server: self.key.server.clone(),
-                after: request.asked.elapsed(),
+                after: request.received_at.elapsed(),
                 delivery,
             },
-            false => self.late(),
+            false => self.not_ready_error(),
         }
     }
 
     /// The caller's time ran out before there was a session.
-    pub(crate) fn late(&self) -> CallError {
+    pub(crate) fn not_ready_error(&self) -> CallError {
         let start = self.startup.load().as_ref().map(|startup| startup.status());
-        let desk = self.desk();
+        let desk = self.state();
         let last = desk
             .supervisor
             .failure()
@@ -448,46 +479,46 @@ impl Slot {
         match (desk.supervisor.phase(), start) {
             (Phase::Backoff { soonest, .. }, _) => {
                 let left = soonest.saturating_duration_since(Instant::now().into_std());
-                self.unavailable(
+                self.unavailable_error(
                     UnavailableState::Backoff,
                     format!("it waits before its next start{last}"),
                     Some(left),
                 )
             }
-            (_, Some(StartStatus { stage: Stage::WaitingForRoom, .. })) => CallError::Overloaded {
+            (_, Some(StartStatus { stage: StartStage::WaitingForRoom, .. })) => CallError::Overloaded {
                 what: format!("no room for a process of server `{}`: all are in use", self.key.server),
-                retry_after: COME_BACK,
+                retry_after: RETRY_AFTER,
             },
             (_, Some(start)) => {
                 let state = match start.stage {
-                    Stage::Fetching | Stage::WaitingForDownload => UnavailableState::Fetching,
+                    StartStage::Fetching | StartStage::WaitingForDownload => UnavailableState::Fetching,
                     _ => UnavailableState::Starting,
                 };
-                let mut error = self.unavailable(state, format!("it {start}{last}"), Some(COME_BACK));
+                let mut error = self.unavailable_error(state, format!("it {start}{last}"), Some(RETRY_AFTER));
                 if let CallError::Unavailable(it) = &mut error {
                     it.remedy = start.hint.map(|text| Box::new(Remedy::new(text, false)));
                 }
                 error
             }
-            (_, None) => self.unavailable(
+            (_, None) => self.unavailable_error(
                 UnavailableState::Starting,
                 format!("it was not ready in time{last}"),
-                Some(COME_BACK),
+                Some(RETRY_AFTER),
             ),
         }
     }
 
-    fn crowded(&self, shed: Shed) -> CallError {
+    fn queue_refused_error(&self, shed: QueueRefusal) -> CallError {
         let (server, places) = (&self.key.server, self.spec.max_in_flight);
         let what = match shed {
-            Shed::Full | Shed::Late => format!(
+            QueueRefusal::Full | QueueRefusal::TimedOut => format!(
                 "server `{server}` has {places} calls in flight and {} waiting",
-                self.places.waiting()
+                self.call_queue.waiting()
             ),
-            Shed::Displaced => format!(
+            QueueRefusal::Displaced => format!(
                 "server `{server}` has {places} calls in flight, and of all who wait you have the most calls"
             ),
         };
-        CallError::Overloaded { what, retry_after: COME_BACK }
+        CallError::Overloaded { what, retry_after: RETRY_AFTER }
     }
 }

@@ -1,23 +1,23 @@
 //! One registered server: its spec, its session places, and what it offers.
 
 mod binding;
-mod greet;
-pub(crate) mod interest;
-pub(crate) mod judgement;
-pub(crate) mod known;
+pub(crate) mod call_queue;
+mod cleanup_guard;
+pub(crate) mod exclusive;
 pub(crate) mod lease;
-mod news;
-pub(crate) mod places;
-mod pulse;
-pub(crate) mod shelf;
+pub(crate) mod list_cache;
+mod liveness_probe;
+pub(crate) mod pin_verdicts;
+pub(crate) mod server_list;
+mod session_setup;
 pub(crate) mod slot;
-pub(crate) mod start_news;
+pub(crate) mod slot_lists;
+pub(crate) mod start_progress;
 pub(crate) mod start_record;
 pub(crate) mod startup;
-pub(crate) mod state;
-mod stay;
+pub(crate) mod subscriptions;
 mod task;
-pub(crate) mod turn;
+mod transitions;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -27,25 +27,25 @@ use std::time::Duration;
 
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
-use ostler_core::spec::{Isolation, ServerSpec, Transport};
+use ostler_core::spec::{Isolation, ServerSpec, ServerTransport};
 use ostler_core::supervisor::Phase;
 
-use crate::card::CardSlot;
-use crate::level::Level;
+use crate::card::CardCache;
 use crate::lists::Kind;
+use crate::log_level::RequestedLogLevel;
 use crate::upstream::Connector;
 pub use binding::Binding;
-use known::Item;
-use slot::{NO_WORKSPACE, Parts, Slot, SlotKey};
+pub use cleanup_guard::CleanupGuard;
+use server_list::ServerItem;
+use slot::{NO_WORKSPACE, Slot, SlotDeps, SlotKey};
 pub use startup::Startup;
-pub use stay::Stay;
 
 /// Session places of one isolated server. A place costs a few kilobytes; its
 /// process is bounded by the pool.
 const MAX_SLOTS: usize = 1_024;
 
 /// How soon a caller that found no place may come back.
-const COME_BACK: Duration = Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// One registered server.
 pub(crate) struct Server {
@@ -56,11 +56,11 @@ pub(crate) struct Server {
     pub(crate) rank: u64,
     pub(crate) connector: Arc<dyn Connector>,
     /// How much of its log is wanted.
-    pub(crate) level: Arc<Level>,
+    pub(crate) level: Arc<RequestedLogLevel>,
     /// Its card, if that was asked for.
-    pub(crate) card: CardSlot,
+    pub(crate) card: CardCache,
     /// Makes the parts of a slot; knows the host's cache and room.
-    furnish: Box<dyn Fn() -> Parts + Send + Sync>,
+    make_slot_deps: Box<dyn Fn() -> SlotDeps + Send + Sync>,
     /// One place under the empty partition for a shared server, else one per caller.
     slots: Mutex<HashMap<Arc<str>, Arc<Slot>>>,
     /// The one place of a shared server, so that calls take no lock to find it.
@@ -72,26 +72,26 @@ pub(crate) struct Server {
 }
 
 /// What a server comes with.
-pub(crate) struct Fittings {
+pub(crate) struct ServerDeps {
     /// The rank of the server that it replaces.
     pub(crate) rank: Option<u64>,
     pub(crate) connector: Arc<dyn Connector>,
-    pub(crate) level: Arc<Level>,
+    pub(crate) level: Arc<RequestedLogLevel>,
     /// Makes the parts of a slot.
-    pub(crate) furnish: Box<dyn Fn() -> Parts + Send + Sync>,
+    pub(crate) make_slot_deps: Box<dyn Fn() -> SlotDeps + Send + Sync>,
 }
 
 impl Server {
-    pub(crate) fn new(spec: Arc<ServerSpec>, registration: u64, fittings: Fittings) -> Self {
-        let Fittings { rank, connector, level, furnish } = fittings;
+    pub(crate) fn new(spec: Arc<ServerSpec>, registration: u64, fittings: ServerDeps) -> Self {
+        let ServerDeps { rank, connector, level, make_slot_deps: furnish } = fittings;
         let mut server = Self {
             spec,
             registration,
             rank: rank.unwrap_or(registration),
             connector,
             level,
-            card: CardSlot::default(),
-            furnish,
+            card: CardCache::default(),
+            make_slot_deps: furnish,
             slots: Mutex::default(),
             shared: None,
             is_stopped: AtomicBool::new(false),
@@ -114,18 +114,18 @@ impl Server {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let is_workspace = self.spec.isolation == Isolation::Workspace;
         if let Some(slot) = slots.get(&*partition) {
-            if is_workspace && slot.is_asleep() {
+            if is_workspace && slot.is_idle() {
                 slot.set_opener(caller.principal());
             }
             return Ok(Arc::clone(slot));
         }
         // Looked at under the lock: a session that ends later finds the slot that is opened here.
-        if caller.is_session_over() && self.spec.isolation == Isolation::Session {
+        if caller.is_session_ended() && self.spec.isolation == Isolation::Session {
             return Err(overloaded("the session of the client has ended".into()));
         }
         let name = &self.spec.name;
         if slots.len() >= MAX_SLOTS {
-            slots.retain(|_, slot| !slot.retire_if_asleep());
+            slots.retain(|_, slot| !slot.remove_if_idle());
         }
         if slots.len() >= MAX_SLOTS {
             return Err(overloaded(format!(
@@ -135,7 +135,7 @@ impl Server {
         let is_own = |slot: &Arc<Slot>| slot.opener().as_deref() == Some(caller.principal());
         let mut own = slots.values().filter(|slot| is_own(slot)).count();
         if own >= MAX_SLOTS / 2 {
-            slots.retain(|_, slot| !(is_own(slot) && slot.retire_if_asleep()));
+            slots.retain(|_, slot| !(is_own(slot) && slot.remove_if_idle()));
             own = slots.values().filter(|slot| is_own(slot)).count();
         }
         if own >= MAX_SLOTS / 2 {
@@ -165,7 +165,7 @@ impl Server {
     /// Returns whether callers share what the server keeps for them: they use one
     /// process, or one credential at an endpoint.
     pub(crate) fn is_shared(&self) -> bool {
-        self.spec.isolation.has_several_callers() || matches!(self.spec.transport, Transport::Http(_))
+        self.spec.isolation.is_shared_by_callers() || matches!(self.spec.transport, ServerTransport::Http(_))
     }
 
     /// The session place that a caller uses, if it has one already.
@@ -182,15 +182,15 @@ impl Server {
     }
 
     /// What is known of a list over all session places and callers, each name once.
-    pub(crate) fn known_items(&self, kind: Kind) -> Vec<Item> {
-        self.known_list(kind).unwrap_or_default()
+    pub(crate) fn cached_items(&self, kind: Kind) -> Vec<ServerItem> {
+        self.cached_list(kind).unwrap_or_default()
     }
 
     /// The same; `None` if no such list is known.
-    pub(crate) fn known_list(&self, kind: Kind) -> Option<Vec<Item>> {
+    pub(crate) fn cached_list(&self, kind: Kind) -> Option<Vec<ServerItem>> {
         let mut names = HashSet::new();
-        let mut items: Option<Vec<Item>> = None;
-        for known in self.slots().iter().flat_map(|slot| slot.shelf(kind).all()) {
+        let mut items: Option<Vec<ServerItem>> = None;
+        for known in self.slots().iter().flat_map(|slot| slot.list_cache(kind).all()) {
             let named = known.items.iter().filter(|item| names.insert(Arc::clone(&item.name)));
             items.get_or_insert_default().extend(named.cloned());
         }
@@ -206,7 +206,7 @@ impl Server {
     pub(crate) fn stop(&self) {
         self.is_stopped.store(true, Ordering::Release);
         for slot in self.slots() {
-            slot.change(|desk| desk.supervisor.on_stop());
+            slot.update(|desk| desk.supervisor.on_stop());
         }
     }
 
@@ -214,7 +214,7 @@ impl Server {
     pub(crate) fn resume(&self) {
         self.is_stopped.store(false, Ordering::Release);
         for slot in self.slots() {
-            slot.change(|desk| desk.supervisor.on_resume());
+            slot.update(|desk| desk.supervisor.on_resume());
         }
     }
 
@@ -222,7 +222,7 @@ impl Server {
     pub(crate) fn reload(&self) {
         self.is_stopped.store(false, Ordering::Release);
         for slot in self.slots() {
-            slot.change(|desk| desk.supervisor.on_reload());
+            slot.update(|desk| desk.supervisor.on_reload());
         }
     }
 
@@ -236,13 +236,13 @@ impl Server {
 
     fn open_slot(&self, partition: Arc<str>, opener: &str) -> Arc<Slot> {
         let key = SlotKey { server: self.spec.name.clone(), partition, registration: self.registration };
-        let parts = (self.furnish)();
+        let parts = (self.make_slot_deps)();
         let slot = Slot::new(key, parts);
         slot.set_opener(opener);
         if self.is_removed.load(Ordering::Acquire) {
             slot.remove();
         } else if self.is_stopped.load(Ordering::Acquire) {
-            slot.desk().supervisor.on_stop();
+            slot.state().supervisor.on_stop();
         }
         tokio::spawn(task::run(Arc::clone(&slot)));
         slot
@@ -255,7 +255,7 @@ impl Server {
 /// The operator shares the partition of callers on this machine: a process that only an operator could use would serve no
 /// caller.
 pub(crate) fn partition<'c>(spec: &ServerSpec, caller: &'c Caller) -> Cow<'c, str> {
-    if caller.is_operator() && !spec.isolation.has_several_callers() {
+    if caller.is_operator() && !spec.isolation.is_shared_by_callers() {
         return Caller::local().principal().to_owned().into();
     }
     match (spec.isolation, caller.session()) {
@@ -272,14 +272,14 @@ pub(crate) fn partition<'c>(spec: &ServerSpec, caller: &'c Caller) -> Cow<'c, st
 
 /// For a caller that gets no place.
 fn overloaded(what: String) -> CallError {
-    CallError::Overloaded { what, retry_after: COME_BACK }
+    CallError::Overloaded { what, retry_after: RETRY_AFTER }
 }
 
 impl Slot {
     /// Ends it for good; its task finishes by itself.
     pub(crate) fn remove(&self) {
-        self.settle_misses();
-        self.change(|desk| {
+        self.flush_misses();
+        self.update(|desk| {
             desk.is_removed = true;
             desk.supervisor.on_stop();
         });
@@ -287,20 +287,20 @@ impl Slot {
 
     /// The same, and calls in flight get at most this long to finish.
     pub(crate) fn remove_within(&self, drain: Duration) {
-        self.change(|desk| desk.drain = desk.drain.min(drain));
+        self.update(|desk| desk.drain = desk.drain.min(drain));
         self.remove();
     }
 
     /// Returns whether it has no session and nobody waits for one.
-    fn is_asleep(&self) -> bool {
-        let desk = self.desk();
+    fn is_idle(&self) -> bool {
+        let desk = self.state();
         let supervisor = &desk.supervisor;
         *supervisor.phase() == Phase::Idle && supervisor.leases() == 0 && !supervisor.has_demand()
     }
 
     /// Removes a place that is asleep.
-    fn retire_if_asleep(&self) -> bool {
-        let is_asleep = self.is_asleep();
+    fn remove_if_idle(&self) -> bool {
+        let is_asleep = self.is_idle();
         if is_asleep {
             self.remove();
         }

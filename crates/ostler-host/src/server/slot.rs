@@ -12,28 +12,28 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use ostler_core::cache::Cache;
 use ostler_core::liveness::Liveness;
-use ostler_core::name::ServerName;
 use ostler_core::remedy;
+use ostler_core::server_name::ServerName;
 use ostler_core::spec::{Isolation, ServerSpec};
-use ostler_core::supervisor::{Failure, Supervisor};
-use ostler_wire::Hello;
+use ostler_core::supervisor::{ServerFailure, Supervisor};
+use ostler_wire::ServerInfo;
 use tokio::sync::{Notify, OnceCell};
 use tokio::time::Instant;
 
-use super::interest::{Interests, MAX_RESOURCES};
-use super::places::Places;
-use super::shelf::Shelf;
-use super::start_record::LastStart;
+use super::call_queue::CallQueue;
+use super::list_cache::ListCache;
+use super::start_record::LastGoodStart;
 use super::startup::Startup;
-use crate::bus::Bus;
+use super::subscriptions::{MAX_RESOURCES, ResourceSubscriptions};
 use crate::host::WeakHost;
-use crate::ledger::Ledger;
-use crate::level::Level;
 use crate::lists::Kind;
-use crate::options::StartPatience;
-use crate::pins::Flagged;
-use crate::room::Room;
-use crate::upstream::{Connector, Session};
+use crate::log_level::RequestedLogLevel;
+use crate::notifications::NotificationBus;
+use crate::options::StartRetry;
+use crate::pins::ReportedDrift;
+use crate::process_pool::ProcessPool;
+use crate::slot_registry::SlotRegistry;
+use crate::upstream::{Connector, ServerSession};
 
 /// Longest delay before the second start in a host that serves one command: a person waits for it.
 const ONE_SHOT_DELAY: Duration = Duration::from_millis(500);
@@ -58,43 +58,43 @@ pub(crate) struct Slot {
     pub(crate) connector: Arc<dyn Connector>,
     /// The host's remembered answers, to be purged when the server says so.
     pub(crate) cache: Arc<Mutex<Cache>>,
-    pub(crate) room: Arc<Room>,
-    desk: Mutex<Desk>,
+    pub(crate) process_pool: Arc<ProcessPool>,
+    state: Mutex<SlotState>,
     pub(crate) created: Instant,
     /// Wakes the task.
-    pub(crate) bell: Notify,
+    pub(crate) wake_task: Notify,
     /// Tells everyone who waits that the phase may have changed.
-    pub(crate) moved: Notify,
+    pub(crate) phase_changed: Notify,
     /// Places for calls at the server, and the line before them.
-    pub(crate) places: Arc<Places>,
+    pub(crate) call_queue: Arc<CallQueue>,
     /// Where calls take turns: held by one interactive call, or by any number of others.
-    pub(crate) turn: super::turn::Door,
+    pub(crate) exclusive_lock: super::exclusive::ExclusiveLock,
     /// The start that is under way.
     pub(crate) startup: ArcSwapOption<Startup>,
     /// The latest start, over or not: it keeps what its process wrote to stderr.
     pub(crate) latest_start: ArcSwapOption<Startup>,
     /// The last good start of the server.
-    pub(crate) last_start: Arc<LastStart>,
-    pub(crate) start_patience: StartPatience,
+    pub(crate) last_good_start: Arc<LastGoodStart>,
+    pub(crate) start_retry: StartRetry,
     /// Whether the environment of this process is that of an MCP client.
     pub(crate) is_started_by_client: bool,
     /// One for each kind of list.
-    pub(crate) shelves: [Shelf; Kind::ALL.len()],
+    pub(crate) list_caches: [ListCache; Kind::ALL.len()],
     /// Set when what an earlier run has kept of the lists was looked for.
-    pub(crate) recalled: OnceCell<()>,
+    pub(crate) lists_restored: OnceCell<()>,
     /// Held while the lists are written down, so that the last one to write
     /// writes what is known last.
-    pub(crate) keeping: Mutex<()>,
+    pub(crate) persist_lock: Mutex<()>,
     /// The tools that are not as they were approved and have been told of.
-    pub(crate) flagged: Mutex<Flagged>,
+    pub(crate) reported_drift: Mutex<ReportedDrift>,
     /// What the last session said of itself.
-    pub(crate) last_hello: ArcSwapOption<Hello>,
+    pub(crate) last_server_info: ArcSwapOption<ServerInfo>,
     /// Where its events and changes go.
-    pub(crate) bus: Arc<Bus>,
+    pub(crate) bus: Arc<NotificationBus>,
     /// The resources that somebody wants to hear of.
-    pub(crate) interests: Interests,
+    pub(crate) subscriptions: ResourceSubscriptions,
     /// How much of its log is wanted.
-    pub(crate) level: Arc<Level>,
+    pub(crate) level: Arc<RequestedLogLevel>,
     /// The host, which outlives the slot or does not need it any more.
     pub(crate) host: WeakHost,
     /// The principal of who opened or woke it last, where callers open places as they like.
@@ -103,23 +103,23 @@ pub(crate) struct Slot {
     first_user: OnceLock<Box<str>>,
     pub(crate) has_several_users: Arc<AtomicBool>,
     /// Raised before every invalidation of remembered answers.
-    pub(crate) epoch: AtomicU64,
+    pub(crate) cache_epoch: AtomicU64,
     /// Some answer has been remembered; until then nobody looks for one.
-    pub(crate) has_memories: AtomicBool,
+    pub(crate) has_cached_answers: AtomicBool,
     /// Requests meanwhile whose answer could have been remembered, as far as the cache has not counted them.
-    pub(crate) misses: AtomicU64,
+    pub(crate) uncounted_misses: AtomicU64,
     /// Sessions of which something is left, live ones included.
-    pub(crate) stays: AtomicUsize,
+    pub(crate) open_cleanups: AtomicUsize,
     /// The task has ended: the slot was removed and nothing of it is left.
-    pub(crate) gone: AtomicBool,
+    pub(crate) is_gone: AtomicBool,
 }
 
 /// What the lock protects.
-pub(crate) struct Desk {
+pub(crate) struct SlotState {
     pub(crate) supervisor: Supervisor,
     pub(crate) liveness: Liveness,
     /// The session of the supervisor's current generation, when it is ready.
-    pub(crate) live: Option<Arc<Live>>,
+    pub(crate) live: Option<Arc<LiveSession>>,
     pub(crate) rng: fastrand::Rng,
     /// How long calls may finish when the session is ended.
     pub(crate) drain: Duration,
@@ -133,31 +133,31 @@ pub(crate) struct Desk {
 }
 
 /// A session in use, with its number and who uses it.
-pub(crate) struct Live {
+pub(crate) struct LiveSession {
     pub(crate) generation: u64,
-    pub(crate) session: Arc<dyn Session>,
+    pub(crate) session: Arc<dyn ServerSession>,
     pub(crate) since: Instant,
     leases: AtomicUsize,
     unused: Notify,
 }
 
 impl Slot {
-    pub(crate) fn new(key: SlotKey, parts: Parts) -> Arc<Self> {
-        let Parts {
+    pub(crate) fn new(key: SlotKey, parts: SlotDeps) -> Arc<Self> {
+        let SlotDeps {
             spec,
             connector,
             cache,
-            room,
-            ledger,
+            process_pool: room,
+            slot_registry: ledger,
             bus,
             level,
             host,
-            last_start,
-            start_patience,
+            last_good_start: last_start,
+            start_retry: start_patience,
             is_started_by_client,
             rng,
         } = parts;
-        let desk = Desk {
+        let desk = SlotState {
             supervisor: supervisor(&spec, start_patience),
             liveness: Liveness::default(),
             live: None,
@@ -168,45 +168,45 @@ impl Slot {
             is_removed: false,
         };
         // Where a place is one caller's own there is nobody to share with.
-        let part = if spec.isolation.has_several_callers() { 2 } else { 1 };
+        let part = if spec.isolation.is_shared_by_callers() { 2 } else { 1 };
         let share = spec.max_in_flight / part;
-        let places = Places::new(spec.max_in_flight, share, spec.max_queued);
+        let places = CallQueue::new(spec.max_in_flight, share, spec.max_queued);
         let slot = Arc::new(Self {
             key,
             connector,
             cache,
-            room,
-            desk: Mutex::new(desk),
+            process_pool: room,
+            state: Mutex::new(desk),
             created: Instant::now(),
-            bell: Notify::new(),
-            moved: Notify::new(),
-            places,
-            turn: super::turn::Door::default(),
+            wake_task: Notify::new(),
+            phase_changed: Notify::new(),
+            call_queue: places,
+            exclusive_lock: super::exclusive::ExclusiveLock::default(),
             startup: ArcSwapOption::empty(),
             latest_start: ArcSwapOption::empty(),
-            last_start,
-            start_patience,
+            last_good_start: last_start,
+            start_retry: start_patience,
             is_started_by_client,
-            shelves: Default::default(),
-            recalled: OnceCell::new(),
-            keeping: Mutex::default(),
-            flagged: Mutex::default(),
-            last_hello: ArcSwapOption::empty(),
+            list_caches: Default::default(),
+            lists_restored: OnceCell::new(),
+            persist_lock: Mutex::default(),
+            reported_drift: Mutex::default(),
+            last_server_info: ArcSwapOption::empty(),
             bus,
-            interests: Interests::new(MAX_RESOURCES / part),
+            subscriptions: ResourceSubscriptions::new(MAX_RESOURCES / part),
             level,
             host,
             opener: Mutex::default(),
             first_user: OnceLock::new(),
             has_several_users: Arc::default(),
-            epoch: AtomicU64::new(0),
-            has_memories: AtomicBool::new(false),
-            misses: AtomicU64::new(0),
-            stays: AtomicUsize::new(0),
-            gone: AtomicBool::new(false),
+            cache_epoch: AtomicU64::new(0),
+            has_cached_answers: AtomicBool::new(false),
+            uncounted_misses: AtomicU64::new(0),
+            open_cleanups: AtomicUsize::new(0),
+            is_gone: AtomicBool::new(false),
             spec,
         });
-        ledger.enter(&slot);
+        ledger.add(&slot);
         slot
     }
 
@@ -239,11 +239,11 @@ impl Slot {
 
     /// Returns whether callers with different principals use it.
     pub(crate) fn has_several_callers(&self) -> bool {
-        self.spec.isolation.has_several_callers()
+        self.spec.isolation.is_shared_by_callers()
     }
 
-    pub(crate) fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn state(&self) -> MutexGuard<'_, SlotState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes whose request is sent.
@@ -254,66 +254,66 @@ impl Slot {
     }
 
     /// Says what a person can do about a failure.
-    pub(crate) fn remedy_of(&self, failure: &Failure) -> Option<String> {
+    pub(crate) fn remedy_of(&self, failure: &ServerFailure) -> Option<String> {
         let server = self.key.server.as_str();
         match self.is_started_by_client {
-            true => remedy::of_failure_in_daemon(server, failure, std::process::id()),
-            false => remedy::of_failure(server, failure),
+            true => remedy::for_operator_of_daemon(server, failure, std::process::id()),
+            false => remedy::for_operator(server, failure),
         }
     }
 
     /// Changes something and tells everybody who may care.
-    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Desk) -> T) -> T {
-        let result = change(&mut self.desk());
-        self.bell.notify_one();
-        self.moved.notify_waiters();
+    pub(crate) fn update<T>(&self, change: impl FnOnce(&mut SlotState) -> T) -> T {
+        let result = change(&mut self.state());
+        self.wake_task.notify_one();
+        self.phase_changed.notify_waiters();
         result
     }
 }
 
 /// Makes the supervisor of a slot. The spec itself stays as it is: its fingerprint names what is kept between runs.
-fn supervisor(spec: &ServerSpec, start_patience: StartPatience) -> Supervisor {
+fn supervisor(spec: &ServerSpec, start_patience: StartRetry) -> Supervisor {
     let now = Instant::now().into_std();
     let ends_when_unused = matches!(spec.isolation, Isolation::Session | Isolation::Workspace);
-    if start_patience != StartPatience::Once && !ends_when_unused {
+    if start_patience != StartRetry::Once && !ends_when_unused {
         return Supervisor::new(spec, now);
     }
     let mut spec = spec.clone();
     // Sessions and workspaces come and go, and not all of them say when they are over.
     spec.lazy |= ends_when_unused;
-    if start_patience != StartPatience::Once {
+    if start_patience != StartRetry::Once {
         return Supervisor::new(&spec, now);
     }
     spec.restart.max = spec.restart.max.min(1);
     spec.restart.max_delay = spec.restart.max_delay.min(ONE_SHOT_DELAY);
-    Supervisor::new(&spec, now).once()
+    Supervisor::new(&spec, now).for_single_command()
 }
 
 /// What a slot is made of.
-pub(crate) struct Parts {
+pub(crate) struct SlotDeps {
     pub(crate) spec: Arc<ServerSpec>,
     pub(crate) connector: Arc<dyn Connector>,
     /// The host's remembered answers, to be purged when the server says so.
     pub(crate) cache: Arc<Mutex<Cache>>,
-    pub(crate) room: Arc<Room>,
+    pub(crate) process_pool: Arc<ProcessPool>,
     /// Where the slot is entered.
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) slot_registry: Arc<SlotRegistry>,
     /// Where its events go.
-    pub(crate) bus: Arc<Bus>,
+    pub(crate) bus: Arc<NotificationBus>,
     /// How much of its log is wanted.
-    pub(crate) level: Arc<Level>,
+    pub(crate) level: Arc<RequestedLogLevel>,
     pub(crate) host: WeakHost,
     /// The last good start of the server.
-    pub(crate) last_start: Arc<LastStart>,
-    pub(crate) start_patience: StartPatience,
+    pub(crate) last_good_start: Arc<LastGoodStart>,
+    pub(crate) start_retry: StartRetry,
     /// Whether the environment of this process is that of an MCP client.
     pub(crate) is_started_by_client: bool,
     /// Spreads the delays before restarts.
     pub(crate) rng: fastrand::Rng,
 }
 
-impl Live {
-    pub(crate) fn new(generation: u64, session: Arc<dyn Session>) -> Arc<Self> {
+impl LiveSession {
+    pub(crate) fn new(generation: u64, session: Arc<dyn ServerSession>) -> Arc<Self> {
         Arc::new(Self {
             generation,
             session,

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ostler_core::pins::transport_of;
+use ostler_core::pins::transport_fingerprint;
 use ostler_core::spec::ServerSpec;
-use ostler_store::private;
+use ostler_store::private_file;
 use ostler_wire::Era;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
@@ -25,7 +25,7 @@ pub(crate) struct StartRecord {
 
 /// The last good start of one server, shared by its sessions.
 #[derive(Debug)]
-pub(crate) struct LastStart {
+pub(crate) struct LastGoodStart {
     /// The file; `None` keeps nothing between runs.
     path: Option<PathBuf>,
     transport: String,
@@ -36,17 +36,17 @@ pub(crate) struct LastStart {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Kept {
+struct StartRecordFile {
     transport: String,
     is_modern: bool,
     took_ms: u64,
 }
 
-impl LastStart {
+impl LastGoodStart {
     pub(crate) fn new(spec: &ServerSpec, state_dir: Option<&PathBuf>) -> Arc<Self> {
         Arc::new(Self {
             path: state_dir.map(|dir| dir.join("starts").join(format!("{}.json", spec.name))),
-            transport: transport_of(spec),
+            transport: transport_fingerprint(spec),
             last: Mutex::default(),
             read: OnceCell::new(),
         })
@@ -57,8 +57,12 @@ impl LastStart {
         self.read
             .get_or_init(|| async {
                 let Some(path) = self.path.clone() else { return };
-                let read = tokio::task::spawn_blocking(move || private::read(&path, MAX_FILE)).await;
-                let kept = read.ok().flatten().and_then(|text| serde_json::from_slice::<Kept>(&text).ok());
+                let read =
+                    tokio::task::spawn_blocking(move || private_file::read_at_most(&path, MAX_FILE)).await;
+                let kept = read
+                    .ok()
+                    .flatten()
+                    .and_then(|text| serde_json::from_slice::<StartRecordFile>(&text).ok());
                 if let Some(kept) = kept.filter(|kept| kept.transport == self.transport) {
                     let era = if kept.is_modern { Era::Modern } else { Era::Legacy };
                     let took = Duration::from_millis(kept.took_ms);
@@ -82,12 +86,16 @@ impl LastStart {
             return;
         }
         let took_ms = u64::try_from(record.took.as_millis()).unwrap_or(u64::MAX);
-        let kept = Kept { transport: self.transport.clone(), is_modern: record.era == Era::Modern, took_ms };
+        let kept = StartRecordFile {
+            transport: self.transport.clone(),
+            is_modern: record.era == Era::Modern,
+            took_ms,
+        };
         tokio::task::spawn_blocking(move || {
             let text = serde_json::to_vec(&kept).map_err(Into::into);
             let keep = |text: Vec<u8>| {
-                private::make_folder_of(&path)?;
-                private::replace(&path, &text)
+                private_file::create_parent_dir(&path)?;
+                private_file::replace_file(&path, &text)
             };
             if let Err(error) = text.and_then(keep) {
                 tracing::warn!(path = %path.display(), %error, "the record of a start could not be kept");
@@ -102,7 +110,7 @@ impl LastStart {
 
 #[cfg(test)]
 mod tests {
-    use ostler_core::name::ServerName;
+    use ostler_core::server_name::ServerName;
 
     use super::*;
 
@@ -115,15 +123,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let home = dir.path().to_owned();
         let record = StartRecord { era: Era::Legacy, took: Duration::from_millis(1_500) };
-        let first = LastStart::new(&spec("one"), Some(&home));
+        let first = LastGoodStart::new(&spec("one"), Some(&home));
         assert_eq!(first.get().await, None);
         first.set(record);
         while !home.join("starts/s.json").exists() {
             tokio::task::yield_now().await;
         }
-        assert_eq!(LastStart::new(&spec("one"), Some(&home)).get().await, Some(record));
-        assert_eq!(LastStart::new(&spec("two"), Some(&home)).get().await, None);
+        assert_eq!(LastGoodStart::new(&spec("one"), Some(&home)).get().await, Some(record));
+        assert_eq!(LastGoodStart::new(&spec("two"), Some(&home)).get().await, None);
         std::fs::write(home.join("starts/s.json"), b"{").unwrap();
-        assert_eq!(LastStart::new(&spec("one"), Some(&home)).get().await, None);
+        assert_eq!(LastGoodStart::new(&spec("one"), Some(&home)).get().await, None);
     }
 }

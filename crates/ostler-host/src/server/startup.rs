@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use ostler_core::downloader::Downloader;
 use ostler_core::fault::{FaultKind, PermanentCause};
-use ostler_core::name::ServerName;
 use ostler_core::remedy;
+use ostler_core::server_name::ServerName;
 use ostler_core::spec::ServerSpec;
-use ostler_core::status::{Stage, StartStatus};
-use ostler_core::stderr_cause::{Complaint, is_http_server};
-use ostler_core::supervisor::{Advice, Failure};
+use ostler_core::status::{StartStage, StartStatus};
+use ostler_core::stderr_cause::{KnownCause, is_http_server};
+use ostler_core::supervisor::{FailureHint, ServerFailure};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::upstream::stdio::{LogLine, StderrTail, Usage, listening_port};
+use crate::upstream::stdio::{ProcessUsage, StderrLine, StderrTail, listening_port};
 
 /// Time between two readings of the process tree: short against the time that a start takes, and some hundred system
 /// calls each.
@@ -54,18 +54,18 @@ pub struct Startup {
     downloader: Option<Downloader>,
     /// Finds the port that a process tree listens on.
     find_port: fn(u32) -> Option<u16>,
-    state: Mutex<State>,
+    state: Mutex<StartupState>,
 }
 
-struct State {
-    stage: Stage,
+struct StartupState {
+    stage: StartStage,
     /// Time that the start may take while its processes are idle.
     limit: Duration,
     /// When the stage began.
     since: Instant,
     process: Option<StartingProcess>,
     /// The last reading of the process tree, and of the bytes written to stderr.
-    seen: (Usage, u64),
+    last_reading: (ProcessUsage, u64),
     /// When the tree was last seen to have done anything.
     active: Instant,
     /// Whether the tree used no CPU between the last two readings.
@@ -74,8 +74,8 @@ struct State {
     http_looked: Instant,
     http: HttpSigns,
     /// The readings under way, at most one of each kind: no limit waits for either.
-    usage_reading: Option<JoinHandle<Usage>>,
-    http_reading: Option<JoinHandle<HttpLook>>,
+    usage_reading: Option<JoinHandle<ProcessUsage>>,
+    http_reading: Option<JoinHandle<HttpCheck>>,
     /// Position in the output up to which lines of the program itself were looked for.
     read_to: u64,
     /// Whether the program itself runs, so that it is not being downloaded any more.
@@ -105,9 +105,9 @@ struct HttpServer {
 
 /// Signs found by one look for an HTTP server.
 #[derive(Debug, Clone, Copy, Default)]
-struct HttpLook {
+struct HttpCheck {
     port: Option<u16>,
-    is_told: bool,
+    is_reported: bool,
     is_final: bool,
     /// Whether it counts as one of the looks in a row; others only tell a program from its download.
     is_due: bool,
@@ -126,12 +126,12 @@ impl Startup {
     /// Begins a start that waits for its turn.
     pub(crate) fn new(spec: &ServerSpec) -> Arc<Self> {
         let now = Instant::now();
-        let state = State {
-            stage: Stage::Queued,
+        let state = StartupState {
+            stage: StartStage::Queued,
             limit: spec.start_limit(),
             since: now,
             process: None,
-            seen: Default::default(),
+            last_reading: Default::default(),
             active: now,
             is_cpu_idle: false,
             http_looked: now,
@@ -150,7 +150,7 @@ impl Startup {
     }
 
     /// Takes note how long the last good start took: one that needs about as long again is no reason to give up.
-    pub(crate) fn expect(&self, took: Option<Duration>) {
+    pub(crate) fn set_expected_duration(&self, took: Option<Duration>) {
         let mut state = self.lock();
         let (limit, took) = (state.limit, took.unwrap_or_default());
         state.limit = limit.max(took.saturating_mul(2)).min(limit.saturating_mul(BUSY_FACTOR));
@@ -162,7 +162,7 @@ impl Startup {
     }
 
     /// Moves on to another stage.
-    pub(crate) fn enter(&self, stage: Stage) {
+    pub(crate) fn enter_stage(&self, stage: StartStage) {
         let mut state = self.lock();
         let now = Instant::now();
         (state.stage, state.since, state.active) = (stage, now, now);
@@ -170,12 +170,15 @@ impl Startup {
 
     /// Returns whether the start waits for something that is not the server's: it may be given up without harm.
     pub(crate) fn is_queued(&self) -> bool {
-        matches!(self.lock().stage, Stage::Queued | Stage::WaitingForRoom | Stage::WaitingForDownload)
+        matches!(
+            self.lock().stage,
+            StartStage::Queued | StartStage::WaitingForRoom | StartStage::WaitingForDownload
+        )
     }
 
     /// Returns whether the start waits for a place in the process pool.
-    pub(crate) fn lacks_room(&self) -> bool {
-        self.lock().stage == Stage::WaitingForRoom
+    pub(crate) fn is_waiting_for_process(&self) -> bool {
+        self.lock().stage == StartStage::WaitingForRoom
     }
 
     /// Names the process to watch.
@@ -198,7 +201,7 @@ impl Startup {
     }
 
     /// Reads the process tree while a moment passes. Fails when the start is over its limit, however long a reading takes.
-    pub(crate) async fn look(&self) -> Result<(), Failure> {
+    pub(crate) async fn watch(&self) -> Result<(), ServerFailure> {
         let (process, limit, left) = {
             let state = self.lock();
             (state.process.clone(), state.limit, state.limit.saturating_sub(state.since.elapsed()))
@@ -220,12 +223,12 @@ impl Startup {
         let (root, find_port) = (process.root, self.find_port);
         let mut state = self.lock();
         if state.usage_reading.is_none() {
-            state.usage_reading = Some(spawn_blocking(move || Usage::of_tree(root)));
+            state.usage_reading = Some(spawn_blocking(move || ProcessUsage::of_tree(root)));
         }
         let is_due = state.is_http_look_due();
-        if state.http_reading.is_none() && (is_due || state.stage == Stage::Fetching) {
+        if state.http_reading.is_none() && (is_due || state.stage == StartStage::Fetching) {
             let stderr = Arc::clone(&process.stderr);
-            let read = move || HttpLook { is_due, ..look_for_http(&stderr, find_port(root)) };
+            let read = move || HttpCheck { is_due, ..look_for_http(&stderr, find_port(root)) };
             state.http_reading = Some(spawn_blocking(read));
         }
     }
@@ -244,7 +247,7 @@ impl Startup {
         }
         let look = match http {
             Some(http) => http.await.unwrap_or_default(),
-            None => HttpLook::default(),
+            None => HttpCheck::default(),
         };
         if self.is_fetching() {
             self.note_program(look.port);
@@ -254,38 +257,38 @@ impl Startup {
         }
     }
 
-    fn note(&self, seen: (Usage, u64)) {
+    fn note(&self, seen: (ProcessUsage, u64)) {
         let mut state = self.lock();
-        state.is_cpu_idle = state.seen.0.cpu == seen.0.cpu;
-        if state.seen != seen {
-            (state.seen, state.active) = (seen, Instant::now());
+        state.is_cpu_idle = state.last_reading.0.cpu == seen.0.cpu;
+        if state.last_reading != seen {
+            (state.last_reading, state.active) = (seen, Instant::now());
         }
     }
 
     fn is_fetching(&self) -> bool {
-        self.lock().stage == Stage::Fetching
+        self.lock().stage == StartStage::Fetching
     }
 
     /// Takes note of a program that runs: it listens on a port, or a line of output is its own.
     fn note_program(&self, port: Option<u16>) {
         let read_to = self.lock().read_to;
-        let (lines, read_to) = self.words_since(read_to);
-        let is_own = |line: &LogLine| self.downloader.is_some_and(|it| it.is_of_program(&line.text));
+        let (lines, read_to) = self.stderr_since(read_to);
+        let is_own = |line: &StderrLine| self.downloader.is_some_and(|it| it.is_program_output(&line.text));
         let is_running = port.is_some() || lines.iter().any(is_own);
         let mut state = self.lock();
         state.read_to = read_to;
         if is_running {
-            state.run();
+            state.set_running();
         }
     }
 
     /// Takes note of signs of an HTTP server. A program that shows them twice is not being downloaded any more.
-    fn note_http(&self, look: HttpLook) {
+    fn note_http(&self, look: HttpCheck) {
         let mut state = self.lock();
         let now = Instant::now();
         state.http_looked = now;
         state.http = match state.http {
-            _ if look.port.is_none() && !look.is_told => HttpSigns::None,
+            _ if look.port.is_none() && !look.is_reported => HttpSigns::None,
             HttpSigns::None => HttpSigns::Seen,
             HttpSigns::Seen => {
                 HttpSigns::Certain(HttpServer { port: look.port, is_final: look.is_final, since: now })
@@ -295,22 +298,23 @@ impl Startup {
             }
         };
         if matches!(state.http, HttpSigns::Certain(_)) {
-            state.run();
+            state.set_running();
         }
     }
 
     /// Returns advice for a start that is not likely to come to its end.
-    fn hint(&self, state: &State) -> Option<String> {
+    fn hint(&self, state: &StartupState) -> Option<String> {
         let HttpSigns::Certain(server) = state.http else { return None };
-        Some(remedy::of_http_server(self.server.as_str(), server.port))
+        Some(remedy::for_http_server(self.server.as_str(), server.port))
     }
 
-    fn check(&self) -> Result<(), Failure> {
+    fn check(&self) -> Result<(), ServerFailure> {
         let state = self.lock();
         let (age, quiet) = (state.since.elapsed(), state.active.elapsed());
         if let Some(cause) = state.http_cause() {
-            let mut failure = Failure::new(cause.into(), Instant::now().into_std());
-            failure.quote(state.process.as_ref().map(|it| it.stderr.end()).unwrap_or_default());
+            let mut failure = ServerFailure::new(cause.into(), Instant::now().into_std());
+            failure
+                .attach_stderr(state.process.as_ref().map(|it| it.stderr.final_lines()).unwrap_or_default());
             return Err(failure);
         }
         let idle_time = if self.downloader.is_some() { DOWNLOAD_QUIET } else { QUIET };
@@ -320,9 +324,9 @@ impl Startup {
         }
         let longest = state.limit.saturating_mul(BUSY_FACTOR);
         let limit = if age < longest { state.limit } else { longest };
-        let mut failure = Failure::new(FaultKind::StartTimeout(limit), Instant::now().into_std());
-        failure.quote(state.process.as_ref().map(|it| it.stderr.end()).unwrap_or_default());
-        failure.hint = self.hint(&state).map(|text| Box::new(Advice::Text(text)));
+        let mut failure = ServerFailure::new(FaultKind::StartTimeout(limit), Instant::now().into_std());
+        failure.attach_stderr(state.process.as_ref().map(|it| it.stderr.final_lines()).unwrap_or_default());
+        failure.hint = self.hint(&state).map(|text| Box::new(FailureHint::Text(text)));
         Err(failure)
     }
 
@@ -341,7 +345,7 @@ impl Startup {
     }
 
     /// Returns what the server has written to stderr since a position, and the next one.
-    pub(crate) fn words_since(&self, position: u64) -> (Vec<LogLine>, u64) {
+    pub(crate) fn stderr_since(&self, position: u64) -> (Vec<StderrLine>, u64) {
         let process = self.lock().process.clone();
         process.map_or_else(|| (Vec::new(), position), |process| process.stderr.since(position))
     }
@@ -354,34 +358,34 @@ impl Startup {
             downloader: self.downloader.map(|downloader| downloader.as_str().to_owned()),
             pid: state.process.as_ref().map(|process| process.pid),
             age_ms: u64::try_from(state.since.elapsed().as_millis()).unwrap_or(u64::MAX),
-            stderr: state.words(),
+            stderr: state.recent_stderr(),
             serves_http: matches!(state.http, HttpSigns::Certain(_)),
             hint: self.hint(&state),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, StartupState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Looks for words that tell of an HTTP server.
-fn look_for_http(stderr: &StderrTail, port: Option<u16>) -> HttpLook {
-    let lines = stderr.end();
-    let is_told = lines.iter().any(|line| Complaint::read(line) == Some(Complaint::ServesHttp));
-    HttpLook { port, is_told, is_final: is_http_server(&lines), is_due: false }
+fn look_for_http(stderr: &StderrTail, port: Option<u16>) -> HttpCheck {
+    let lines = stderr.final_lines();
+    let is_told = lines.iter().any(|line| KnownCause::parse(line) == Some(KnownCause::ServesHttp));
+    HttpCheck { port, is_reported: is_told, is_final: is_http_server(&lines), is_due: false }
 }
 
-impl State {
+impl StartupState {
     fn is_http_look_due(&self) -> bool {
         self.http_looked.elapsed() >= HTTP_LOOK.min(self.limit / 8)
     }
 
     /// Moves on from the download.
-    fn run(&mut self) {
+    fn set_running(&mut self) {
         self.is_running = true;
-        if self.stage == Stage::Fetching {
-            self.stage = Stage::Starting;
+        if self.stage == StartStage::Fetching {
+            self.stage = StartStage::Starting;
         }
     }
 
@@ -393,8 +397,8 @@ impl State {
         is_over.then_some(PermanentCause::ServesHttp(server.port))
     }
 
-    fn words(&self) -> Vec<String> {
-        self.process.as_ref().map(|process| process.stderr.last_words()).unwrap_or_default()
+    fn recent_stderr(&self) -> Vec<String> {
+        self.process.as_ref().map(|process| process.stderr.recent_lines()).unwrap_or_default()
     }
 }
 
@@ -440,13 +444,13 @@ mod tests {
         Arc::get_mut(&mut startup).unwrap().find_port = endless_scan;
         let pid = std::process::id();
         startup.attach(StartingProcess { pid, root: pid, stderr: Arc::new(StderrTail::new(Arc::default())) });
-        startup.enter(Stage::Starting);
+        startup.enter_stage(StartStage::Starting);
         // The first look is due to scan.
         tokio::time::advance(HTTP_LOOK).await;
         let watched = Arc::clone(&startup);
         let watch = tokio::spawn(async move {
             loop {
-                if let Err(failure) = watched.look().await {
+                if let Err(failure) = watched.watch().await {
                     return failure;
                 }
             }

@@ -9,28 +9,28 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ostler_core::fault::FaultKind;
-use ostler_core::liveness::{MISSES, Missed};
-use ostler_core::status::Stage;
-use ostler_core::supervisor::{Action, Failure, Manner, Phase};
+use ostler_core::liveness::{MAX_MISSES, MissOutcome};
+use ostler_core::status::StartStage;
+use ostler_core::supervisor::{Action, Phase, RetireMode, ServerFailure};
 use ostler_wire::Era;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::greet::{greet, repeat};
-use super::news::{Before, Setback};
-use super::pulse::Pulse;
-use super::slot::{Desk, Live, Slot};
+use super::cleanup_guard::CleanupGuard;
+use super::liveness_probe::LivenessProbe;
+use super::session_setup::{resync_session, set_up_session};
+use super::slot::{LiveSession, Slot, SlotState};
 use super::start_record::StartRecord;
 use super::startup::Startup;
-use super::stay::Stay;
-use crate::happening::What;
+use super::transitions::{BreakerCheckpoint, SessionLoss};
+use crate::lifecycle_event::LifecycleEventKind;
 use crate::lists::Kind;
-use crate::options::StartPatience;
-use crate::start_gate::StartPermit;
-use crate::upstream::{BoxFuture, Force, Plan, Session};
+use crate::options::StartRetry;
+use crate::start_limiter::StartPermit;
+use crate::upstream::{BoxFuture, CloseMode, ConnectContext, ServerSession};
 
 /// A session that has been made, and the sign that something of it is left.
-type Made = Result<(Arc<dyn Session>, Stay), Failure>;
+type Made = Result<(Arc<dyn ServerSession>, CleanupGuard), ServerFailure>;
 
 /// A session on its way.
 struct Start {
@@ -41,37 +41,43 @@ struct Start {
 }
 
 /// What the task works with; nobody else sees it.
-struct Task {
+struct SlotTask {
     slot: Arc<Slot>,
     start: Option<Start>,
     /// The session in use, if any.
-    live: Option<(Arc<Live>, Stay)>,
+    live: Option<(Arc<LiveSession>, CleanupGuard)>,
     /// Sessions that are being ended, by generation.
     ending: JoinSet<u64>,
     /// The last session that ended by itself.
     lost: u64,
-    pulse: Pulse,
+    liveness_probe: LivenessProbe,
 }
 
 /// Runs until the slot is removed and nothing of it is left.
 pub(crate) async fn run(slot: Arc<Slot>) {
-    let mut task =
-        Task { slot, start: None, live: None, ending: JoinSet::new(), lost: 0, pulse: Pulse::default() };
+    let mut task = SlotTask {
+        slot,
+        start: None,
+        live: None,
+        ending: JoinSet::new(),
+        lost: 0,
+        liveness_probe: LivenessProbe::default(),
+    };
     while task.carry_out() {
         task.wait().await;
     }
-    task.slot.gone.store(true, Ordering::Release);
-    task.slot.moved.notify_waiters();
+    task.slot.is_gone.store(true, Ordering::Release);
+    task.slot.phase_changed.notify_waiters();
 }
 
-impl Task {
+impl SlotTask {
     /// Does everything there is to do now; false when the task is over.
     fn carry_out(&mut self) -> bool {
         let slot = Arc::clone(&self.slot);
         // A start may hold room, and giving room back takes another lock:
         // what is dropped goes after the desk has been left.
         let mut unwanted = Vec::new();
-        let mut desk = slot.desk();
+        let mut desk = slot.state();
         if desk.is_removed {
             // Whoever resumed it meanwhile came too late.
             desk.supervisor.on_stop();
@@ -80,23 +86,23 @@ impl Task {
         while let Some(action) = desk.supervisor.poll(Instant::now().into_std()) {
             match action {
                 Action::Start { generation } => unwanted.extend(self.start(generation)),
-                Action::Retire { generation, manner } => self.retire(&mut desk, generation, manner),
+                Action::Retire { generation, mode: manner } => self.retire(&mut desk, generation, manner),
             }
         }
         unwanted.extend(self.take_unwanted_start(&mut desk));
         desk.needs_wake = desk.supervisor.next_wake().is_none();
         desk.has_remains =
-            self.start.is_some() || !self.ending.is_empty() || slot.stays.load(Ordering::Acquire) > 0;
+            self.start.is_some() || !self.ending.is_empty() || slot.open_cleanups.load(Ordering::Acquire) > 0;
         let (is_clean, is_removed) = (!desk.has_remains, desk.is_removed);
         let is_readmitted =
             was_out && !matches!(desk.supervisor.phase(), Phase::Ejected { .. } | Phase::Stopped);
         drop(desk);
         drop(unwanted);
         if is_readmitted {
-            slot.happened(What::Readmitted);
+            slot.emit_lifecycle_event(LifecycleEventKind::Readmitted);
         }
         if is_clean || is_removed {
-            slot.moved.notify_waiters();
+            slot.phase_changed.notify_waiters();
         }
         !(is_clean && is_removed)
     }
@@ -113,7 +119,7 @@ impl Task {
     /// A start that nobody wants any more ends here; what is left of it keeps
     /// its [`Stay`]. One that only waits for its turn is given up as soon as
     /// the last caller that wanted it has left.
-    fn take_unwanted_start(&mut self, desk: &mut Desk) -> Option<Start> {
+    fn take_unwanted_start(&mut self, desk: &mut SlotState) -> Option<Start> {
         let start = self.start.as_ref()?;
         if start.startup.is_queued() && !desk.supervisor.has_demand() {
             desk.supervisor.on_start_abandoned(start.generation);
@@ -123,18 +129,18 @@ impl Task {
         Some(unwanted)
     }
 
-    fn retire(&mut self, desk: &mut Desk, generation: u64, manner: Manner) {
+    fn retire(&mut self, desk: &mut SlotState, generation: u64, manner: RetireMode) {
         desk.live.take_if(|live| live.generation == generation);
         let Some((live, stay)) = self.live.take_if(|(live, _)| live.generation == generation) else {
             return;
         };
-        self.pulse = Pulse::default();
+        self.liveness_probe = LivenessProbe::default();
         let is_hung =
             desk.supervisor.failure().is_some_and(|failure| matches!(failure.kind, FaultKind::Hung(_)));
-        let force = if manner == Manner::Now && is_hung { Force::Kill } else { Force::Gentle };
+        let force = if manner == RetireMode::Now && is_hung { CloseMode::Kill } else { CloseMode::Graceful };
         let patience = desk.drain;
         self.ending.spawn(async move {
-            if manner == Manner::Drain {
+            if manner == RetireMode::Drain {
                 // Calls that are still out after that end as unknown.
                 let _ = timeout(patience, live.drained()).await;
             }
@@ -145,11 +151,11 @@ impl Task {
     }
 
     async fn wait(&mut self) {
-        let Self { slot, start, live, ending, pulse, .. } = self;
+        let Self { slot, start, live, ending, liveness_probe: pulse, .. } = self;
         let current = live.as_ref().map(|(live, _)| live);
         let alarm = {
-            let desk = slot.desk();
-            let look = current.and_then(|live| pulse.next_look(&desk.liveness, live, &slot.spec));
+            let desk = slot.state();
+            let look = current.and_then(|live| pulse.next_check(&desk.liveness, live, &slot.spec));
             [desk.supervisor.next_wake().map(Instant::from_std), look].into_iter().flatten().min()
         };
         // Each branch is cancel-safe: the futures live in the task or can be
@@ -161,9 +167,9 @@ impl Task {
             failure = ended(current) => self.on_ended(failure),
             made = finished(start) => self.on_start_over(made),
             Some(closed) = ending.join_next() => self.on_closed(closed.unwrap_or_default()),
-            is_alive = pulse.answer() => self.on_pulse(is_alive),
-            () = at(alarm) => pulse.feel(slot, current),
-            () = slot.bell.notified() => {}
+            is_alive = pulse.is_answered() => self.on_probe_finished(is_alive),
+            () = sleep_until_alarm(alarm) => pulse.probe_if_silent(slot, current),
+            () = slot.wake_task.notified() => {}
         }
     }
 
@@ -171,174 +177,180 @@ impl Task {
         let Some(Start { generation, since, startup, .. }) = self.start.take() else { return };
         match made {
             Ok((session, stay)) => {
-                let record = StartRecord { era: session.hello().era, took: startup.age() };
-                self.slot.last_start.set(record);
-                self.on_started(Live::new(generation, session), stay, since);
+                let record = StartRecord { era: session.server_info().era, took: startup.age() };
+                self.slot.last_good_start.set(record);
+                self.on_started(LiveSession::new(generation, session), stay, since);
             }
             Err(failure) => {
                 tracing::warn!(server = %self.slot.key.server, generation, %failure, "the server did not start");
-                let news = self.slot.change(|Desk { supervisor, rng, .. }| {
-                    let (before, now) = (Before::of(supervisor), failure.at);
+                let news = self.slot.update(|SlotState { supervisor, rng, .. }| {
+                    let (before, now) = (BreakerCheckpoint::take(supervisor), failure.at);
                     let setback =
-                        supervisor.is_starting(generation).then_some(Setback::StartFailed(generation));
+                        supervisor.is_starting(generation).then_some(SessionLoss::StartFailed(generation));
                     supervisor.on_start_failed(generation, failure, rng);
-                    before.news(supervisor, setback, now)
+                    before.transition(supervisor, setback, now)
                 });
-                self.slot.announce(news);
+                self.slot.emit_transition(news);
             }
         }
         self.slot.startup.store(None);
     }
 
-    fn on_started(&mut self, live: Arc<Live>, stay: Stay, since: Instant) {
+    fn on_started(&mut self, live: Arc<LiveSession>, stay: CleanupGuard, since: Instant) {
         let generation = live.generation;
         self.live = Some((Arc::clone(&live), stay));
-        self.pulse = Pulse::default();
+        self.liveness_probe = LivenessProbe::default();
         let slot = Arc::clone(&self.slot);
-        slot.last_hello.store(Some(Arc::new(live.session.hello().clone())));
-        let pid = live.session.vitals().pid;
-        let is_wanted = slot.change(|desk| {
+        slot.last_server_info.store(Some(Arc::new(live.session.server_info().clone())));
+        let pid = live.session.stats().pid;
+        let is_wanted = slot.update(|desk| {
             desk.liveness.on_answer();
             let is_wanted = desk.supervisor.on_started(generation, Instant::now().into_std());
             desk.live = is_wanted.then_some(live);
             is_wanted
         });
-        slot.happened(What::Started { generation, pid, took: since.elapsed() });
+        slot.emit_lifecycle_event(LifecycleEventKind::Started { generation, pid, took: since.elapsed() });
         if is_wanted {
-            greet(&slot);
+            set_up_session(&slot);
         } else {
-            self.retire(&mut slot.desk(), generation, Manner::Now);
+            self.retire(&mut slot.state(), generation, RetireMode::Now);
         }
     }
 
-    fn on_ended(&mut self, failure: Failure) {
+    fn on_ended(&mut self, failure: ServerFailure) {
         let Some(generation) = self.live.as_ref().map(|(live, _)| live.generation) else { return };
         tracing::warn!(server = %self.slot.key.server, generation, %failure, "the server ended");
-        self.lose(generation, failure);
+        self.on_session_lost(generation, failure);
     }
 
-    fn lose(&mut self, generation: u64, failure: Failure) {
+    fn on_session_lost(&mut self, generation: u64, failure: ServerFailure) {
         let slot = Arc::clone(&self.slot);
         let now = failure.at;
-        let (was_current, news) = slot.change(|desk| {
+        let (was_current, news) = slot.update(|desk| {
             desk.live.take_if(|live| live.generation == generation);
-            let before = Before::of(&desk.supervisor);
+            let before = BreakerCheckpoint::take(&desk.supervisor);
             let was_current = desk.supervisor.on_lost(generation, failure, &mut desk.rng);
-            let setback = was_current.then_some(Setback::Lost(generation));
-            (was_current, before.news(&desk.supervisor, setback, now))
+            let setback = was_current.then_some(SessionLoss::Lost(generation));
+            (was_current, before.transition(&desk.supervisor, setback, now))
         });
         if was_current {
             self.lost = generation;
         } else {
             // It was on its way out already; what is left of it goes now.
-            self.retire(&mut slot.desk(), generation, Manner::Now);
+            self.retire(&mut slot.state(), generation, RetireMode::Now);
         }
-        slot.announce(news);
+        slot.emit_transition(news);
     }
 
-    fn on_pulse(&mut self, is_alive: bool) {
+    fn on_probe_finished(&mut self, is_alive: bool) {
         let Some((live, _)) = &self.live else { return };
         if is_alive {
-            self.slot.desk().liveness.on_answer();
+            self.slot.state().liveness.on_answer();
             return;
         }
-        let missed = self.slot.desk().liveness.on_miss();
-        if missed == Missed::Hung {
+        let missed = self.slot.state().liveness.on_miss();
+        if missed == MissOutcome::Hung {
             let generation = live.generation;
-            let mut failure = Failure::new(FaultKind::Hung(MISSES), Instant::now().into_std());
-            failure.quote(live.session.vitals().stderr);
+            let mut failure = ServerFailure::new(FaultKind::Hung(MAX_MISSES), Instant::now().into_std());
+            failure.attach_stderr(live.session.stats().stderr);
             tracing::warn!(server = %self.slot.key.server, generation, %failure, "the server hangs");
-            self.lose(generation, failure);
+            self.on_session_lost(generation, failure);
         }
     }
 
     fn on_closed(&mut self, generation: u64) {
-        self.slot.change(|desk| desk.supervisor.on_closed(generation));
+        self.slot.update(|desk| desk.supervisor.on_closed(generation));
         if generation != self.lost {
-            self.slot.happened(What::Ended { generation });
+            self.slot.emit_lifecycle_event(LifecycleEventKind::Ended { generation });
         }
     }
 }
 
 /// Waits for the turn of the start, then for the session.
 async fn make_session(slot: Arc<Slot>, generation: u64, startup: Arc<Startup>) -> Made {
-    let last = slot.last_start.get().await;
-    startup.expect(last.map(|last| last.took));
-    let is_awaited = match slot.start_patience {
-        StartPatience::Once => false,
-        StartPatience::Budget => last.is_some(),
-        StartPatience::UntilReached => true,
+    let last = slot.last_good_start.get().await;
+    startup.set_expected_duration(last.map(|last| last.took));
+    let is_awaited = match slot.start_retry {
+        StartRetry::Once => false,
+        StartRetry::Budget => last.is_some(),
+        StartRetry::UntilReached => true,
     };
     if is_awaited {
-        slot.desk().supervisor.on_record();
+        slot.state().supervisor.on_started_before();
     }
     let mut permit = StartPermit::default();
     let mut place = None;
     if slot.connector.has_process() {
-        let gate = &slot.room.gate;
+        let gate = &slot.process_pool.start_limiter;
         // What has started once is in the package manager's cache.
         let download = slot.spec.downloader().filter(|_| last.is_none());
         if let Some(downloader) = download {
-            permit = gate.enter_download(downloader, &startup).await;
+            permit = gate.acquire_download(downloader, &startup).await;
         }
-        place = Some(slot.room.enter(&slot, generation, &startup).await);
-        gate.enter(&mut permit, &startup).await;
-        startup.enter(if download.is_some() { Stage::Fetching } else { Stage::Starting });
+        place = Some(slot.process_pool.acquire(&slot, generation, &startup).await);
+        gate.acquire(&mut permit, &startup).await;
+        startup.enter_stage(if download.is_some() { StartStage::Fetching } else { StartStage::Starting });
     } else {
-        startup.enter(Stage::Starting);
+        startup.enter_stage(StartStage::Starting);
     }
-    let stay = Stay::new(Arc::clone(&slot), place);
-    let plan = plan(&slot, generation, (stay.clone(), Arc::clone(&startup)), last.map(|last| last.era));
+    let stay = CleanupGuard::new(Arc::clone(&slot), place);
+    let plan =
+        connect_context(&slot, generation, (stay.clone(), Arc::clone(&startup)), last.map(|last| last.era));
     let mut connect = slot.connector.connect(plan);
     loop {
         tokio::select! {
             biased;
             outcome = &mut connect => return Ok((outcome?, stay)),
-            looked = startup.look() => looked?,
+            looked = startup.watch() => looked?,
         }
-        permit.relax(&startup);
+        permit.release_unneeded(&startup);
     }
 }
 
 /// Makes what a connector is told about a session.
-fn plan(slot: &Arc<Slot>, generation: u64, (stay, startup): (Stay, Arc<Startup>), era: Option<Era>) -> Plan {
+fn connect_context(
+    slot: &Arc<Slot>,
+    generation: u64,
+    (stay, startup): (CleanupGuard, Arc<Startup>),
+    era: Option<Era>,
+) -> ConnectContext {
     let listener = Arc::downgrade(slot);
     let events = move |event| {
         if let Some(slot) = listener.upgrade() {
-            slot.hear(event);
+            slot.on_notification(event);
         }
     };
     let lists = Arc::downgrade(slot);
     let definitions = move |tool: &str| {
-        let lists = lists.upgrade()?.shelf(Kind::Tools).all();
+        let lists = lists.upgrade()?.list_cache(Kind::Tools).all();
         lists.iter().rev().find_map(|known| known.definition(tool))
     };
     let forgotten = Arc::downgrade(slot);
     let renewed = move || {
         if let Some(slot) = forgotten.upgrade() {
-            repeat(&slot);
+            resync_session(&slot);
         }
     };
     let listed = Arc::downgrade(slot);
     let doubted = move || {
         if let Some(slot) = listed.upgrade() {
-            slot.doubt_lists();
+            slot.mark_lists_stale();
         }
     };
-    Plan {
+    ConnectContext {
         generation,
-        events: Arc::new(events),
+        notification_sink: Arc::new(events),
         workspace: slot.workspace(),
-        stay,
+        cleanup: stay,
         startup,
         era,
-        definitions: Arc::new(definitions),
-        renewed: Arc::new(renewed),
-        doubted: Arc::new(doubted),
+        tool_definitions: Arc::new(definitions),
+        on_session_reset: Arc::new(renewed),
+        on_lists_stale: Arc::new(doubted),
     }
 }
 
-async fn at(alarm: Option<Instant>) {
+async fn sleep_until_alarm(alarm: Option<Instant>) {
     match alarm {
         Some(instant) => sleep_until(instant).await,
         None => pending().await,
@@ -352,7 +364,7 @@ async fn finished(start: &mut Option<Start>) -> Made {
     }
 }
 
-async fn ended(live: Option<&Arc<Live>>) -> Failure {
+async fn ended(live: Option<&Arc<LiveSession>>) -> ServerFailure {
     match live {
         Some(live) => live.session.ended().await,
         None => pending().await,

@@ -1,11 +1,11 @@
 //! The way to servers: one seam, so that a child process, a remote endpoint
 //! and a script in memory are the same to everything above.
 
-mod heard;
+pub(crate) mod attribution;
 pub mod http;
+pub(crate) mod observer;
 pub mod stdio;
-pub(crate) mod voice;
-pub(crate) mod whose;
+mod subscription_ack;
 
 use std::fmt;
 use std::future::Future;
@@ -16,17 +16,17 @@ use std::sync::atomic::AtomicBool;
 use bytes::Bytes;
 use ostler_core::fault::Fault;
 use ostler_core::status::Containment;
-use ostler_core::supervisor::Failure;
-use ostler_wire::{Era, Hello, Outcome, Params, Text};
+use ostler_core::supervisor::ServerFailure;
+use ostler_wire::{Era, MethodName, Params, RpcOutcome, ServerInfo};
 use tokio::time::Instant;
 
 use crate::lists::Kind;
 
-pub use self::stdio::LogLine;
-pub use self::voice::{ClientMeta, ProgressSink, Question, SharedVoice, Voice};
-pub use crate::server::{Startup, Stay};
+pub use self::observer::{CallObserver, ClientMeta, ProgressSink, ServerRequest, SharedCallObserver};
+pub use self::stdio::StderrLine;
+pub use crate::server::{CleanupGuard, Startup};
 
-pub(crate) use self::voice::{ProgressOnly, is_interactive};
+pub(crate) use self::observer::{ProgressObserver, is_interactive};
 
 /// A boxed future, so that sessions of different kinds fit one type.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -36,14 +36,14 @@ pub trait Connector: Send + Sync + 'static {
     /// Makes one session, handshake included. Dropping the future must end
     /// whatever it has begun, and what takes time about that holds the plan's
     /// [`Stay`]; the caller bounds it in time.
-    fn connect(&self, plan: Plan) -> BoxFuture<'_, Result<Arc<dyn Session>, Failure>>;
+    fn connect(&self, plan: ConnectContext) -> BoxFuture<'_, Result<Arc<dyn ServerSession>, ServerFailure>>;
 
     /// How what the server starts is kept from outliving the host.
     fn containment(&self) -> Containment;
 
     /// Whether calls whose callers can answer questions must come one at a
     /// time, because the server does not say which of them it asks.
-    fn takes_turns(&self) -> bool {
+    fn needs_exclusive_calls(&self) -> bool {
         false
     }
 
@@ -55,48 +55,48 @@ pub trait Connector: Send + Sync + 'static {
 
 /// What a connector is told about the session it makes.
 #[derive(Clone)]
-pub struct Plan {
+pub struct ConnectContext {
     /// The number of the session.
     pub generation: u64,
     /// Where the server's notifications go. Called from the session's reader,
     /// so it must not block.
-    pub events: Events,
+    pub notification_sink: ServerNotificationSink,
     /// The directory that the callers of the session work in, where it has one.
     pub workspace: Option<Arc<str>>,
     /// To be held, beside the host's own, by whatever may outlive the future.
-    pub stay: Stay,
+    pub cleanup: CleanupGuard,
     /// The start that the session is made in; hears of its process.
     pub startup: Arc<Startup>,
     /// The era of the last good start, which saves a probe.
     pub era: Option<Era>,
     /// What is known of the server's tools.
-    pub definitions: Definitions,
+    pub tool_definitions: DefinitionLookup,
     /// To be called when the server has forgotten what the session told it, and
     /// the session goes on all the same.
-    pub renewed: Renewed,
+    pub on_session_reset: SessionCallback,
     /// To be called before anything is sent on a session that goes on so: what
     /// is known of the server's lists is nothing any more.
-    pub doubted: Renewed,
+    pub on_lists_stale: SessionCallback,
 }
 
-impl fmt::Debug for Plan {
+impl fmt::Debug for ConnectContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Plan").field("generation", &self.generation).finish_non_exhaustive()
     }
 }
 
 /// Looks up the definition of a tool in the server's last list, by its name.
-pub type Definitions = Arc<dyn Fn(&str) -> Option<Bytes> + Send + Sync>;
+pub type DefinitionLookup = Arc<dyn Fn(&str) -> Option<Bytes> + Send + Sync>;
 
 /// Has a server told again what it has forgotten. Nobody waits for it.
-pub type Renewed = Arc<dyn Fn() + Send + Sync>;
+pub type SessionCallback = Arc<dyn Fn() + Send + Sync>;
 
 /// Takes what a server says without being asked.
-pub type Events = Arc<dyn Fn(Event) + Send + Sync>;
+pub type ServerNotificationSink = Arc<dyn Fn(ServerNotification) + Send + Sync>;
 
 /// What a server says without being asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum ServerNotification {
     /// The tools are not what they were.
     ToolsChanged,
     /// The resources are not what they were.
@@ -110,21 +110,21 @@ pub enum Event {
     /// Anything else that belongs to no request.
     Other {
         /// The notification's method.
-        method: Text,
+        method: MethodName,
         /// Its raw parameters.
         params: Option<Bytes>,
     },
 }
 
 /// One live connection to a server.
-pub trait Session: Send + Sync + 'static {
+pub trait ServerSession: Send + Sync + 'static {
     /// What the server said of itself in the handshake.
-    fn hello(&self) -> &Hello;
+    fn server_info(&self) -> &ServerInfo;
 
     /// Sends a request and waits for its answer. Dropping the future cancels:
     /// a request that has not left is taken back, one that has is cancelled at
     /// the server.
-    fn request<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<Outcome, Fault>>;
+    fn request<'a>(&'a self, ask: UpstreamRequest<'a>) -> BoxFuture<'a, Result<RpcOutcome, Fault>>;
 
     /// Says something that needs no answer. Lost if the server does not read.
     fn notify(&self, _method: &str, _params: Option<&[u8]>) {}
@@ -136,27 +136,27 @@ pub trait Session: Send + Sync + 'static {
 
     /// Whether the server says when a list changes, provided that it announces
     /// that at all. A modern one does so only where it is listened to.
-    fn hears_changes(&self, _kind: Kind) -> bool {
-        self.hello().era == Era::Legacy
+    fn notifies_changes(&self, _kind: Kind) -> bool {
+        self.server_info().era == Era::Legacy
     }
 
     /// Waits until the session has ended by itself.
-    fn ended(&self) -> BoxFuture<'_, Failure>;
+    fn ended(&self) -> BoxFuture<'_, ServerFailure>;
 
     /// Ends the session and waits until nothing of it is left.
-    fn close(&self, force: Force) -> BoxFuture<'_, ()>;
+    fn close(&self, force: CloseMode) -> BoxFuture<'_, ()>;
 
     /// How it is doing.
-    fn vitals(&self) -> Vitals;
+    fn stats(&self) -> SessionStats;
 
     /// When the server was last heard, and when the oldest request that waits
     /// for an answer was made.
-    fn signs(&self) -> (Option<Instant>, Option<Instant>);
+    fn activity(&self) -> (Option<Instant>, Option<Instant>);
 }
 
 /// One request.
 #[derive(Clone, Copy)]
-pub struct Ask<'a> {
+pub struct UpstreamRequest<'a> {
     /// The MCP method.
     pub method: &'a str,
     /// The parameters as they came.
@@ -164,70 +164,70 @@ pub struct Ask<'a> {
     /// The same for every attempt of a call.
     pub idempotency_key: Option<&'a str>,
     /// When to stop waiting.
-    pub until: Instant,
+    pub deadline: Instant,
     /// Who the request speaks for.
     pub client: ClientMeta<'a>,
     /// Hears of the request and answers for its caller. Progress moves
     /// `until`, up to `at_most`.
-    pub voice: Option<&'a SharedVoice>,
+    pub observer: Option<&'a SharedCallObserver>,
     /// The hard end of the call.
-    pub at_most: Instant,
+    pub hard_deadline: Instant,
     /// Set once another caller has used the server, for a caller that may not
     /// hear what others cause: from then on the voice gets no notice that names
     /// no call, even where this is the only call in flight.
-    pub has_others: Option<&'a Arc<AtomicBool>>,
+    pub has_other_callers: Option<&'a Arc<AtomicBool>>,
     /// What the client's headers say of arguments: `Mcp-Param-…` and nothing else.
     pub headers: &'a [(String, String)],
     /// Whether it may still be sent, where that depends on what the server
     /// lists. Asked when the server that is about to get it may be another one
     /// than it was meant for.
-    pub is_fit: Option<&'a (dyn Fn() -> bool + Sync)>,
+    pub may_send: Option<&'a (dyn Fn() -> bool + Sync)>,
 }
 
-impl<'a> Ask<'a> {
+impl<'a> UpstreamRequest<'a> {
     /// Makes a request of the host itself, which no caller waits for.
-    pub(crate) fn own(method: &'a str, params: &'a Params, until: Instant) -> Self {
+    pub(crate) fn from_host(method: &'a str, params: &'a Params, deadline: Instant) -> Self {
         Self {
             method,
             params,
             idempotency_key: None,
-            until,
+            deadline,
             client: ClientMeta::Host,
-            voice: None,
-            at_most: until,
-            has_others: None,
+            observer: None,
+            hard_deadline: deadline,
+            has_other_callers: None,
             headers: &[],
-            is_fit: None,
+            may_send: None,
         }
     }
 
     /// Whether nothing has come up that speaks against sending it.
-    pub(crate) fn is_fit(&self) -> bool {
-        self.is_fit.is_none_or(|is_fit| is_fit())
+    pub(crate) fn may_send(&self) -> bool {
+        self.may_send.is_none_or(|is_fit| is_fit())
     }
 }
 
-impl fmt::Debug for Ask<'_> {
+impl fmt::Debug for UpstreamRequest<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ask")
             .field("method", &self.method)
-            .field("until", &self.until)
+            .field("until", &self.deadline)
             .finish_non_exhaustive()
     }
 }
 
 /// How much patience an ending session deserves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Force {
+pub enum CloseMode {
     /// End of input, then SIGTERM, then SIGKILL.
-    Gentle,
+    Graceful,
     /// SIGKILL: the server hangs or never came up.
     Kill,
 }
 
 /// How a session is doing.
 #[derive(Debug, Clone, Default)]
-pub struct Vitals {
+pub struct SessionStats {
     /// The server's process.
     pub pid: Option<u32>,
     /// The last lines of stderr, oldest first.

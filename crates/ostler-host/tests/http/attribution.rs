@@ -4,58 +4,60 @@ use std::sync::{Arc, Mutex};
 
 use axum::http::Method;
 use ostler_host::Answer;
-use ostler_host::upstream::{ProgressSink, Question, Voice};
-use ostler_wire::Outcome;
+use ostler_host::upstream::{CallObserver, ProgressSink, ServerRequest};
+use ostler_wire::RpcOutcome;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::remote::{Feed, Got, Remote, legacy, stream};
-use crate::stage::{LONG, Stage};
+use crate::fixture::{HttpFixture, LONG};
+use crate::scripted_endpoint::{EventFeed, RecordedRequest, ScriptedEndpoint, legacy, stream};
 
 /// Answers elicitations with a name, or keeps them.
 #[derive(Default)]
-struct Person {
+struct ElicitingCaller {
     name: Option<&'static str>,
-    kept: Mutex<Vec<Question>>,
+    open_requests: Mutex<Vec<ServerRequest>>,
 }
 
-impl Voice for Person {
+impl CallObserver for ElicitingCaller {
     fn can_answer(&self, method: &str) -> bool {
         method == "elicitation/create"
     }
 
-    fn ask(&self, question: Question) {
+    fn on_request(&self, question: ServerRequest) {
         match self.name {
-            Some(name) => assert!(question.answer(Outcome::Result(json!({"name": name}).to_string().into()))),
-            None => self.kept.lock().unwrap().push(question),
+            Some(name) => {
+                assert!(question.answer(RpcOutcome::Result(json!({"name": name}).to_string().into())))
+            }
+            None => self.open_requests.lock().unwrap().push(question),
         }
     }
 }
 
-fn person(name: &'static str) -> Arc<Person> {
-    Arc::new(Person { name: Some(name), ..Person::default() })
+fn answering_as(name: &'static str) -> Arc<ElicitingCaller> {
+    Arc::new(ElicitingCaller { name: Some(name), ..ElicitingCaller::default() })
 }
 
 /// A server that works on calls until the test ends them, and asks on its own stream.
 #[derive(Default)]
-struct Backstage {
-    stream: Option<Feed>,
-    calls: Vec<(Got, Feed)>,
+struct EndpointState {
+    stream: Option<EventFeed>,
+    calls: Vec<(RecordedRequest, EventFeed)>,
     /// The most calls that it worked on at once.
-    most: usize,
+    most_at_once: usize,
 }
 
-struct Scene {
-    remote: Remote,
-    stage: Stage,
-    backstage: Arc<Mutex<Backstage>>,
+struct AttributionFixture {
+    remote: ScriptedEndpoint,
+    stage: HttpFixture,
+    endpoint_state: Arc<Mutex<EndpointState>>,
 }
 
-impl Scene {
+impl AttributionFixture {
     async fn new() -> Self {
-        let backstage: Arc<Mutex<Backstage>> = Arc::default();
+        let backstage: Arc<Mutex<EndpointState>> = Arc::default();
         let behind = Arc::clone(&backstage);
-        let remote = Remote::start(legacy(move |got| {
+        let remote = ScriptedEndpoint::start(legacy(move |got| {
             let mut behind = behind.lock().unwrap();
             let (feed, response) = stream();
             if got.verb == Method::GET {
@@ -64,50 +66,54 @@ impl Scene {
             }
             if got.is_call() {
                 behind.calls.push((got.clone(), feed));
-                behind.most = behind.most.max(behind.calls.len());
+                behind.most_at_once = behind.most_at_once.max(behind.calls.len());
                 return Some(response);
             }
             None
         }));
-        let stage = Stage::of(&remote).await;
+        let stage = HttpFixture::connected_to(&remote).await;
         stage.host.tools(&stage.me, "remote").await.unwrap();
-        let scene = Self { remote, stage, backstage };
+        let scene = Self { remote, stage, endpoint_state: backstage };
         scene.until("the stream is open", |behind| behind.stream.is_some()).await;
         scene
     }
 
-    async fn until(&self, what: &str, is_so: impl Fn(&Backstage) -> bool) {
-        ostler_testkit::eventually(what, LONG, || is_so(&self.backstage.lock().unwrap())).await;
+    async fn until(&self, what: &str, is_so: impl Fn(&EndpointState) -> bool) {
+        ostler_testkit::eventually(what, LONG, || is_so(&self.endpoint_state.lock().unwrap())).await;
     }
 
-    fn begin(&self, voice: Option<Arc<Person>>) -> JoinHandle<Answer> {
+    fn spawn_call(&self, voice: Option<Arc<ElicitingCaller>>) -> JoinHandle<Answer> {
         let (host, me) = (self.stage.host.clone(), self.stage.me.clone());
         tokio::spawn(async move {
-            let request = ostler_host::Request::tool(&me, "ask", json!({}).into()).unwrap().within(LONG);
+            let request =
+                ostler_host::Request::tool_call(&me, "ask", json!({}).into()).unwrap().with_timeout(LONG);
             let request = match voice {
-                Some(voice) => request.with_voice(voice),
+                Some(voice) => request.with_call_observer(voice),
                 None => request,
             };
-            host.ask("remote", request).await.unwrap()
+            host.send_to("remote", request).await.unwrap()
         })
     }
 
     /// Asks on the session's stream.
-    fn ask(&self, id: &str) {
-        let behind = self.backstage.lock().unwrap();
+    fn send_request(&self, id: &str) {
+        let behind = self.endpoint_state.lock().unwrap();
         let question = json!({"jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": {}});
         assert!(behind.stream.as_ref().unwrap().send(&question));
     }
 
     /// Asks on the session's stream, and says what was answered.
-    async fn told(&self, id: &str) -> Value {
-        self.ask(id);
+    async fn request_and_wait(&self, id: &str) -> Value {
+        self.send_request(id);
         self.answer(id).await
     }
 
     async fn answer(&self, id: &str) -> Value {
         let find = || {
-            self.remote.got().into_iter().find(|got| got.method().is_empty() && got.body["id"] == json!(id))
+            self.remote
+                .requests()
+                .into_iter()
+                .find(|got| got.method().is_empty() && got.body["id"] == json!(id))
         };
         ostler_testkit::eventually("an answer", LONG, || find().is_some()).await;
         let body = find().unwrap().body;
@@ -116,13 +122,13 @@ impl Scene {
 
     /// Ends the oldest call that is worked on.
     fn finish(&self) {
-        let (got, feed) = self.backstage.lock().unwrap().calls.remove(0);
+        let (got, feed) = self.endpoint_state.lock().unwrap().calls.remove(0);
         feed.send(&got.message("done"));
     }
 
     /// Ends all calls, which are these.
     async fn finish_all(&self, calls: impl IntoIterator<Item = JoinHandle<Answer>>) {
-        while !self.backstage.lock().unwrap().calls.is_empty() {
+        while !self.endpoint_state.lock().unwrap().calls.is_empty() {
             self.finish();
         }
         for call in calls {
@@ -133,41 +139,41 @@ impl Scene {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_goes_to_the_only_call_that_can_have_caused_it() {
-    let scene = Scene::new().await;
-    let calls = [scene.begin(Some(person("Ada")))];
+    let scene = AttributionFixture::new().await;
+    let calls = [scene.spawn_call(Some(answering_as("Ada")))];
     scene.until("it is there", |behind| behind.calls.len() == 1).await;
-    assert_eq!(scene.told("q1").await, json!({"name": "Ada"}));
-    assert_eq!(scene.told("q2").await, json!({"name": "Ada"}));
+    assert_eq!(scene.request_and_wait("q1").await, json!({"name": "Ada"}));
+    assert_eq!(scene.request_and_wait("q2").await, json!({"name": "Ada"}));
     scene.finish_all(calls).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_that_a_silent_call_may_have_caused_is_shown_to_nobody() {
-    let scene = Scene::new().await;
-    let ada = Arc::new(Person::default());
-    let calls = [scene.begin(None), scene.begin(Some(Arc::clone(&ada)))];
+    let scene = AttributionFixture::new().await;
+    let ada = Arc::new(ElicitingCaller::default());
+    let calls = [scene.spawn_call(None), scene.spawn_call(Some(Arc::clone(&ada)))];
     scene.until("both are there", |behind| behind.calls.len() == 2).await;
-    assert_eq!(scene.told("q1").await, -31005, "it could be the other's");
-    assert!(ada.kept.lock().unwrap().is_empty());
+    assert_eq!(scene.request_and_wait("q1").await, -31005, "it could be the other's");
+    assert!(ada.open_requests.lock().unwrap().is_empty());
     scene.finish_all(calls).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_questions_of_one_call_are_both_answered_where_calls_take_turns() {
-    let scene = Scene::new().await;
-    let calls = [scene.begin(None), scene.begin(Some(person("Ada")))];
+    let scene = AttributionFixture::new().await;
+    let calls = [scene.spawn_call(None), scene.spawn_call(Some(answering_as("Ada")))];
     scene.until("both are there", |behind| behind.calls.len() == 2).await;
-    assert_eq!(scene.told("q1").await, -31005, "it could be either's");
+    assert_eq!(scene.request_and_wait("q1").await, -31005, "it could be either's");
     scene.finish_all(calls).await;
 
-    let ada = Arc::new(Person::default());
-    let calls = [scene.begin(Some(Arc::clone(&ada)))];
+    let ada = Arc::new(ElicitingCaller::default());
+    let calls = [scene.spawn_call(Some(Arc::clone(&ada)))];
     scene.until("it is there", |behind| behind.calls.len() == 1).await;
-    scene.ask("q2");
-    scene.ask("q3");
-    ostler_testkit::eventually("both questions", LONG, || ada.kept.lock().unwrap().len() == 2).await;
-    for question in std::mem::take(&mut *ada.kept.lock().unwrap()) {
-        assert!(question.answer(Outcome::Result("{}".into())));
+    scene.send_request("q2");
+    scene.send_request("q3");
+    ostler_testkit::eventually("both questions", LONG, || ada.open_requests.lock().unwrap().len() == 2).await;
+    for question in std::mem::take(&mut *ada.open_requests.lock().unwrap()) {
+        assert!(question.answer(RpcOutcome::Result("{}".into())));
     }
     assert_eq!(scene.answer("q2").await, json!({}));
     assert_eq!(scene.answer("q3").await, json!({}));
@@ -176,30 +182,30 @@ async fn two_questions_of_one_call_are_both_answered_where_calls_take_turns() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_that_no_call_can_answer_is_refused() {
-    let scene = Scene::new().await;
-    assert_eq!(scene.told("q1").await, -32601, "nobody is there");
-    let call = scene.begin(None);
+    let scene = AttributionFixture::new().await;
+    assert_eq!(scene.request_and_wait("q1").await, -32601, "nobody is there");
+    let call = scene.spawn_call(None);
     scene.until("it is there", |behind| behind.calls.len() == 1).await;
-    assert_eq!(scene.told("q2").await, -32601, "nobody who can answer is there");
+    assert_eq!(scene.request_and_wait("q2").await, -32601, "nobody who can answer is there");
     scene.finish();
     call.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_that_two_calls_could_answer_is_refused_and_such_calls_then_take_turns() {
-    let scene = Scene::new().await;
-    let calls = [scene.begin(Some(person("Ada"))), scene.begin(Some(person("Bob")))];
+    let scene = AttributionFixture::new().await;
+    let calls = [scene.spawn_call(Some(answering_as("Ada"))), scene.spawn_call(Some(answering_as("Bob")))];
     scene.until("both are there", |behind| behind.calls.len() == 2).await;
-    assert_eq!(scene.told("q1").await, -31005, "it could be either's");
+    assert_eq!(scene.request_and_wait("q1").await, -31005, "it could be either's");
     scene.finish_all(calls).await;
-    scene.backstage.lock().unwrap().most = 0;
-    let calls = [scene.begin(Some(person("Ada"))), scene.begin(Some(person("Bob")))];
+    scene.endpoint_state.lock().unwrap().most_at_once = 0;
+    let calls = [scene.spawn_call(Some(answering_as("Ada"))), scene.spawn_call(Some(answering_as("Bob")))];
     scene.until("the first one is there", |behind| !behind.calls.is_empty()).await;
-    assert_eq!(scene.backstage.lock().unwrap().most, 1);
+    assert_eq!(scene.endpoint_state.lock().unwrap().most_at_once, 1);
     // While one is asked the other has its turn, and its own question.
-    scene.ask("q2");
+    scene.send_request("q2");
     scene.until("the second one is there", |behind| behind.calls.len() == 2).await;
-    scene.ask("q3");
+    scene.send_request("q3");
     let first = scene.answer("q2").await;
     scene.finish();
     let second = scene.answer("q3").await;
@@ -211,22 +217,23 @@ async fn a_question_that_two_calls_could_answer_is_refused_and_such_calls_then_t
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_is_taken_back_when_its_call_is_over() {
-    let scene = Scene::new().await;
-    let person = Arc::new(Person::default());
-    let call = scene.begin(Some(Arc::clone(&person)));
+    let scene = AttributionFixture::new().await;
+    let person = Arc::new(ElicitingCaller::default());
+    let call = scene.spawn_call(Some(Arc::clone(&person)));
     scene.until("it is there", |behind| behind.calls.len() == 1).await;
-    scene.ask("q1");
-    ostler_testkit::eventually("the question", LONG, || person.kept.lock().unwrap().len() == 1).await;
+    scene.send_request("q1");
+    ostler_testkit::eventually("the question", LONG, || person.open_requests.lock().unwrap().len() == 1)
+        .await;
     scene.finish();
     call.await.unwrap();
     assert_eq!(scene.answer("q1").await, -32603);
-    let mut question = person.kept.lock().unwrap().pop().unwrap();
-    tokio::time::timeout(LONG, question.withdrawn()).await.expect("the person is told");
+    let mut question = person.open_requests.lock().unwrap().pop().unwrap();
+    tokio::time::timeout(LONG, question.cancelled()).await.expect("the person is told");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_comes_on_a_calls_own_stream_is_for_its_caller_alone() {
-    let remote = Remote::start(legacy(|got| {
+    let remote = ScriptedEndpoint::start(legacy(|got| {
         if !got.is_call() {
             return None;
         }
@@ -235,10 +242,10 @@ async fn what_comes_on_a_calls_own_stream_is_for_its_caller_alone() {
         feed.send(&got.message("done"));
         Some(response)
     }));
-    let stage = Stage::of(&remote).await;
-    let mut events = stage.host.events();
+    let stage = HttpFixture::connected_to(&remote).await;
+    let mut events = stage.host.notifications();
     let sink: ProgressSink = Arc::new(|_| {});
-    stage.host.ask("remote", stage.request("ask").on_progress(sink)).await.unwrap();
+    stage.host.send_to("remote", stage.request("ask").on_progress(sink)).await.unwrap();
     // The answer came behind the line, so the line would be here.
     assert!(events.try_recv().is_err());
 }

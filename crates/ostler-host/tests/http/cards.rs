@@ -13,8 +13,8 @@ use ostler_core::error::CallError;
 use ostler_host::{CardReport, Host, HostOptions, ServerName, ServerSpec};
 use serde_json::{Value, json};
 
-use crate::remote::{Got, Remote, modern, raw, respond, stream};
-use crate::stage::{LONG, Stage, spec, spec_with};
+use crate::fixture::{HttpFixture, LONG, spec, spec_with};
+use crate::scripted_endpoint::{RecordedRequest, ScriptedEndpoint, modern, raw, respond, stream};
 
 const KIND: &str = "application/mcp-server-card+json";
 
@@ -25,17 +25,17 @@ fn card() -> Value {
     })
 }
 
-fn is_card(got: &Got) -> bool {
+fn is_card(got: &RecordedRequest) -> bool {
     got.path == "/mcp/server-card"
 }
 
 /// A server whose card is answered by `answer`.
-fn with_card(answer: impl Fn(&Got) -> Response + Send + Sync + 'static) -> Remote {
-    Remote::start(modern(move |got| is_card(got).then(|| answer(got))))
+fn with_card(answer: impl Fn(&RecordedRequest) -> Response + Send + Sync + 'static) -> ScriptedEndpoint {
+    ScriptedEndpoint::start(modern(move |got| is_card(got).then(|| answer(got))))
 }
 
-fn asked(remote: &Remote) -> usize {
-    remote.got().iter().filter(|got| is_card(got)).count()
+fn asked(remote: &ScriptedEndpoint) -> usize {
+    remote.requests().iter().filter(|got| is_card(got)).count()
 }
 
 /// Fails a card whose reading never ends.
@@ -58,12 +58,12 @@ fn why(outcome: Result<CardReport, CallError>) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_card_of_a_sleeping_server_is_read_without_starting_it() {
     let remote = with_card(|_| raw(200, KIND, card().to_string()));
-    let stage = Stage::with(spec_with(&remote.url(), &[("X-Key", "k-1")])).await;
+    let stage = HttpFixture::with_server(spec_with(&remote.url(), &[("X-Key", "k-1")])).await;
     assert_eq!(stage.status().card, None, "nothing is read unasked");
     let report = read(&stage.host).await.unwrap();
     assert_eq!((report.card.name.as_str(), report.compared), ("com.example/remote", false));
     assert_eq!(report.source, format!("{}/server-card", remote.url()));
-    let got = remote.got();
+    let got = remote.requests();
     assert_eq!(got.len(), 1, "the server itself is asked nothing");
     assert_eq!((got[0].header("accept"), got[0].header("x-key")), (Some(KIND), Some("k-1")));
     let status = stage.status();
@@ -80,7 +80,7 @@ async fn a_card_is_kept_for_five_minutes_or_as_its_response_says() {
             said.map(|said| response.headers_mut().insert("cache-control", said.parse().unwrap()));
             response
         });
-        let stage = Stage::of(&remote).await;
+        let stage = HttpFixture::connected_to(&remote).await;
         for _ in 0..3 {
             read(&stage.host).await.unwrap();
         }
@@ -107,7 +107,7 @@ async fn who_asks_at_the_same_time_shares_one_request() {
         let body = response.lock().unwrap().take().unwrap().into_body();
         raw(200, KIND, body)
     });
-    let stage = Stage::of(&remote).await;
+    let stage = HttpFixture::connected_to(&remote).await;
     let readers: Vec<_> = (0..16)
         .map(|_| {
             let host = stage.host.clone();
@@ -126,7 +126,7 @@ async fn who_asks_at_the_same_time_shares_one_request() {
 }
 
 /// Answers a request for a card.
-type Answer = Box<dyn Fn() -> Response + Send + Sync>;
+type CardResponder = Box<dyn Fn() -> Response + Send + Sync>;
 
 /// A body that does not end by itself; it counts what was taken of it.
 struct Endless(Arc<AtomicU64>);
@@ -150,9 +150,9 @@ impl http_body::Body for Endless {
 async fn a_hostile_card_is_an_error_and_nothing_else_is_affected() {
     let taken = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&taken);
-    let elsewhere = Remote::start(|got| raw(200, KIND, format!("{}{}", card(), got.path)));
+    let elsewhere = ScriptedEndpoint::start(|got| raw(200, KIND, format!("{}{}", card(), got.path)));
     let away = format!("http://{}/card", elsewhere.address);
-    let table: Vec<(Answer, &str)> = vec![
+    let table: Vec<(CardResponder, &str)> = vec![
         (
             Box::new(move || raw(200, KIND, Body::new(Endless(Arc::clone(&counted))))),
             "longer than 1048576 bytes",
@@ -174,7 +174,8 @@ async fn a_hostile_card_is_an_error_and_nothing_else_is_affected() {
     ];
     for (answer, expected) in table {
         let remote = with_card(move |_| answer());
-        let stage = Stage::with(spec_with(&remote.url(), &[("Authorization", "Bearer k-1")])).await;
+        let stage =
+            HttpFixture::with_server(spec_with(&remote.url(), &[("Authorization", "Bearer k-1")])).await;
         let why = why(read(&stage.host).await);
         assert!(why.contains(expected), "{why}");
         assert!(!why.contains('\u{1b}'), "{why}");
@@ -187,7 +188,7 @@ async fn a_hostile_card_is_an_error_and_nothing_else_is_affected() {
         );
     }
     assert!(taken.load(Ordering::Relaxed) < 64 << 20, "reading stops long before the end");
-    assert_eq!(elsewhere.got().len(), 0, "no credential and no request leaves the origin");
+    assert_eq!(elsewhere.requests().len(), 0, "no credential and no request leaves the origin");
 }
 
 #[tokio::test]
@@ -199,7 +200,7 @@ async fn a_card_that_does_not_end_is_given_up_after_ten_seconds() {
         feeds.lock().unwrap().push(feed);
         raw(200, KIND, response.into_body())
     });
-    let stage = Stage::of(&remote).await;
+    let stage = HttpFixture::connected_to(&remote).await;
     let host = stage.host.clone();
     let reading = tokio::spawn(async move { host.card("remote").await });
     ostler_testkit::eventually("the request", LONG, || asked(&remote) == 1).await;
@@ -213,33 +214,33 @@ async fn a_card_that_does_not_end_is_given_up_after_ten_seconds() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redirects_within_the_origin_are_followed() {
-    let remote = Remote::start(modern(|got| match got.path.as_str() {
+    let remote = ScriptedEndpoint::start(modern(|got| match got.path.as_str() {
         "/mcp/server-card" => Some(respond(301, &[("location", "/moved")], Value::Null)),
         "/moved" => Some(respond(308, &[("location", "again?x=1")], Value::Null)),
         "/again" => Some(raw(200, "application/json; charset=utf-8", card().to_string())),
         _ => None,
     }));
-    let stage = Stage::with(spec_with(&remote.url(), &[("X-Key", "k-1")])).await;
+    let stage = HttpFixture::with_server(spec_with(&remote.url(), &[("X-Key", "k-1")])).await;
     assert_eq!(read(&stage.host).await.unwrap().card.version, "1");
-    assert!(remote.got().iter().all(|got| got.header("x-key") == Some("k-1")));
+    assert!(remote.requests().iter().all(|got| got.header("x-key") == Some("k-1")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn headers_go_to_a_card_of_the_same_origin_alone() {
-    let remote = Remote::start(modern(|_| None));
-    let elsewhere = Remote::start(|_| raw(200, KIND, card().to_string()));
+    let remote = ScriptedEndpoint::start(modern(|_| None));
+    let elsewhere = ScriptedEndpoint::start(|_| raw(200, KIND, card().to_string()));
     let headers = [("Authorization", "Bearer k-1")];
     let mut away = spec_with(&remote.url(), &headers);
     away.card = Some(format!("http://{}/card.json", elsewhere.address));
-    let stage = Stage::with(away).await;
+    let stage = HttpFixture::with_server(away).await;
     read(&stage.host).await.unwrap();
-    assert_eq!(elsewhere.got()[0].header("authorization"), None);
-    assert_eq!(remote.got().len(), 0);
+    assert_eq!(elsewhere.requests()[0].header("authorization"), None);
+    assert_eq!(remote.requests().len(), 0);
     let mut near = spec_with(&format!("http://{}/mcp", elsewhere.address), &headers);
     near.card = Some(format!("http://{}/card.json", elsewhere.address));
-    let stage = Stage::with(near).await;
+    let stage = HttpFixture::with_server(near).await;
     read(&stage.host).await.unwrap();
-    assert_eq!(elsewhere.got()[1].header("authorization"), Some("Bearer k-1"));
+    assert_eq!(elsewhere.requests()[1].header("authorization"), Some("Bearer k-1"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -250,7 +251,7 @@ async fn the_running_server_that_says_otherwise_is_a_warning() {
         card["remotes"] = json!([{"type": "streamable-http", "url": "https://other.example/mcp"}]);
         raw(200, KIND, card.to_string())
     });
-    let stage = Stage::of(&remote).await;
+    let stage = HttpFixture::connected_to(&remote).await;
     let report = read(&stage.host).await.unwrap();
     assert_eq!((report.compared, report.differences.len()), (false, 0), "it sleeps");
     assert_eq!(stage.text("echo").await, "echo", "a difference keeps nobody from calling");
@@ -272,7 +273,7 @@ async fn a_card_that_repeats_a_secret_is_shown_without_it() {
         raw(200, KIND, card.to_string())
     });
     let reference = format!("${{file:{}}}", file.display());
-    let stage = Stage::with(spec_with(&remote.url(), &[("X-Key", &reference)])).await;
+    let stage = HttpFixture::with_server(spec_with(&remote.url(), &[("X-Key", &reference)])).await;
     let report = read(&stage.host).await.unwrap();
     assert!(!report.card.description.contains("s3cr3t"), "{report:?}");
 }
@@ -282,7 +283,7 @@ async fn a_card_may_be_a_file_which_is_read_whenever_it_is_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("card.json");
     let mut program = ServerSpec::stdio(ServerName::new("remote").unwrap(), "no-such-program");
-    let stage = Stage::with(program.clone().lazy()).await;
+    let stage = HttpFixture::with_server(program.clone().lazy()).await;
     assert!(why(read(&stage.host).await).contains("a program has no usual place"));
     program.card = Some(file.display().to_string());
     let host = Host::new(HostOptions::default());
@@ -307,8 +308,8 @@ async fn a_card_may_be_a_file_which_is_read_whenever_it_is_asked_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_that_nothing_listens_on_is_told() {
-    let mut remote = Remote::start(modern(|_| None));
-    let stage = Stage::with(spec(&remote.url())).await;
+    let mut remote = ScriptedEndpoint::start(modern(|_| None));
+    let stage = HttpFixture::with_server(spec(&remote.url())).await;
     remote.stop();
     let why = why(read(&stage.host).await);
     assert!(why.contains("server-card: "), "{why}");

@@ -4,20 +4,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use axum::response::Response;
-use ostler_host::ServerEvent;
-use ostler_host::upstream::Event;
+use ostler_host::HostNotification;
+use ostler_host::upstream::ServerNotification;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::Receiver;
 
-use crate::remote::{Feed, Got, Remote, modern, raw, respond, stream};
-use crate::stage::{LONG, Stage};
+use crate::fixture::{HttpFixture, LONG};
+use crate::scripted_endpoint::{EventFeed, RecordedRequest, ScriptedEndpoint, modern, raw, respond, stream};
 
 /// The wishes that came, each with its stream.
-type Feeds = Mutex<Vec<(Got, Feed)>>;
+type Feeds = Mutex<Vec<(RecordedRequest, EventFeed)>>;
 
 /// A server that says when its tools change, and what it answers to a wish to hear of it.
-fn announcing(listen: impl Fn(&Got) -> Response + Send + Sync + 'static) -> Remote {
-    Remote::start(modern(move |got| match got.method() {
+fn announcing(listen: impl Fn(&RecordedRequest) -> Response + Send + Sync + 'static) -> ScriptedEndpoint {
+    ScriptedEndpoint::start(modern(move |got| match got.method() {
         "server/discover" => Some(got.result(json!({
             "resultType": "complete", "supportedVersions": ["2026-07-28"],
             "capabilities": {"tools": {"listChanged": true}, "resources": {"subscribe": true}},
@@ -29,7 +29,7 @@ fn announcing(listen: impl Fn(&Got) -> Response + Send + Sync + 'static) -> Remo
 }
 
 /// The streams of a server that takes every wish and leaves the rest to the test.
-fn heard() -> (Remote, Arc<Feeds>) {
+fn listening_endpoint() -> (ScriptedEndpoint, Arc<Feeds>) {
     let feeds: Arc<Feeds> = Arc::default();
     let open = Arc::clone(&feeds);
     let remote = announcing(move |got| {
@@ -65,49 +65,49 @@ async fn streams(feeds: &Feeds, count: usize) {
 }
 
 /// How many requests so many looks at the list cost.
-async fn cost(stage: &Stage, remote: &Remote, looks: usize) -> usize {
-    let before = remote.of("tools/list").len();
+async fn list_requests(stage: &HttpFixture, remote: &ScriptedEndpoint, looks: usize) -> usize {
+    let before = remote.requests_of("tools/list").len();
     for _ in 0..looks {
         stage.host.tools(&stage.me, "remote").await.unwrap();
     }
-    remote.of("tools/list").len() - before
+    remote.requests_of("tools/list").len() - before
 }
 
 /// Looks at the list until it need not be asked for any more.
-async fn until_kept(stage: &Stage, remote: &Remote) {
+async fn until_kept(stage: &HttpFixture, remote: &ScriptedEndpoint) {
     let end = Instant::now() + LONG;
-    while cost(stage, remote, 1).await > 0 {
+    while list_requests(stage, remote, 1).await > 0 {
         assert!(Instant::now() < end, "the list is asked for every time");
     }
 }
 
-async fn next(events: &mut Receiver<ServerEvent>) -> Event {
-    tokio::time::timeout(LONG, events.recv()).await.expect("an event comes").unwrap().event
+async fn next(events: &mut Receiver<HostNotification>) -> ServerNotification {
+    tokio::time::timeout(LONG, events.recv()).await.expect("an event comes").unwrap().notification
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_is_good_from_the_acknowledgement_until_a_change_is_told() {
-    let (remote, feeds) = heard();
-    let stage = Stage::of(&remote).await;
+    let (remote, feeds) = listening_endpoint();
+    let stage = HttpFixture::connected_to(&remote).await;
     stage.text("echo").await;
     streams(&feeds, 1).await;
-    assert_eq!(cost(&stage, &remote, 3).await, 3, "nothing is promised yet");
-    let mut events = stage.host.events();
+    assert_eq!(list_requests(&stage, &remote, 3).await, 3, "nothing is promised yet");
+    let mut events = stage.host.notifications();
     acknowledge(&feeds, 0);
     until_kept(&stage, &remote).await;
     change(&feeds, 0);
-    assert_eq!(next(&mut events).await, Event::ToolsChanged);
-    assert_eq!(cost(&stage, &remote, 3).await, 1);
-    let asked = &remote.of("subscriptions/listen")[0];
+    assert_eq!(next(&mut events).await, ServerNotification::ToolsChanged);
+    assert_eq!(list_requests(&stage, &remote, 3).await, 1);
+    let asked = &remote.requests_of("subscriptions/listen")[0];
     assert_eq!(asked.header("mcp-method"), Some("subscriptions/listen"));
     assert_eq!(asked.body["params"]["notifications"], json!({"toolsListChanged": true}));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_ends_is_asked_for_again_and_the_time_between_counts_as_a_change() {
-    let (remote, feeds) = heard();
-    let stage = Stage::of(&remote).await;
-    let mut events = stage.host.events();
+    let (remote, feeds) = listening_endpoint();
+    let stage = HttpFixture::connected_to(&remote).await;
+    let mut events = stage.host.notifications();
     stage.text("echo").await;
     for round in 0..3 {
         streams(&feeds, round + 1).await;
@@ -116,17 +116,18 @@ async fn a_stream_that_ends_is_asked_for_again_and_the_time_between_counts_as_a_
         // Its sender goes with it, and so the stream ends.
         let (got, _) = feeds.lock().unwrap()[round].clone();
         feeds.lock().unwrap()[round] = (got, stream().0);
-        assert_eq!(next(&mut events).await, Event::ToolsChanged);
-        assert!(cost(&stage, &remote, 1).await > 0, "what was promised has ended");
+        assert_eq!(next(&mut events).await, ServerNotification::ToolsChanged);
+        assert!(list_requests(&stage, &remote, 1).await > 0, "what was promised has ended");
     }
     assert_eq!(stage.status().generation, 1, "the session goes on");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_can_not_be_listened_to_is_asked_once_and_listed_every_time() {
-    let unknown = |got: &Got| json!({"jsonrpc": "2.0", "id": got.body["id"], "error": {"code": -32601, "message": "no"}});
-    let as_events = move |got: &Got| raw(200, "text/event-stream", format!("data: {}\n\n", unknown(got)));
-    type Listen = Box<dyn Fn(&Got) -> Response + Send + Sync>;
+    let unknown = |got: &RecordedRequest| json!({"jsonrpc": "2.0", "id": got.body["id"], "error": {"code": -32601, "message": "no"}});
+    let as_events =
+        move |got: &RecordedRequest| raw(200, "text/event-stream", format!("data: {}\n\n", unknown(got)));
+    type Listen = Box<dyn Fn(&RecordedRequest) -> Response + Send + Sync>;
     let ways: [Listen; 4] = [
         Box::new(move |got| respond(404, &[], unknown(got))),
         Box::new(move |got| respond(200, &[], unknown(got))),
@@ -135,11 +136,11 @@ async fn a_server_that_can_not_be_listened_to_is_asked_once_and_listed_every_tim
     ];
     for listen in ways {
         let remote = announcing(listen);
-        let stage = Stage::of(&remote).await;
+        let stage = HttpFixture::connected_to(&remote).await;
         stage.text("echo").await;
-        let asked = || remote.of("subscriptions/listen").len();
+        let asked = || remote.requests_of("subscriptions/listen").len();
         ostler_testkit::eventually("it is asked", LONG, || asked() == 1).await;
-        assert_eq!(cost(&stage, &remote, 3).await, 3);
+        assert_eq!(list_requests(&stage, &remote, 3).await, 3);
         stage.text("echo").await;
         let status = stage.status();
         assert_eq!((asked(), status.generation, status.consecutive_failures), (1, 1, 0));
@@ -149,8 +150,8 @@ async fn a_server_that_can_not_be_listened_to_is_asked_once_and_listed_every_tim
 
 #[tokio::test(flavor = "multi_thread")]
 async fn other_wishes_take_the_place_of_earlier_ones_once_they_are_acknowledged() {
-    let (remote, feeds) = heard();
-    let stage = Stage::of(&remote).await;
+    let (remote, feeds) = listening_endpoint();
+    let stage = HttpFixture::connected_to(&remote).await;
     stage.text("echo").await;
     streams(&feeds, 1).await;
     acknowledge(&feeds, 0);
@@ -159,14 +160,18 @@ async fn other_wishes_take_the_place_of_earlier_ones_once_they_are_acknowledged(
     streams(&feeds, 2).await;
     let wishes = feeds.lock().unwrap()[1].0.body["params"]["notifications"].clone();
     assert_eq!(wishes, json!({"toolsListChanged": true, "resourceSubscriptions": ["file:///a"]}));
-    let mut events = stage.host.events();
+    let mut events = stage.host.notifications();
     change(&feeds, 0);
-    assert_eq!(next(&mut events).await, Event::ToolsChanged, "the first one is heard until then");
+    assert_eq!(
+        next(&mut events).await,
+        ServerNotification::ToolsChanged,
+        "the first one is heard until then"
+    );
     acknowledge(&feeds, 1);
     let first = feeds.lock().unwrap()[0].1.clone();
     tokio::time::timeout(LONG, first.unread()).await.expect("the first one is left");
     change(&feeds, 1);
-    assert_eq!(next(&mut events).await, Event::ToolsChanged);
+    assert_eq!(next(&mut events).await, ServerNotification::ToolsChanged);
     drop(held);
     streams(&feeds, 3).await;
     let wishes = feeds.lock().unwrap()[2].0.body["params"]["notifications"].clone();

@@ -4,17 +4,17 @@
 
 mod attribution;
 mod auth;
-mod away;
-mod bytes;
 mod cards;
 mod delivery;
 mod eras;
-mod expiry;
+mod fixture;
 mod headers;
-mod limits;
 mod listen;
-mod news;
+mod notifications;
+mod outages;
+mod pauses;
 mod pins;
-mod questions;
-mod remote;
-mod stage;
+mod response_bodies;
+mod scripted_endpoint;
+mod server_requests;
+mod session_expiry;

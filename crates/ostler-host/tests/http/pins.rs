@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use ostler_core::config::PinMode;
-use ostler_core::pins::{Lock, LockedServer, Pin, Pins};
+use ostler_core::pins::{LockFile, LockedServer, Pin, PinPolicy};
 use ostler_host::ServerName;
 use ostler_testkit::Reconfigure;
 use serde_json::{Value, json};
 
-use crate::remote::{Got, Remote, legacy, modern, respond};
-use crate::stage::{Stage, code};
+use crate::fixture::{HttpFixture, code};
+use crate::scripted_endpoint::{RecordedRequest, ScriptedEndpoint, legacy, modern, respond};
 
 fn send(description: &str, header: &str) -> Value {
     let to = json!({"type": "string", "x-mcp-header": header});
@@ -18,21 +18,21 @@ fn send(description: &str, header: &str) -> Value {
 }
 
 /// A host that lets `send` through as it is.
-async fn pinned(remote: &Remote, tool: &Value) -> Stage {
-    let stage = Stage::of(remote).await;
-    let pin = Pin::of(tool.to_string().as_bytes()).unwrap();
-    let locked = LockedServer::of_tools("", [("send".to_owned(), pin)].into());
-    let lock = Lock { servers: [(ServerName::new("remote").unwrap(), locked)].into() };
-    stage.host.set_pins(Some(Pins::new(PinMode::Enforce, lock))).await;
+async fn pinned(remote: &ScriptedEndpoint, tool: &Value) -> HttpFixture {
+    let stage = HttpFixture::connected_to(remote).await;
+    let pin = Pin::from_definition(tool.to_string().as_bytes()).unwrap();
+    let locked = LockedServer::with_tools("", [("send".to_owned(), pin)].into());
+    let lock = LockFile { servers: [(ServerName::new("remote").unwrap(), locked)].into() };
+    stage.host.set_pins(Some(PinPolicy::new(PinMode::Enforce, lock))).await;
     stage
 }
 
 /// A legacy server that forgets its session when the switch is on, and shows
 /// another `send` in every session behind the first `good` ones.
-fn renewed(good: usize) -> (Remote, Arc<AtomicBool>) {
+fn renewed(good: usize) -> (ScriptedEndpoint, Arc<AtomicBool>) {
     let forget = Arc::new(AtomicBool::new(false));
     let (switch, current) = (Arc::clone(&forget), AtomicUsize::new(0));
-    let remote = Remote::start(legacy(move |got: &Got| {
+    let remote = ScriptedEndpoint::start(legacy(move |got: &RecordedRequest| {
         if got.method() == "initialize" {
             current.fetch_add(1, Ordering::SeqCst);
             return None;
@@ -62,7 +62,7 @@ async fn a_call_that_finds_its_session_expired_is_not_sent_to_a_server_that_has_
     forget.store(true, Ordering::SeqCst);
     assert_eq!(code(&stage.call("send").await), "definition-changed");
     assert_eq!(code(&stage.call("send").await), "definition-changed");
-    let sent = remote.of("tools/call");
+    let sent = remote.requests_of("tools/call");
     assert!(sent.iter().all(|got| got.header("mcp-session-id") == Some("s1")), "{sent:?}");
 }
 
@@ -76,14 +76,14 @@ async fn sessions_that_expire_soon_after_one_another_are_each_compared_before_a_
     forget.store(true, Ordering::SeqCst);
     assert_eq!(code(&stage.call("send").await), "definition-changed");
     assert_eq!(code(&stage.call("send").await), "definition-changed");
-    let sent = remote.of("tools/call");
+    let sent = remote.requests_of("tools/call");
     assert!(sent.iter().all(|got| got.header("mcp-session-id") != Some("s3")), "{sent:?}");
     assert_eq!(stage.status().consecutive_failures, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_forgets_pinned_calls_at_once_is_not_asked_for_ever() {
-    let remote = Remote::start(legacy(|got| match got.method() {
+    let remote = ScriptedEndpoint::start(legacy(|got| match got.method() {
         "tools/list" => Some(got.result(json!({"tools": [send("Sends", "To")]}))),
         "tools/call" => Some(respond(404, &[], Value::Null)),
         _ => None,
@@ -97,7 +97,7 @@ async fn a_server_that_forgets_pinned_calls_at_once_is_not_asked_for_ever() {
 async fn a_tool_that_turns_out_changed_when_its_headers_are_refused_is_not_called() {
     let has_changed = Arc::new(AtomicBool::new(false));
     let switch = Arc::clone(&has_changed);
-    let remote = Remote::start(modern(move |got| {
+    let remote = ScriptedEndpoint::start(modern(move |got| {
         let header = if switch.load(Ordering::SeqCst) { "Target" } else { "To" };
         match got.method() {
             "tools/list" => Some(got.result(json!({"ttlMs": 600_000, "tools": [send("Sends", header)]}))),

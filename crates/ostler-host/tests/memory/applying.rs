@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ostler_core::config::{Disabled, PinMode, Role};
-use ostler_core::pins::{Lock, LockedServer, Pin, Pins, Section};
-use ostler_core::status::State;
+use ostler_core::config::{DisabledServer, PinMode, Role};
+use ostler_core::pins::{LockFile, LockSection, LockedServer, Pin, PinPolicy};
+use ostler_core::status::ServerState;
 use ostler_host::upstream::Connector;
 use ostler_host::{
-    Applied, Arguments, CacheRule, CallError, Caller, Connectors, Host, HostOptions, Kind, Limits, Request,
-    Rules, Scope, ServerName, ServerSpec, Snapshot, ToolRules, Transport,
+    Applied, CacheRule, CallArguments, CallError, Caller, ConnectorFactory, Host, HostOptions, Kind, Limits,
+    Request, Rules, Scope, ServerName, ServerSpec, ServerTransport, Snapshot, ToolRules,
 };
-use ostler_testkit::{Reply, Script, Stage, settle};
+use ostler_testkit::{Script, ScriptedReply, ScriptedServer, run_until_stalled};
 use ostler_wire::Params;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -43,18 +43,24 @@ fn own_name(kind: Kind, item: &str) -> String {
 fn script(variant: &str) -> Script {
     let list = |member: &str, kind| {
         let items = TOOLS.map(|item| other_definition(kind, item, variant));
-        Reply::result(json!({member: items}).to_string())
+        ScriptedReply::result(json!({member: items}).to_string())
     };
     let replies = [
         ("prompts/list", list("prompts", Kind::Prompts)),
         ("resources/list", list("resources", Kind::Resources)),
-        ("resources/templates/list", Reply::result(r#"{"resourceTemplates":[]}"#)),
-        ("prompts/get", Reply::result(json!({"messages": [], "content": [text(variant)]}).to_string())),
-        ("resources/read", Reply::result(json!({"contents": [], "content": [text(variant)]}).to_string())),
+        ("resources/templates/list", ScriptedReply::result(r#"{"resourceTemplates":[]}"#)),
+        (
+            "prompts/get",
+            ScriptedReply::result(json!({"messages": [], "content": [text(variant)]}).to_string()),
+        ),
+        (
+            "resources/read",
+            ScriptedReply::result(json!({"contents": [], "content": [text(variant)]}).to_string()),
+        ),
     ];
     let mut script = Script::new().capabilities(r#"{"tools":{},"prompts":{},"resources":{}}"#);
     for tool in TOOLS {
-        let reply = Reply::text(variant);
+        let reply = ScriptedReply::text(variant);
         script = script.definition(definition(tool, variant)).on(tool, move |_| reply.clone());
     }
     for (method, reply) in replies {
@@ -79,7 +85,7 @@ fn role(allow: Vec<String>) -> Role {
 /// Rules by which the role `dev` may use the items of one name.
 fn rules(item: &str) -> Rules {
     let allow = ["", "prompt:", "resource:t://"].map(|kind| format!("s/{kind}{item}"));
-    Rules::of(&BTreeMap::from([("dev".to_owned(), role(allow.into()))]))
+    Rules::from_roles(&BTreeMap::from([("dev".to_owned(), role(allow.into()))]))
 }
 
 /// The server `s` in a variant, of which the role `dev` may use the items of the same name as they are defined there.
@@ -87,12 +93,13 @@ fn rules(item: &str) -> Rules {
 fn snapshot(variant: &str, is_lazy: bool) -> Snapshot {
     let mut spec = ServerSpec::stdio(name("s"), "in-memory").args([variant]);
     spec.tool.insert("c".into(), ToolRules { cache: CacheRule::For(secs(60)), ..ToolRules::default() });
-    let pin = |definition: Value| Pin::of(definition.to_string().as_bytes()).unwrap();
-    let mut locked = LockedServer::of_tools(
+    let pin = |definition: Value| Pin::from_definition(definition.to_string().as_bytes()).unwrap();
+    let mut locked = LockedServer::with_tools(
         "",
         TOOLS.map(|tool| (tool.to_owned(), pin(definition(tool, variant)))).into(),
     );
-    for (section, kind) in [(Section::Prompts, Kind::Prompts), (Section::Resources, Kind::Resources)] {
+    for (section, kind) in [(LockSection::Prompts, Kind::Prompts), (LockSection::Resources, Kind::Resources)]
+    {
         let pins = TOOLS.map(|item| (own_name(kind, item), pin(other_definition(kind, item, variant))));
         locked.sections.insert(section, pins.into());
     }
@@ -101,19 +108,19 @@ fn snapshot(variant: &str, is_lazy: bool) -> Snapshot {
         servers: vec![if is_lazy { spec.lazy() } else { spec }],
         rules: rules(variant),
         limits: Limits::default(),
-        pins: Some(Pins::new(PinMode::Enforce, Lock { servers: [(name("s"), locked)].into() })),
+        pins: Some(PinPolicy::new(PinMode::Enforce, LockFile { servers: [(name("s"), locked)].into() })),
     }
 }
 
 /// Servers in memory, made from the first argument of their specs.
 fn connectors(
     script: impl Fn(&str) -> Script + Send + Sync + 'static,
-) -> (Connectors, Arc<Mutex<Vec<Stage>>>) {
+) -> (ConnectorFactory, Arc<Mutex<Vec<ScriptedServer>>>) {
     let stages = Arc::new(Mutex::new(Vec::new()));
     let made = Arc::clone(&stages);
-    let connectors: Connectors = Arc::new(move |spec| {
-        let Transport::Stdio(process) = &spec.transport else { return None };
-        let stage = Stage::new(script(process.args.first()?));
+    let connectors: ConnectorFactory = Arc::new(move |spec| {
+        let ServerTransport::Stdio(process) = &spec.transport else { return None };
+        let stage = ScriptedServer::new(script(process.args.first()?));
         made.lock().unwrap().push(stage.clone());
         Some(Arc::new(stage) as Arc<dyn Connector>)
     });
@@ -122,7 +129,7 @@ fn connectors(
 
 fn host(script: impl Fn(&str) -> Script + Send + Sync + 'static) -> Host {
     let (connectors, _) = connectors(script);
-    Host::new(HostOptions { connectors: Some(connectors), ..HostOptions::default() })
+    Host::new(HostOptions { connector_factory: Some(connectors), ..HostOptions::default() })
 }
 
 fn failed(applied: &Applied) -> Vec<(&str, &'static str)> {
@@ -141,7 +148,7 @@ async fn ask(
 ) -> Result<String, CallError> {
     let exposed = if *scope == Scope::All { format!("s__{item}") } else { item.to_owned() };
     let request = match kind {
-        Kind::Tools => Request::tool(caller, &exposed, Arguments::none())?,
+        Kind::Tools => Request::tool_call(caller, &exposed, CallArguments::none())?,
         Kind::Prompts => Request::new(caller, "prompts/get", Params::prompt_get(&exposed, None).unwrap()),
         _ => Request::new(caller, "resources/read", Params::resource_read(&own_name(kind, item))),
     };
@@ -243,7 +250,7 @@ async fn a_snapshot_tells_what_became_of_each_server() {
         [("new", "invalid-argument"), ("refused", "invalid-argument"), ("stays", "server-unavailable")]
     );
     let me = Caller::local();
-    let answer = host.call(&me, "stays", "a", Arguments::none()).await.unwrap();
+    let answer = host.call(&me, "stays", "a", CallArguments::none()).await.unwrap();
     assert_eq!(answer.text(), "a", "the server from before was taken away");
     assert_eq!(host.servers(&Caller::operator()).len(), 4);
     assert_eq!(
@@ -323,7 +330,7 @@ async fn a_newer_snapshot_does_not_wait_for_the_servers_of_an_older_one() {
 async fn what_waits_for_a_start_is_not_sent_once_the_rules_have_taken_it_away() {
     for (kind, unknown) in KINDS {
         let (connectors, stages) = connectors(|variant| script(variant).start_after(secs(20)));
-        let host = Host::new(HostOptions { connectors: Some(connectors), ..HostOptions::default() });
+        let host = Host::new(HostOptions { connector_factory: Some(connectors), ..HostOptions::default() });
         let only = Snapshot { pins: None, ..snapshot("c", true) };
         host.apply(only.clone()).await;
         let asking = tokio::spawn({
@@ -331,11 +338,11 @@ async fn what_waits_for_a_start_is_not_sent_once_the_rules_have_taken_it_away() 
             let (caller, scope) = (Caller::new("ada", "dev"), Scope::Server(name("s")));
             async move { ask(&host, &caller, &scope, (kind, "c")).await }
         });
-        settle().await;
+        run_until_stalled().await;
         host.apply(Snapshot { rules: rules("a"), ..only }).await;
         assert_eq!(asking.await.unwrap().unwrap_err().code(), unknown, "{kind:?}");
         let stage = stages.lock().unwrap()[0].clone();
-        let sent = stage.asked().into_iter().filter(|asked| !asked.method.ends_with("/list"));
+        let sent = stage.requests().into_iter().filter(|asked| !asked.method.ends_with("/list"));
         assert_eq!(sent.map(|asked| asked.method).collect::<Vec<_>>(), [""; 0]);
     }
 }
@@ -367,7 +374,7 @@ async fn a_rollback_stands_also_while_the_server_that_it_takes_back_becomes_read
             }
         });
         rollback.await.unwrap();
-        settle().await;
+        run_until_stalled().await;
         assert_eq!(host.snapshot().servers, snapshot("a", false).servers, "after {rounds} rounds");
         assert_eq!(call(&host, &caller, &Scope::All, "a").await.unwrap(), "a", "after {rounds} rounds");
     }
@@ -392,14 +399,14 @@ async fn an_applied_snapshot_that_is_dropped_leaves_no_server_behind() {
         "slow" => script("b").start_after(secs(5)),
         variant => script(variant),
     });
-    let host = Host::new(HostOptions { connectors: Some(connectors), ..HostOptions::default() });
+    let host = Host::new(HostOptions { connector_factory: Some(connectors), ..HostOptions::default() });
     host.apply(snapshot("a", false)).await;
     let slow = ServerSpec::stdio(name("s"), "in-memory").args(["slow"]);
     let wanted = Snapshot { servers: vec![slow], ..host.snapshot() };
     assert!(tokio::time::timeout(secs(1), host.apply(wanted)).await.is_err());
-    settle().await;
+    run_until_stalled().await;
     tokio::time::sleep(secs(30)).await;
-    let open: Vec<usize> = stages.lock().unwrap().iter().map(Stage::open_sessions).collect();
+    let open: Vec<usize> = stages.lock().unwrap().iter().map(ScriptedServer::open_sessions).collect();
     assert_eq!(open, [1, 0], "the server that was being prepared is still there");
     assert_eq!(call(&host, &Caller::new("ada", "dev"), &Scope::All, "a").await.unwrap(), "a");
 }
@@ -407,11 +414,11 @@ async fn an_applied_snapshot_that_is_dropped_leaves_no_server_behind() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_can_not_be_used_says_why_to_callers_that_may_see_it() {
     let (connectors, _) = connectors(script);
-    let host = Host::new(HostOptions { connectors: Some(connectors), ..HostOptions::default() });
+    let host = Host::new(HostOptions { connector_factory: Some(connectors), ..HostOptions::default() });
     let spec = |server: &str| ServerSpec::stdio(name(server), "in-memory").args(["a"]).lazy();
-    let off = Disabled { spec: spec("off"), cause: "secret".into(), remedy: "enable it".into() };
+    let off = DisabledServer { spec: spec("off"), cause: "secret".into(), remedy: "enable it".into() };
     let bad = ServerSpec { max_in_flight: 0, ..spec("bad") };
-    let rules = Rules::of(&BTreeMap::from(
+    let rules = Rules::from_roles(&BTreeMap::from(
         [("dev", "s/*"), ("ops", "*/a")].map(|(name, allow)| (name.to_owned(), role(vec![allow.to_owned()]))),
     ));
     let wanted =
@@ -422,8 +429,8 @@ async fn a_server_that_can_not_be_used_says_why_to_callers_that_may_see_it() {
     let operator = Caller::operator();
     let names: Vec<_> = host.status().into_iter().map(|status| status.name.to_string()).collect();
     assert_eq!(names, ["bad", "off", "s"]);
-    assert_eq!(host.status_of("off").unwrap().state, State::Disabled);
-    assert_eq!(host.refusal("bad").unwrap().code(), "invalid-argument");
+    assert_eq!(host.status_of("off").unwrap().state, ServerState::Disabled);
+    assert_eq!(host.unusable_reason("bad").unwrap().code(), "invalid-argument");
     let listed = host.list(&operator, &Scope::All, Kind::Tools, secs(1)).await;
     let listed: Vec<_> = listed.iter().map(|one| (one.server.as_str(), one.error.is_some())).collect();
     assert_eq!(listed, [("bad", true), ("s", false)], "what is meant to be off is no failure");
@@ -458,6 +465,6 @@ async fn a_server_that_can_not_be_used_says_why_to_callers_that_may_see_it() {
 
     let servers = vec![spec("s"), spec("off"), spec("bad")];
     host.apply(Snapshot { servers, disabled: Vec::new(), ..host.snapshot() }).await;
-    assert!(host.refusal("off").is_none() && host.refusal("bad").is_none());
+    assert!(host.unusable_reason("off").is_none() && host.unusable_reason("bad").is_none());
     assert_eq!(host.tools(&operator, "off").await.unwrap().len(), TOOLS.len());
 }

@@ -3,28 +3,28 @@
 use ostler_core::caller::Caller;
 use ostler_core::error::UnavailableState;
 use ostler_core::fault::{Delivery, Fault, FaultKind};
-use ostler_core::status::Circuit;
-use ostler_testkit::{Reply, Script, Stage, World};
+use ostler_core::status::CircuitState;
+use ostler_testkit::{Script, ScriptedReply, ScriptedServer, TestHost};
 
 use crate::{codes, ms, secs, state_of};
 
 /// The answer of a gateway whose server is down.
-fn broken() -> Reply {
-    Reply::fault(Fault::unknown(FaultKind::Status { code: 502, text: "down".into() }))
+fn broken() -> ScriptedReply {
+    ScriptedReply::fault(Fault::unknown(FaultKind::Status { code: 502, text: "down".into() }))
 }
 
 /// A server whose tool `work` fails as long as it has been asked less than
 /// `failures` times, and is slow after that.
-async fn failing(failures: usize) -> World {
+async fn failing(failures: usize) -> TestHost {
     let script = Script::echo().tool("work").on("work", move |asked| match asked.nth {
         nth if nth <= failures => broken(),
-        _ => Reply::text("works").after(secs(1)),
+        _ => ScriptedReply::text("works").after(secs(1)),
     });
-    World::new().server("a", script).open().await
+    TestHost::new().server("a", script).start().await
 }
 
 /// Five failures, and the wait after them.
-async fn half_open(world: &World) {
+async fn half_open(world: &TestHost) {
     for _ in 0..5 {
         assert_eq!(world.call("a", "work").await.unwrap_err().code(), "outcome-unknown");
     }
@@ -34,7 +34,7 @@ async fn half_open(world: &World) {
     world.advance(secs(30)).await;
 }
 
-fn work(stage: &Stage) -> usize {
+fn work(stage: &ScriptedServer) -> usize {
     stage.count("work")
 }
 
@@ -47,7 +47,7 @@ async fn of_a_thousand_callers_at_half_open_one_reaches_the_server() {
     for error in results.iter().filter_map(|result| result.as_ref().err()) {
         assert_eq!((state_of(error), error.retry_after()), (UnavailableState::BreakerOpen, Some(secs(1))));
     }
-    assert_eq!(work(world.stage("a")), 6);
+    assert_eq!(work(world.server("a")), 6);
     world.call("a", "work").await.unwrap();
 }
 
@@ -64,20 +64,21 @@ async fn a_failed_probe_opens_again_for_twice_as_long() {
 async fn a_dropped_probe_gives_the_permit_back_and_the_next_caller_probes() {
     let world = failing(5).await;
     half_open(&world).await;
-    let probe = world.begin("a", "work").await;
+    let probe = world.start_call("a", "work").await;
     assert_eq!(state_of(&world.call("a", "work").await.unwrap_err()), UnavailableState::BreakerOpen);
     probe.abort();
     world.advance(ms(1)).await;
     world.call("a", "work").await.unwrap();
-    assert_eq!(work(world.stage("a")), 7);
+    assert_eq!(work(world.server("a")), 7);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_late_success_from_before_the_trip_does_not_close_it() {
-    let script =
-        Script::echo().tool_that("slow", Reply::text("late").after(secs(10))).tool_that("work", broken());
-    let world = World::new().server("a", script).open().await;
-    let early = world.begin("a", "slow").await;
+    let script = Script::echo()
+        .tool_replying("slow", ScriptedReply::text("late").after(secs(10)))
+        .tool_replying("work", broken());
+    let world = TestHost::new().server("a", script).start().await;
+    let early = world.start_call("a", "slow").await;
     for _ in 0..5 {
         world.call("a", "work").await.unwrap_err();
     }
@@ -89,34 +90,34 @@ async fn a_late_success_from_before_the_trip_does_not_close_it() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_says_no_is_a_server_that_works() {
     for no in [
-        Reply::tool_error("disconnected"),
-        Reply::error(-32602, "connect: broken pipe, restart me"),
-        Reply::error(-32603, "internal"),
-        Reply::error(-32600, "invalid"),
-        Reply::error(-32700, "parse"),
+        ScriptedReply::tool_error("disconnected"),
+        ScriptedReply::error(-32602, "connect: broken pipe, restart me"),
+        ScriptedReply::error(-32603, "internal"),
+        ScriptedReply::error(-32600, "invalid"),
+        ScriptedReply::error(-32700, "parse"),
     ] {
-        let world = World::new().server("a", Script::echo().tool_that("no", no)).open().await;
+        let world = TestHost::new().server("a", Script::echo().tool_replying("no", no)).start().await;
         for _ in 0..20 {
             let _ = world.call("a", "no").await;
         }
         let status = world.status("a");
         assert_eq!((status.consecutive_failures, status.generation), (0, 1));
-        assert_eq!(world.stage("a").count("no"), 20);
+        assert_eq!(world.server("a").count("no"), 20);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_list_does_not_close_it() {
-    let script = Script::echo().unannounced().tool_that("work", broken());
-    let world = World::new().server("a", script).open().await;
+    let script = Script::echo().without_list_changed().tool_replying("work", broken());
+    let world = TestHost::new().server("a", script).start().await;
     for _ in 0..4 {
         world.call("a", "work").await.unwrap_err();
-        world.host.tools(&world.me, "a").await.unwrap();
+        world.host.tools(&world.caller, "a").await.unwrap();
     }
     assert_eq!(world.status("a").consecutive_failures, 4);
     world.call("a", "work").await.unwrap_err();
     world.advance(secs(30)).await;
-    world.host.tools(&world.me, "a").await.unwrap();
+    world.host.tools(&world.caller, "a").await.unwrap();
     world.call("a", "work").await.unwrap_err();
     let error = world.call("a", "work").await.unwrap_err();
     assert_eq!(error.retry_after(), Some(secs(60)), "the call was the probe, and it failed");
@@ -124,17 +125,17 @@ async fn a_list_does_not_close_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_passes_it() {
-    let script = Script::echo().unannounced().tool_that("die", Reply::crash());
-    let world = World::new().server_with("a", script, |spec| spec.breaker.failures = 1).open().await;
+    let script = Script::echo().without_list_changed().tool_replying("die", ScriptedReply::crash());
+    let world = TestHost::new().server_with("a", script, |spec| spec.breaker.failures = 1).start().await;
     world.call("a", "die").await.unwrap_err();
     assert_eq!(state_of(&world.call("a", "echo").await.unwrap_err()), UnavailableState::BreakerOpen);
-    world.host.tools(&world.me, "a").await.unwrap();
+    world.host.tools(&world.caller, "a").await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_does_not_close_it() {
-    let script = Script::echo().tool_that("die", Reply::crash());
-    let world = World::new().server_with("a", script, |spec| spec.breaker.failures = 2).open().await;
+    let script = Script::echo().tool_replying("die", ScriptedReply::crash());
+    let world = TestHost::new().server_with("a", script, |spec| spec.breaker.failures = 2).start().await;
     for _ in 0..2 {
         world.call("a", "die").await.unwrap_err();
     }
@@ -142,25 +143,25 @@ async fn a_restart_does_not_close_it() {
     assert_eq!(state_of(&world.call("a", "echo").await.unwrap_err()), UnavailableState::BreakerOpen);
     world.advance(secs(30)).await;
     world.call("a", "echo").await.unwrap();
-    assert_eq!(world.stage("a").connects(), 3);
+    assert_eq!(world.server("a").connects(), 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_caller_with_less_patience_than_the_server_deserves_says_nothing_about_it() {
-    let script = Script::echo().tool_that("slow", Reply::text("done").after(secs(10)));
-    let world = World::new().server("a", script).open().await;
+    let script = Script::echo().tool_replying("slow", ScriptedReply::text("done").after(secs(10)));
+    let world = TestHost::new().server("a", script).start().await;
     for _ in 0..20 {
         let error = world.call_within(secs(1), "a", "slow").await.unwrap_err();
         assert_eq!(error.code(), "timed-out");
     }
-    assert_eq!((world.status("a").consecutive_failures, world.stage("a").cancelled()), (0, 20));
+    assert_eq!((world.status("a").consecutive_failures, world.server("a").cancelled()), (0, 20));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unusable_answer_fails_its_call_and_nothing_else() {
-    let oversize = Reply::fault(Fault { delivery: Delivery::Answered, kind: FaultKind::Oversize(1) });
-    for reply in [Reply::malformed(), oversize] {
-        let world = World::new().server("a", Script::echo().tool_that("babble", reply)).open().await;
+    let oversize = ScriptedReply::fault(Fault { delivery: Delivery::Answered, kind: FaultKind::Oversize(1) });
+    for reply in [ScriptedReply::malformed(), oversize] {
+        let world = TestHost::new().server("a", Script::echo().tool_replying("babble", reply)).start().await;
         for _ in 0..20 {
             assert_eq!(world.call("a", "babble").await.unwrap_err().code(), "upstream-protocol");
         }
@@ -171,8 +172,8 @@ async fn an_unusable_answer_fails_its_call_and_nothing_else() {
 
 #[tokio::test(start_paused = true)]
 async fn failures_of_one_caller_hold_back_that_caller_at_that_tool_and_nobody_else() {
-    let script = Script::echo().tool_that("work", broken());
-    let world = World::new().server("a", script).open().await;
+    let script = Script::echo().tool_replying("work", broken());
+    let world = TestHost::new().server("a", script).start().await;
     for _ in 0..5 {
         world.call("a", "work").await.unwrap_err();
     }
@@ -183,15 +184,15 @@ async fn failures_of_one_caller_hold_back_that_caller_at_that_tool_and_nobody_el
     let other = Caller::new("bob", "local");
     let error = world.call_as(&other, "a", "work").await.unwrap_err();
     assert_eq!(error.code(), "outcome-unknown", "it reaches the server");
-    assert_eq!((world.status("a").circuit, world.stage("a").count("work")), (Circuit::Closed, 6));
+    assert_eq!((world.status("a").circuit, world.server("a").count("work")), (CircuitState::Closed, 6));
 }
 
 #[tokio::test(start_paused = true)]
 async fn failures_of_two_callers_hold_everybody_back() {
-    let script = Script::echo().tool_that("work", broken());
-    let world = World::new().server("a", script).open().await;
+    let script = Script::echo().tool_replying("work", broken());
+    let world = TestHost::new().server("a", script).start().await;
     let (bob, cyd) = (Caller::new("bob", "local"), Caller::new("cyd", "local"));
-    for caller in [&world.me, &bob, &world.me, &bob, &bob] {
+    for caller in [&world.caller, &bob, &world.caller, &bob, &bob] {
         world.call_as(caller, "a", "work").await.unwrap_err();
     }
     let error = world.call_as(&cyd, "a", "echo").await.unwrap_err();

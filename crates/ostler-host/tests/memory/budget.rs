@@ -1,26 +1,26 @@
 //! Calls of one dispatch, and calls per window of roles and tokens.
 
-use ostler_core::caller::Window;
+use ostler_core::caller::CallWindow;
 use ostler_core::spec::Isolation;
 use ostler_host::{Caller, Limits, Request, RoleLimits, ServerSpec};
-use ostler_testkit::{Reconfigure, Reply, Script, World};
-use ostler_wire::{Naming, Params};
+use ostler_testkit::{Reconfigure, Script, ScriptedReply, TestHost};
+use ostler_wire::{ItemParam, Params};
 
 use crate::{codes, secs};
 
 #[tokio::test(start_paused = true)]
 async fn of_a_hundred_parallel_calls_with_a_budget_of_ten_exactly_ten_reach_the_server() {
-    let script = Script::echo().tool_that("slow", Reply::text("done").after(secs(1)));
-    let mut world = World::new().server("a", script).open().await;
-    world.me = Caller::new("ada", "researcher").with_budget(10);
+    let script = Script::echo().tool_replying("slow", ScriptedReply::text("done").after(secs(1)));
+    let mut world = TestHost::new().server("a", script).start().await;
+    world.caller = Caller::new("ada", "researcher").with_budget(10);
     let results = world.call_many(100, "a", "slow").await;
     assert_eq!(codes(&results), [("ok", 10), ("over-budget", 90)]);
-    assert_eq!(world.stage("a").count("slow"), 10);
+    assert_eq!(world.server("a").count("slow"), 10);
 }
 
 #[tokio::test(start_paused = true)]
 async fn refused_and_unknown_calls_are_free() {
-    let world = World::new().server("a", Script::echo()).open().await;
+    let world = TestHost::new().server("a", Script::echo()).start().await;
     let ada = Caller::new("ada", "researcher").with_budget(1);
     for _ in 0..5 {
         assert_eq!(world.call_as(&ada, "a", "nothing").await.unwrap_err().code(), "unknown-tool");
@@ -32,8 +32,8 @@ async fn refused_and_unknown_calls_are_free() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_never_left_is_free_and_one_of_unknown_outcome_is_not() {
-    let script = Script::echo().tool_that("die", Reply::crash());
-    let world = World::new().server("a", script).open().await;
+    let script = Script::echo().tool_replying("die", ScriptedReply::crash());
+    let world = TestHost::new().server("a", script).start().await;
     let ada = Caller::new("ada", "researcher").with_budget(1);
     world.call("a", "echo").await.unwrap();
     world.host.stop("a").await.unwrap();
@@ -47,38 +47,39 @@ async fn a_call_that_never_left_is_free_and_one_of_unknown_outcome_is_not() {
 
 #[tokio::test(start_paused = true)]
 async fn a_read_that_was_sent_and_lost_is_not_free() {
-    let script = Script::new().on("resources/read", |_| Reply::crash());
-    let world = World::new().server("a", script).open().await;
+    let script = Script::new().on("resources/read", |_| ScriptedReply::crash());
+    let world = TestHost::new().server("a", script).start().await;
     let ada = Caller::new("ada", "researcher").with_budget(1);
     let read =
-        || world.host.ask("a", Request::new(&ada, "resources/read", Params::resource_read("file:///x")));
+        || world.host.send_to("a", Request::new(&ada, "resources/read", Params::resource_read("file:///x")));
     assert_eq!(read().await.unwrap_err().code(), "server-unavailable");
     assert_eq!(read().await.unwrap_err().code(), "over-budget");
 }
 
 /// A budget of a role.
 fn budget(role: &str, calls: u64, per: std::time::Duration) -> Limits {
-    let budget = Some(Window { calls, per });
+    let budget = Some(CallWindow { calls, per });
     Limits { roles: [(role.to_owned(), RoleLimits { budget, ..RoleLimits::default() })].into() }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_role_has_one_budget_for_all_of_its_callers() {
-    let script = Script::echo().tool_that("slow", Reply::text("done").after(secs(1)));
+    let script = Script::echo().tool_replying("slow", ScriptedReply::text("done").after(secs(1)));
     let limits = budget("researcher", 10, secs(60));
-    let mut world = World::new().options(|options| options.limits = limits).server("a", script).open().await;
+    let mut world =
+        TestHost::new().options(|options| options.limits = limits).server("a", script).start().await;
     let mut results = Vec::new();
     let mut crowd = Vec::new();
     for principal in ["ada", "bob", "eve", "joe"] {
-        world.me = Caller::new(principal, "researcher");
-        crowd.push(world.begin_many(25, "a", "slow").await);
+        world.caller = Caller::new(principal, "researcher");
+        crowd.push(world.start_calls(25, "a", "slow").await);
     }
     for calls in crowd {
         results.extend(calls.join_all().await);
     }
     assert_eq!(codes(&results), [("ok", 10), ("over-budget", 90)]);
-    assert_eq!(world.stage("a").count("slow"), 10);
-    world.me = Caller::new("ann", "writer");
+    assert_eq!(world.server("a").count("slow"), 10);
+    world.caller = Caller::new("ann", "writer");
     world.call("a", "echo").await.expect("another role has no part in it");
 }
 
@@ -86,7 +87,7 @@ async fn a_role_has_one_budget_for_all_of_its_callers() {
 async fn the_window_slides_and_the_error_says_whose_it_is_and_when_the_next_call_fits() {
     let limits = budget("researcher", 2, secs(60));
     let world =
-        World::new().options(|options| options.limits = limits).server("a", Script::echo()).open().await;
+        TestHost::new().options(|options| options.limits = limits).server("a", Script::echo()).start().await;
     let ada = Caller::new("ada", "researcher");
     world.call_as(&ada, "a", "echo").await.unwrap();
     world.advance(secs(20)).await;
@@ -108,7 +109,7 @@ async fn the_window_slides_and_the_error_says_whose_it_is_and_when_the_next_call
 async fn a_call_costs_every_budget_or_none() {
     let limits = budget("researcher", 3, secs(60));
     let world =
-        World::new().options(|options| options.limits = limits).server("a", Script::echo()).open().await;
+        TestHost::new().options(|options| options.limits = limits).server("a", Script::echo()).start().await;
     let ada = Caller::new("ada", "researcher").with_window(2, secs(600)).with_budget(10);
     world.call_as(&ada, "a", "echo").await.unwrap();
     world.call_as(&ada, "a", "echo").await.unwrap();
@@ -135,8 +136,8 @@ async fn a_call_costs_every_budget_or_none() {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_never_left_costs_no_window() {
     let limits = budget("researcher", 1, secs(60));
-    let script = Script::echo().tool_that("die", Reply::crash());
-    let world = World::new().options(|options| options.limits = limits).server("a", script).open().await;
+    let script = Script::echo().tool_replying("die", ScriptedReply::crash());
+    let world = TestHost::new().options(|options| options.limits = limits).server("a", script).start().await;
     let ada = Caller::new("ada", "researcher").with_window(1, secs(60));
     world.call("a", "echo").await.unwrap();
     world.host.stop("a").await.unwrap();
@@ -158,20 +159,20 @@ async fn asking_what_there_is_is_free_and_whatever_makes_a_server_work_is_not() 
     let counted = ["prompts/get", "resources/read", "completion/complete", "acme/unknown", "acme/list"];
     let all: Vec<(&str, bool)> = free.map(|it| (it, false)).chain(counted.map(|it| (it, true))).collect();
     for (method, is_counted) in all {
-        let script = Script::echo().on(method, |_| Reply::result("{}"));
+        let script = Script::echo().on(method, |_| ScriptedReply::result("{}"));
         let limits = budget("researcher", 1, secs(60));
         // Tasks are listed only where they are all the caller's.
         let own = |spec: &mut ServerSpec| spec.isolation = Isolation::Caller;
-        let world = World::new().options(|options| options.limits = limits).server_with("a", script, own);
-        let world = world.open().await;
+        let world = TestHost::new().options(|options| options.limits = limits).server_with("a", script, own);
+        let world = world.start().await;
         let ada = Caller::new("ada", "researcher");
-        let params = match Naming::of(method) {
-            Naming::Name => Params::prompt_get("x", None).unwrap(),
-            Naming::Uri => Params::resource_read("x:1"),
-            Naming::Ref => Params::parse(r#"{"ref":{"type":"ref/prompt","name":"x"}}"#.into()).unwrap(),
+        let params = match ItemParam::for_method(method) {
+            ItemParam::Name => Params::prompt_get("x", None).unwrap(),
+            ItemParam::Uri => Params::resource_read("x:1"),
+            ItemParam::Ref => Params::parse(r#"{"ref":{"type":"ref/prompt","name":"x"}}"#.into()).unwrap(),
             _ => Params::empty(),
         };
-        let _ = world.host.ask("a", Request::new(&ada, method, params)).await;
+        let _ = world.host.send_to("a", Request::new(&ada, method, params)).await;
         assert_eq!(world.host.budgets()[0].used, u64::from(is_counted), "{method}");
     }
 }
@@ -180,7 +181,7 @@ async fn asking_what_there_is_is_free_and_whatever_makes_a_server_work_is_not() 
 async fn an_edit_of_a_budget_keeps_what_was_charged() {
     let limits = budget("researcher", 5, secs(60));
     let world =
-        World::new().options(|options| options.limits = limits).server("a", Script::echo()).open().await;
+        TestHost::new().options(|options| options.limits = limits).server("a", Script::echo()).start().await;
     let ada = Caller::new("ada", "researcher");
     for _ in 0..3 {
         world.call_as(&ada, "a", "echo").await.unwrap();
@@ -199,7 +200,7 @@ async fn an_edit_of_a_budget_keeps_what_was_charged() {
 async fn whoever_runs_the_host_has_no_budget() {
     let limits = budget("operator", 0, secs(60));
     let world =
-        World::new().options(|options| options.limits = limits).server("a", Script::echo()).open().await;
+        TestHost::new().options(|options| options.limits = limits).server("a", Script::echo()).start().await;
     world.call_as(&Caller::operator(), "a", "echo").await.unwrap();
     let claimed = Caller::new("operator", "operator");
     assert_eq!(world.call_as(&claimed, "a", "echo").await.unwrap_err().code(), "over-budget");
@@ -213,7 +214,7 @@ async fn charges_outlive_the_host() {
         let options = |options: &mut ostler_host::HostOptions| {
             (options.budget_file, options.limits) = (Some(file), limits);
         };
-        World::new().options(options).server("a", Script::echo()).open().await
+        TestHost::new().options(options).server("a", Script::echo()).start().await
     };
     let ada = Caller::new("ada", "researcher").with_window(2, secs(3_600));
     let world = open().await;
@@ -232,7 +233,7 @@ async fn charges_outlive_the_host() {
     world.call_as(&bob, "a", "echo").await.unwrap();
     let error = world.call_as(&bob, "a", "echo").await.unwrap_err();
     assert_eq!(error.data()["budget"], "role");
-    assert!(!world.host.is_forgetting_charges());
+    assert!(!world.host.is_budget_journal_failing());
 }
 
 #[tokio::test]
@@ -244,11 +245,11 @@ async fn a_file_that_cannot_be_written_stops_no_call_and_is_said() {
     let options = |options: &mut ostler_host::HostOptions| {
         (options.budget_file, options.limits) = (Some(file.join("x.budgets")), limits);
     };
-    let world = World::new().options(options).server("a", Script::echo()).open().await;
+    let world = TestHost::new().options(options).server("a", Script::echo()).start().await;
     let ada = Caller::new("ada", "researcher");
     for _ in 0..2 {
         world.call_as(&ada, "a", "echo").await.unwrap();
     }
     assert_eq!(world.call_as(&ada, "a", "echo").await.unwrap_err().code(), "over-budget");
-    assert!(world.host.is_forgetting_charges());
+    assert!(world.host.is_budget_journal_failing());
 }

@@ -1,7 +1,7 @@
 //! One caller's flood and everybody else.
 
-use ostler_host::{Arguments, Caller, Kind, Limits, Request, RoleLimits, ServerSpec};
-use ostler_testkit::{Reconfigure, Reply, Result, Script, World, settle};
+use ostler_host::{CallArguments, Caller, Kind, Limits, Request, RoleLimits, ServerSpec};
+use ostler_testkit::{Reconfigure, Result, Script, ScriptedReply, TestHost, run_until_stalled};
 use ostler_wire::Params;
 use tokio::task::JoinSet;
 
@@ -14,8 +14,8 @@ fn ada() -> Caller {
 /// Two tools, so that the server sees whose call it is; each takes a tenth of a second.
 fn server() -> Script {
     Script::echo()
-        .tool_that("flood", Reply::text("done").after(ms(100)))
-        .tool_that("careful", Reply::text("done").after(ms(100)))
+        .tool_replying("flood", ScriptedReply::text("done").after(ms(100)))
+        .tool_replying("careful", ScriptedReply::text("done").after(ms(100)))
 }
 
 fn narrow(places: usize) -> impl FnOnce(&mut ServerSpec) {
@@ -23,19 +23,19 @@ fn narrow(places: usize) -> impl FnOnce(&mut ServerSpec) {
 }
 
 /// Begins many calls of somebody at once.
-async fn flood(world: &World, caller: &Caller, count: usize) -> JoinSet<Result> {
+async fn flood(world: &TestHost, caller: &Caller, count: usize) -> JoinSet<Result> {
     let mut calls = JoinSet::new();
     for _ in 0..count {
         let (host, caller) = (world.host.clone(), caller.clone());
-        calls.spawn(async move { host.call(&caller, "a", "flood", Arguments::none()).await });
+        calls.spawn(async move { host.call(&caller, "a", "flood", CallArguments::none()).await });
     }
-    settle().await;
+    run_until_stalled().await;
     calls
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_careful_caller_waits_for_at_most_one_round_of_a_flood() {
-    let world = World::new().server_with("a", server(), narrow(4)).open().await;
+    let world = TestHost::new().server_with("a", server(), narrow(4)).start().await;
     world.call("a", "echo").await.unwrap();
     let (host, flooder) = (world.host.clone(), Caller::new("flooder", "researcher"));
     let flooding = tokio::spawn(async move {
@@ -44,42 +44,42 @@ async fn a_careful_caller_waits_for_at_most_one_round_of_a_flood() {
             let (host, flooder) = (host.clone(), flooder.clone());
             // Whoever is shed comes back when it is told to.
             calls.spawn(async move {
-                while host.call(&flooder, "a", "flood", Arguments::none()).await.is_err() {
+                while host.call(&flooder, "a", "flood", CallArguments::none()).await.is_err() {
                     tokio::time::sleep(secs(1)).await;
                 }
             });
         }
         calls.join_all().await
     });
-    settle().await;
+    run_until_stalled().await;
     for _ in 0..20 {
         // Whoever has been given a place by now is at the server.
-        settle().await;
-        let before = world.stage("a").count("flood");
+        run_until_stalled().await;
+        let before = world.server("a").count("flood");
         // A task like those of the flood: who is given a place first runs first.
         let (host, ada) = (world.host.clone(), ada());
-        let call = async move { host.call(&ada, "a", "careful", Arguments::none()).await };
+        let call = async move { host.call(&ada, "a", "careful", CallArguments::none()).await };
         tokio::spawn(call).await.unwrap().unwrap();
-        let asked = world.stage("a").asked();
+        let asked = world.server("a").requests();
         let at = asked.iter().rposition(|asked| asked.name.as_deref() == Some("careful")).unwrap();
         let between =
             asked[..at].iter().filter(|asked| asked.name.as_deref() == Some("flood")).count() - before;
         assert!(between <= 1, "{between} calls of the flood were let in before");
     }
     flooding.await.unwrap();
-    assert_eq!(world.stage("a").count("flood"), 1_000);
+    assert_eq!(world.server("a").count("flood"), 1_000);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lone_caller_has_the_whole_queue_until_somebody_else_comes() {
-    let world = World::new().server_with("a", server(), narrow(1)).open().await;
+    let world = TestHost::new().server_with("a", server(), narrow(1)).start().await;
     world.call("a", "echo").await.unwrap();
-    let calls = flood(&world, &world.me, 300).await;
+    let calls = flood(&world, &world.caller, 300).await;
     assert_eq!(world.status("a").queued, 256);
     let began = tokio::time::Instant::now();
     let (host, ada) = (world.host.clone(), ada());
-    let hers = tokio::spawn(async move { host.call(&ada, "a", "careful", Arguments::none()).await });
-    settle().await;
+    let hers = tokio::spawn(async move { host.call(&ada, "a", "careful", CallArguments::none()).await });
+    run_until_stalled().await;
     assert_eq!((world.status("a").queued, began.elapsed()), (256, ms(0)));
     hers.await.unwrap().unwrap();
     assert!(began.elapsed() <= ms(300), "{:?}", began.elapsed());
@@ -91,10 +91,11 @@ async fn a_lone_caller_has_the_whole_queue_until_somebody_else_comes() {
 
 #[tokio::test(start_paused = true)]
 async fn one_caller_cannot_take_all_calls_of_the_host() {
-    let opening = World::new().options(|options| (options.max_in_flight, options.max_per_caller) = (10, 6));
-    let world = opening.server("a", server()).open().await;
+    let opening =
+        TestHost::new().options(|options| (options.max_in_flight, options.max_per_caller) = (10, 6));
+    let world = opening.server("a", server()).start().await;
     world.call("a", "echo").await.unwrap();
-    let calls = flood(&world, &world.me, 20).await;
+    let calls = flood(&world, &world.caller, 20).await;
     world.call_as(&ada(), "a", "careful").await.unwrap();
     let results = calls.join_all().await;
     assert_eq!(codes(&results), [("ok", 6), ("overloaded", 14)]);
@@ -109,11 +110,12 @@ async fn a_role_bounds_the_calls_of_each_of_its_callers_and_no_lists() {
         roles: [("researcher".to_owned(), RoleLimits { max_in_flight: Some(2), ..RoleLimits::default() })]
             .into(),
     };
-    let world = World::new().options(|options| options.limits = limits).server("a", server()).open().await;
+    let world =
+        TestHost::new().options(|options| options.limits = limits).server("a", server()).start().await;
     world.call("a", "echo").await.unwrap();
     let (hers, his) =
         (flood(&world, &ada(), 5).await, flood(&world, &Caller::new("bob", "researcher"), 5).await);
-    let mine = flood(&world, &world.me, 5).await;
+    let mine = flood(&world, &world.caller, 5).await;
     world.host.tools(&ada(), "a").await.unwrap();
     assert!(world.host.list(&ada(), &ostler_host::Scope::All, Kind::Tools, secs(1)).await[0].error.is_none());
     for calls in [hers, his] {
@@ -127,9 +129,9 @@ async fn a_role_bounds_the_calls_of_each_of_its_callers_and_no_lists() {
 #[tokio::test(start_paused = true)]
 async fn lists_work_while_somebody_else_floods() {
     let script = server().capabilities(r#"{"tools":{},"prompts":{}}"#);
-    let world = World::new().server_with("a", script, narrow(1)).open().await;
+    let world = TestHost::new().server_with("a", script, narrow(1)).start().await;
     world.call("a", "echo").await.unwrap();
-    let _calls = flood(&world, &world.me, 3_000).await;
+    let _calls = flood(&world, &world.caller, 3_000).await;
     let began = tokio::time::Instant::now();
     ostler_testkit::list_one(&world.host, &ada(), "a", Kind::Prompts, secs(60)).await.unwrap();
     assert!(began.elapsed() <= ms(300), "{:?}", began.elapsed());
@@ -141,11 +143,11 @@ async fn who_has_read_something_can_read_again_at_once() {
         roles: [("researcher".to_owned(), RoleLimits { max_in_flight: Some(1), ..RoleLimits::default() })]
             .into(),
     };
-    let script = Script::new().on("resources/read", |_| Reply::result(r#"{"contents":[]}"#));
-    let world = World::new().options(|options| options.limits = limits).server("a", script).open().await;
+    let script = Script::new().on("resources/read", |_| ScriptedReply::result(r#"{"contents":[]}"#));
+    let world = TestHost::new().options(|options| options.limits = limits).server("a", script).start().await;
     for n in 0..5_000 {
         let params = Params::resource_read("x:1");
-        let read = world.host.ask("a", Request::new(&ada(), "resources/read", params)).await;
+        let read = world.host.send_to("a", Request::new(&ada(), "resources/read", params)).await;
         assert!(read.is_ok(), "the {n}th: {read:?}");
     }
 }

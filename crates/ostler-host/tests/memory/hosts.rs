@@ -7,26 +7,28 @@ use std::task::{Context, Waker};
 
 use ostler_core::error::UnavailableState;
 use ostler_core::spec::Isolation;
-use ostler_host::{Arguments, Caller, Request, Verdict};
-use ostler_testkit::{Reply, Script, Stage, World, settle};
+use ostler_host::{CallArguments, Caller, Request, Verdict};
+use ostler_testkit::{Script, ScriptedReply, ScriptedServer, TestHost, run_until_stalled};
 use ostler_wire::Params;
 
 use crate::{codes, secs, state_of};
 
 fn slow() -> Script {
-    Script::echo().as_process().tool_that("slow", Reply::cacheable("done", secs(60), "public").after(secs(3)))
+    Script::echo()
+        .as_process()
+        .tool_replying("slow", ScriptedReply::cacheable("done", secs(60), "public").after(secs(3)))
 }
 
 #[tokio::test(start_paused = true)]
 async fn several_hosts_in_one_process_share_nothing() {
-    let one = World::new().options(|options| options.max_processes = 1).server("a", slow()).open().await;
-    let two = World::new().options(|options| options.max_processes = 1).server("a", slow()).open().await;
+    let one = TestHost::new().options(|options| options.max_processes = 1).server("a", slow()).start().await;
+    let two = TestHost::new().options(|options| options.max_processes = 1).server("a", slow()).start().await;
     one.call("a", "slow").await.unwrap();
     assert!(!two.call("a", "slow").await.unwrap().is_cached());
     one.host.stop("a").await.unwrap();
     two.call("a", "echo").await.unwrap();
     assert_eq!((one.state("a"), two.state("a")), ("stopped", "ready"));
-    let keys = |world: &World| world.stage("a").asked_for("slow")[0].key.clone();
+    let keys = |world: &TestHost| world.server("a").requests_for("slow")[0].key.clone();
     assert_ne!(keys(&one), keys(&two));
     assert!(one.host.shutdown().await);
     two.call("a", "echo").await.unwrap();
@@ -34,31 +36,31 @@ async fn several_hosts_in_one_process_share_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn dropping_the_last_handle_closes_every_session() {
-    let world = World::new().server("a", slow()).server("b", slow()).open().await;
-    let call = world.begin("a", "slow").await;
+    let world = TestHost::new().server("a", slow()).server("b", slow()).start().await;
+    let call = world.start_call("a", "slow").await;
     world.call("b", "echo").await.unwrap();
-    let stages = ["a", "b"].map(|server| world.stage(server).clone());
+    let stages = ["a", "b"].map(|server| world.server(server).clone());
     drop(world);
     assert_eq!(call.await.unwrap().unwrap().text(), "done", "a call holds a handle");
-    settle().await;
+    run_until_stalled().await;
     assert_eq!(stages.map(|stage| stage.open_sessions()), [0, 0]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_drains_closes_and_returns() {
-    let world = World::new().server("a", slow()).server("b", slow()).open().await;
-    let calls = world.begin_many(5, "a", "slow").await;
+    let world = TestHost::new().server("a", slow()).server("b", slow()).start().await;
+    let calls = world.start_calls(5, "a", "slow").await;
     world.call("b", "echo").await.unwrap();
     assert!(world.host.shutdown().await);
     assert_eq!(codes(&calls.join_all().await), [("ok", 5)]);
-    assert_eq!(["a", "b"].map(|server| world.stage(server).open_sessions()), [0, 0]);
-    assert_eq!((world.host.status().len(), world.host.processes()), (0, 0));
+    assert_eq!(["a", "b"].map(|server| world.server(server).open_sessions()), [0, 0]);
+    assert_eq!((world.host.status().len(), world.host.process_count()), (0, 0));
     assert_eq!(world.call("a", "echo").await.unwrap_err().code(), "unknown-server");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_does_not_wait_for_ever() {
-    let world = World::new().server("a", Script::echo().close_after(secs(3_600))).open().await;
+    let world = TestHost::new().server("a", Script::echo().close_after(secs(3_600))).start().await;
     world.call("a", "echo").await.unwrap();
     let began = tokio::time::Instant::now();
     assert!(!world.host.shutdown().await);
@@ -67,23 +69,23 @@ async fn a_shutdown_does_not_wait_for_ever() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_being_spawned_during_a_shutdown_is_not_registered() {
-    let world = World::new().open().await;
-    let stage = Stage::new(Script::echo().as_process().start_after(secs(10)));
-    let (host, me, connector) = (world.host.clone(), world.me.clone(), Arc::new(stage.clone()));
-    let spawn = tokio::spawn(async move { host.spawn_with(&me, World::spec("a"), connector).await });
-    settle().await;
+    let world = TestHost::new().start().await;
+    let stage = ScriptedServer::new(Script::echo().as_process().start_after(secs(10)));
+    let (host, me, connector) = (world.host.clone(), world.caller.clone(), Arc::new(stage.clone()));
+    let spawn = tokio::spawn(async move { host.spawn_with(&me, TestHost::spec("a"), connector).await });
+    run_until_stalled().await;
     assert_eq!(stage.connects(), 1);
     assert!(world.host.shutdown().await);
-    assert_eq!(world.host.processes(), 0);
+    assert_eq!(world.host.process_count(), 0);
     assert_eq!(spawn.await.unwrap().unwrap_err().code(), "server-unavailable");
     assert_eq!((stage.open_sessions(), world.host.status().len()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_host_that_was_shut_down_takes_no_servers() {
-    let mut world = World::new().open().await;
+    let mut world = TestHost::new().start().await;
     assert!(world.host.shutdown().await);
-    for spec in [World::spec("a"), World::spec("a").lazy()] {
+    for spec in [TestHost::spec("a"), TestHost::spec("a").lazy()] {
         let error = world.spawn(spec, Script::echo()).await.unwrap_err();
         assert_eq!(state_of(&error), UnavailableState::Stopped);
     }
@@ -92,24 +94,24 @@ async fn a_host_that_was_shut_down_takes_no_servers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_waits_for_servers_that_were_replaced_or_removed_before() {
-    let mut world = World::new().server("a", slow()).server("b", slow()).open().await;
-    let _calls = [world.begin("a", "slow").await, world.begin("b", "slow").await];
-    let stages = ["a", "b"].map(|server| world.stage(server).clone());
-    world.spawn(World::spec("a"), Script::echo()).await.unwrap();
+    let mut world = TestHost::new().server("a", slow()).server("b", slow()).start().await;
+    let _calls = [world.start_call("a", "slow").await, world.start_call("b", "slow").await];
+    let stages = ["a", "b"].map(|server| world.server(server).clone());
+    world.spawn(TestHost::spec("a"), Script::echo()).await.unwrap();
     let host = world.host.clone();
     tokio::spawn(async move { host.remove("b").await });
-    settle().await;
+    run_until_stalled().await;
     assert!(world.host.shutdown().await);
     assert_eq!(stages.map(|stage| stage.open_sessions()), [0, 0]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_is_sent_when_its_record_has_room_and_recorded_if_its_caller_leaves_before() {
-    let world = World::new().server("a", Script::echo()).open().await;
+    let world = TestHost::new().server("a", Script::echo()).start().await;
     let outcomes = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&outcomes);
     world.host.set_recorder(Some(Arc::new(move |record| kept.lock().unwrap().push(record.outcome))));
-    world.host.set_record_room(Some(Arc::new(|| Some(Box::pin(tokio::time::sleep(secs(5)))))));
+    world.host.set_record_backpressure(Some(Arc::new(|| Some(Box::pin(tokio::time::sleep(secs(5)))))));
     let began = tokio::time::Instant::now();
     world.call("a", "echo").await.unwrap();
     assert_eq!(began.elapsed(), secs(5));
@@ -120,14 +122,14 @@ async fn a_call_is_sent_when_its_record_has_room_and_recorded_if_its_caller_leav
 
 #[tokio::test(start_paused = true)]
 async fn every_request_is_recorded_once_also_when_its_caller_leaves() {
-    let script = slow().tool_that("wrong", Reply::tool_error("it went wrong"));
-    let world = World::new().server("a", script).open().await;
+    let script = slow().tool_replying("wrong", ScriptedReply::tool_error("it went wrong"));
+    let world = TestHost::new().server("a", script).start().await;
     let records = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&records);
     world.host.set_recorder(Some(Arc::new(move |record| {
         kept.lock().unwrap().push((record.subject.to_owned(), record.outcome, record.generation));
     })));
-    let call = world.begin("a", "slow").await;
+    let call = world.start_call("a", "slow").await;
     call.abort();
     world.advance(secs(1)).await;
     world.call("a", "slow").await.unwrap();
@@ -150,15 +152,15 @@ async fn every_request_is_recorded_once_also_when_its_caller_leaves() {
 async fn an_isolated_server_has_a_session_for_each_caller() {
     let table = [(Isolation::Shared, 1), (Isolation::Caller, 2), (Isolation::Session, 3)];
     for (isolation, connects) in table {
-        let world = World::new().server_with("a", slow(), |spec| spec.isolation = isolation).open().await;
+        let world = TestHost::new().server_with("a", slow(), |spec| spec.isolation = isolation).start().await;
         let ada = Caller::new("ada", "researcher");
         let callers = [ada.clone().in_session("1"), ada.in_session("2"), Caller::new("bob", "researcher")];
         for caller in &callers {
-            world.host.call(caller, "a", "echo", Arguments::none()).await.unwrap();
+            world.host.call(caller, "a", "echo", CallArguments::none()).await.unwrap();
         }
-        assert_eq!(world.stage("a").connects(), connects, "{isolation:?}");
+        assert_eq!(world.server("a").connects(), connects, "{isolation:?}");
         world.host.stop("a").await.unwrap();
-        assert_eq!(world.stage("a").open_sessions(), 0);
+        assert_eq!(world.server("a").open_sessions(), 0);
         assert_eq!(world.call("a", "echo").await.unwrap_err().code(), "server-unavailable");
     }
 }
@@ -166,19 +168,19 @@ async fn an_isolated_server_has_a_session_for_each_caller() {
 #[tokio::test(start_paused = true)]
 async fn sessions_of_one_name_are_kept_apart_by_who_asks() {
     let by_session = |spec: &mut ostler_host::ServerSpec| spec.isolation = Isolation::Session;
-    let world = World::new().server_with("a", slow(), by_session).open().await;
+    let world = TestHost::new().server_with("a", slow(), by_session).start().await;
     for who in ["ada", "bob"] {
         let caller = Caller::new(who, "researcher").in_session("1");
         world.call_as(&caller, "a", "echo").await.unwrap();
     }
     world.call_as(&Caller::new("1", "researcher"), "a", "echo").await.unwrap();
-    assert_eq!(world.stage("a").connects(), 3);
+    assert_eq!(world.server("a").connects(), 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_process_of_a_session_ends_with_it_and_is_not_started_again() {
     let by_session = |spec: &mut ostler_host::ServerSpec| spec.isolation = Isolation::Session;
-    let world = World::new().server_with("a", slow(), by_session).server("b", slow()).open().await;
+    let world = TestHost::new().server_with("a", slow(), by_session).server("b", slow()).start().await;
     let [one, two] = ["1", "2"].map(|session| Caller::local().in_session(session));
     for caller in [&one, &two] {
         world.call_as(caller, "a", "echo").await.unwrap();
@@ -186,12 +188,12 @@ async fn the_process_of_a_session_ends_with_it_and_is_not_started_again() {
     }
     world.host.end_session(&one);
     world.advance(secs(1)).await;
-    assert_eq!((world.stage("a").open_sessions(), world.stage("b").open_sessions()), (1, 1));
+    assert_eq!((world.server("a").open_sessions(), world.server("b").open_sessions()), (1, 1));
     world.call_as(&one, "a", "echo").await.unwrap_err();
-    assert_eq!(world.stage("a").connects(), 2);
+    assert_eq!(world.server("a").connects(), 2);
     world.call_as(&one, "b", "echo").await.unwrap();
     world.call_as(&two, "a", "echo").await.unwrap();
-    assert_eq!(world.stage("a").connects(), 2);
+    assert_eq!(world.server("a").connects(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -200,10 +202,10 @@ async fn a_process_of_a_session_or_workspace_ends_when_unused_though_its_server_
         let eager = |spec: &mut ostler_host::ServerSpec| {
             (spec.isolation, spec.lazy) = (isolation, false);
         };
-        let world = World::new().server_with("a", slow(), eager).open().await;
+        let world = TestHost::new().server_with("a", slow(), eager).start().await;
         world.call_as(&Caller::new("ada", "researcher"), "a", "echo").await.unwrap();
         world.advance(secs(301)).await;
-        assert_eq!(world.stage("a").open_sessions(), left, "{isolation:?}");
+        assert_eq!(world.server("a").open_sessions(), left, "{isolation:?}");
     }
 }
 
@@ -213,7 +215,7 @@ async fn callers_in_one_workspace_share_a_process_and_callers_without_one_that_o
         spec.isolation = Isolation::Workspace;
         spec.workspace = Some("/config".into());
     };
-    let world = World::new().server_with("a", slow(), by_workspace).open().await;
+    let world = TestHost::new().server_with("a", slow(), by_workspace).start().await;
     let ada = Caller::new("ada", "researcher");
     for caller in [
         ada.clone().in_workspace("/one").in_session("1"),
@@ -225,18 +227,18 @@ async fn callers_in_one_workspace_share_a_process_and_callers_without_one_that_o
     ] {
         world.call_as(&caller, "a", "echo").await.unwrap();
     }
-    assert_eq!(world.stage("a").connects(), 3);
+    assert_eq!(world.server("a").connects(), 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_was_told_in_one_workspace_is_not_told_in_another_nor_to_others_in_it() {
     let script = |scope| {
-        let reply = Reply::cacheable("here", secs(60), scope);
-        Script::echo().tool_that("work", reply)
+        let reply = ScriptedReply::cacheable("here", secs(60), scope);
+        Script::echo().tool_replying("work", reply)
     };
     for scope in ["public", "private"] {
         let by_workspace = |spec: &mut ostler_host::ServerSpec| spec.isolation = Isolation::Workspace;
-        let world = World::new().server_with("a", script(scope), by_workspace).open().await;
+        let world = TestHost::new().server_with("a", script(scope), by_workspace).start().await;
         let ada = Caller::new("ada", "researcher");
         for caller in [
             ada.clone().in_workspace("/one"),
@@ -251,12 +253,12 @@ async fn what_was_told_in_one_workspace_is_not_told_in_another_nor_to_others_in_
 
 #[tokio::test(start_paused = true)]
 async fn what_one_session_was_told_is_not_told_to_another() {
-    let private = Reply::cacheable("mine", secs(60), "private").after(secs(1));
-    let script = Script::echo().tool_that("work", private).on("resources/read", |asked| {
-        Reply::result(format!(r#"{{"contents":[],"from":{}}}"#, asked.number)).after(secs(1))
+    let private = ScriptedReply::cacheable("mine", secs(60), "private").after(secs(1));
+    let script = Script::echo().tool_replying("work", private).on("resources/read", |asked| {
+        ScriptedReply::result(format!(r#"{{"contents":[],"from":{}}}"#, asked.number)).after(secs(1))
     });
     let by_session = |spec: &mut ostler_host::ServerSpec| spec.isolation = Isolation::Session;
-    let world = World::new().server_with("a", script, by_session).open().await;
+    let world = TestHost::new().server_with("a", script, by_session).start().await;
     let ada = Caller::new("ada", "researcher");
     let callers = ["1", "2"].map(|session| ada.clone().in_session(session));
     for caller in &callers {
@@ -264,7 +266,7 @@ async fn what_one_session_was_told_is_not_told_to_another() {
         assert!(world.call_as(caller, "a", "work").await.unwrap().is_cached());
     }
     let read = |caller| Request::new(caller, "resources/read", Params::resource_read("file:///x"));
-    let [one, two] = callers.each_ref().map(|caller| world.host.ask("a", read(caller)));
+    let [one, two] = callers.each_ref().map(|caller| world.host.send_to("a", read(caller)));
     let (one, two) = tokio::join!(one, two);
     assert_ne!(one.unwrap().body, two.unwrap().body, "each is read by its own process");
 }
@@ -273,7 +275,7 @@ async fn what_one_session_was_told_is_not_told_to_another() {
 async fn a_caller_that_found_a_server_just_before_it_was_removed_starts_nothing() {
     for isolation in [Isolation::Shared, Isolation::Caller] {
         let change = |spec: &mut ostler_host::ServerSpec| spec.isolation = isolation;
-        let world = World::new().server_with("a", slow(), change).open().await;
+        let world = TestHost::new().server_with("a", slow(), change).start().await;
         let host = world.host.clone();
         // Rules are asked after the server is found and before its place is.
         world.host.set_policy_hook(Some(Box::new(move |_, _, _| {
@@ -282,6 +284,6 @@ async fn a_caller_that_found_a_server_just_before_it_was_removed_starts_nothing(
         })));
         world.call("a", "echo").await.unwrap_err();
         world.host.set_policy_hook(None);
-        assert_eq!((world.stage("a").connects(), world.host.processes()), (0, 0), "{isolation:?}");
+        assert_eq!((world.server("a").connects(), world.host.process_count()), (0, 0), "{isolation:?}");
     }
 }

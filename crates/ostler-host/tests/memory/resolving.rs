@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ostler_core::config::Role;
-use ostler_host::{Arguments, Caller, Kind, Request, Rules, Scope, ServerName, Verdict};
-use ostler_testkit::{Asked, Reconfigure, Reply, Script, World};
+use ostler_host::{CallArguments, Caller, Kind, Request, Rules, Scope, ServerName, Verdict};
+use ostler_testkit::{ReceivedRequest, Reconfigure, Script, ScriptedReply, TestHost};
 use ostler_wire::Params;
 use proptest::prelude::*;
 use serde_json::json;
@@ -23,7 +23,7 @@ const PATTERNS: [&str; 8] =
     ["*", "#/*", "#/$", "*/$", "#/prompt:$", "*/prompt:*", "#/resource:t://$", "*/resource:*"];
 
 fn script() -> Script {
-    let seen = |asked: &Asked| {
+    let seen = |asked: &ReceivedRequest| {
         let list = |key: &str, begin: &str| {
             let names = ITEMS.map(|item| format!("{begin}{item}"));
             json!(names.map(|name| json!({key: name, "name": name})))
@@ -34,7 +34,7 @@ fn script() -> Script {
             "resources/templates/list" => ("resourceTemplates", json!([])),
             _ => ("content", json!([])),
         };
-        Reply::result(json!({member: list}).to_string())
+        ScriptedReply::result(json!({member: list}).to_string())
     };
     let capabilities = r#"{"tools":{},"prompts":{},"resources":{}}"#;
     let script =
@@ -61,14 +61,14 @@ fn role() -> impl Strategy<Value = Role> {
 /// A request for an item, by the name under which a scope shows it.
 fn request<'a>(caller: &'a Caller, kind: Kind, name: &str) -> Request<'a> {
     match kind {
-        Kind::Tools => Request::tool(caller, name, Arguments::none()).unwrap(),
+        Kind::Tools => Request::tool_call(caller, name, CallArguments::none()).unwrap(),
         Kind::Prompts => Request::new(caller, "prompts/get", Params::prompt_get(name, None).unwrap()),
         _ => Request::new(caller, "resources/read", Params::resource_read(name)),
     }
 }
 
 /// Server and own name of each item that resolves.
-async fn usable(world: &World, caller: &Caller, scope: &Scope, kind: Kind) -> BTreeSet<(String, String)> {
+async fn usable(world: &TestHost, caller: &Caller, scope: &Scope, kind: Kind) -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
     for server in SERVERS {
         for item in ITEMS {
@@ -91,8 +91,9 @@ async fn usable(world: &World, caller: &Caller, scope: &Scope, kind: Kind) -> BT
 }
 
 async fn check(roles: &BTreeMap<String, Role>) -> Result<(), TestCaseError> {
-    let world = World::new().server("a", script()).server("b", script()).server("c", script()).open().await;
-    world.host.set_rules(Rules::of(roles)).await;
+    let world =
+        TestHost::new().server("a", script()).server("b", script()).server("c", script()).start().await;
+    world.host.set_rules(Rules::from_roles(roles)).await;
     let scopes = SERVERS.map(|server| Scope::Server(ServerName::new(server).unwrap()));
     for role in roles.keys().map(String::as_str).chain(["nobody", "local"]) {
         let caller = Caller::new("ada", role);
@@ -133,9 +134,9 @@ proptest! {
 
 /// Counts the times that the rules are asked.
 #[derive(Clone, Default)]
-struct Verdicts(Arc<AtomicUsize>);
+struct VerdictCounter(Arc<AtomicUsize>);
 
-impl tracing::Subscriber for Verdicts {
+impl tracing::Subscriber for VerdictCounter {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
         metadata.target() == "ostler::policy"
     }
@@ -153,9 +154,9 @@ impl tracing::Subscriber for Verdicts {
 
 #[tokio::test(start_paused = true)]
 async fn policy_is_asked_once_for_a_call() {
-    let world = World::new().server("a", Script::echo()).server("b", Script::echo()).open().await;
+    let world = TestHost::new().server("a", Script::echo()).server("b", Script::echo()).start().await;
     let role = Role { allow: vec!["a/*".into()], deny: Vec::new(), budget: None, max_in_flight: None };
-    world.host.set_rules(Rules::of(&[("dev".to_owned(), role)].into())).await;
+    world.host.set_rules(Rules::from_roles(&[("dev".to_owned(), role)].into())).await;
     let caller = Caller::new("ada", "dev");
     let scopes = [(Scope::All, "a__echo"), (Scope::Server(ServerName::new("a").unwrap()), "echo")];
     for (scope, name) in &scopes {
@@ -164,7 +165,7 @@ async fn policy_is_asked_once_for_a_call() {
             world.host.send(target).await.unwrap()
         };
         call().await;
-        let verdicts = Verdicts::default();
+        let verdicts = VerdictCounter::default();
         let _guard = tracing::subscriber::set_default(verdicts.clone());
         call().await;
         assert_eq!(verdicts.0.load(Ordering::Relaxed), 1, "{scope:?}");
@@ -173,10 +174,10 @@ async fn policy_is_asked_once_for_a_call() {
 
 #[tokio::test(start_paused = true)]
 async fn rules_that_change_between_resolving_and_sending_hold_for_the_request() {
-    let world = World::new().server("a", Script::echo()).open().await;
+    let world = TestHost::new().server("a", Script::echo()).start().await;
     let role =
         |allow: &str| Role { allow: vec![allow.into()], deny: Vec::new(), budget: None, max_in_flight: None };
-    let rules = |allow: &str| Rules::of(&[("dev".to_owned(), role(allow))].into());
+    let rules = |allow: &str| Rules::from_roles(&[("dev".to_owned(), role(allow))].into());
     world.host.set_rules(rules("a/*")).await;
     let caller = Caller::new("ada", "dev");
     for (scope, name) in [(Scope::All, "a__echo"), (Scope::Server(ServerName::new("a").unwrap()), "echo")] {
@@ -185,14 +186,14 @@ async fn rules_that_change_between_resolving_and_sending_hold_for_the_request() 
         world.host.set_rules(rules("a/other")).await;
         let error = world.host.send(target).await.unwrap_err();
         assert_eq!(error.code(), "unknown-tool", "{error:?}");
-        assert_eq!(world.stage("a").count("tools/call"), 0, "{scope:?}");
+        assert_eq!(world.server("a").count("tools/call"), 0, "{scope:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_removed_between_resolving_and_sending_is_unknown() {
-    let world = World::new().server("a", Script::echo()).open().await;
-    let me = world.me.clone();
+    let world = TestHost::new().server("a", Script::echo()).start().await;
+    let me = world.caller.clone();
     let target = world.host.resolve(&Scope::All, request(&me, Kind::Tools, "a__echo")).await.unwrap();
     world.host.remove("a").await.unwrap();
     assert_eq!(world.host.send(target).await.unwrap_err().code(), "unknown-server");
@@ -201,11 +202,11 @@ async fn a_server_that_is_removed_between_resolving_and_sending_is_unknown() {
 #[tokio::test(start_paused = true)]
 async fn a_call_of_a_server_that_never_came_up_is_on_record() {
     let broken = Script::echo().failing_starts(|_| true);
-    let world = World::new().server("a", Script::echo()).server("b", broken).open().await;
+    let world = TestHost::new().server("a", Script::echo()).server("b", broken).start().await;
     let records = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&records);
     world.host.set_recorder(Some(Arc::new(move |record| {
-        let is_denied = record.denied.is_some();
+        let is_denied = record.denied_by.is_some();
         kept.lock().unwrap().push((
             record.server.to_owned(),
             record.subject.to_owned(),
@@ -214,7 +215,7 @@ async fn a_call_of_a_server_that_never_came_up_is_on_record() {
         ));
     })));
     let role = Role { allow: vec!["b/ok".into()], deny: Vec::new(), budget: None, max_in_flight: None };
-    world.host.set_rules(Rules::of(&[("dev".to_owned(), role)].into())).await;
+    world.host.set_rules(Rules::from_roles(&[("dev".to_owned(), role)].into())).await;
     for (caller, tool) in [(Caller::new("ada", "dev"), "ok"), (Caller::new("ada", "dev"), "hidden")] {
         let exposed = format!("b__{tool}");
         world.host.resolve(&Scope::All, request(&caller, Kind::Tools, &exposed)).await.unwrap_err();
@@ -227,7 +228,7 @@ async fn a_call_of_a_server_that_never_came_up_is_on_record() {
 }
 
 /// What a policy hook is asked about by the caller `ada`, the server itself as an empty text.
-fn book(world: &World) -> Arc<Mutex<Vec<String>>> {
+fn record_hook_questions(world: &TestHost) -> Arc<Mutex<Vec<String>>> {
     let book = Arc::new(Mutex::new(Vec::new()));
     let asked = Arc::clone(&book);
     world.host.set_policy_hook(Some(Box::new(move |caller, _, subject| {
@@ -249,12 +250,12 @@ async fn a_policy_hook_is_asked_once_for_the_server_and_once_for_what_is_wanted_
     let templates = r#"{"resourceTemplates":[{"uriTemplate":"v://{n}","name":"v"}]}"#;
     let script = script()
         .capabilities(r#"{"tools":{},"prompts":{},"resources":{},"completions":{}}"#)
-        .on("resources/templates/list", move |_| Reply::result(templates))
-        .on("prompts/get", |_| Reply::result("{}"))
-        .on("resources/read", |_| Reply::result("{}"))
-        .on("completion/complete", |_| Reply::result(r#"{"completion":{"values":[]}}"#));
-    let world = World::new().server("a", script).server("b", Script::echo()).open().await;
-    let book = book(&world);
+        .on("resources/templates/list", move |_| ScriptedReply::result(templates))
+        .on("prompts/get", |_| ScriptedReply::result("{}"))
+        .on("resources/read", |_| ScriptedReply::result("{}"))
+        .on("completion/complete", |_| ScriptedReply::result(r#"{"completion":{"values":[]}}"#));
+    let world = TestHost::new().server("a", script).server("b", Script::echo()).start().await;
+    let book = record_hook_questions(&world);
     let (ada, all) = (Caller::new("ada", "local"), Scope::All);
     let complete = |reference| Request::new(&ada, "completion/complete", completion(&reference));
     let requests = [
@@ -278,11 +279,12 @@ async fn a_policy_hook_is_asked_once_for_the_server_and_once_for_what_is_wanted_
 
 #[tokio::test(start_paused = true)]
 async fn a_completion_that_servers_could_read_differently_goes_to_none_under_exposed_names_either() {
-    let world = World::new().server("a", script()).server("b", Script::echo()).open().await;
+    let world = TestHost::new().server("a", script()).server("b", Script::echo()).start().await;
     for scope in [Scope::All, Scope::Server(ServerName::new("a").unwrap())] {
         let exposed = if scope == Scope::All { "a__x" } else { "x" };
         let odd = completion(&json!({"type": "ref/prompt", "name": exposed, "Name": "y"}));
-        let resolved = world.host.resolve(&scope, Request::new(&world.me, "completion/complete", odd)).await;
+        let resolved =
+            world.host.resolve(&scope, Request::new(&world.caller, "completion/complete", odd)).await;
         assert_eq!(resolved.unwrap_err().code(), "invalid-argument", "{scope:?}");
     }
 }

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use ostler_core::config::Role;
 use ostler_core::error::CallError;
-use ostler_core::name::ServerName;
-use ostler_core::policy::{Decider, Pattern};
-use ostler_host::upstream::Event;
-use ostler_host::{Caller, Kind, Request, Rules, ServerEvent, Verdict};
-use ostler_testkit::{Reconfigure, Reply, Script, World};
+use ostler_core::policy::{Decider, DecidingPattern};
+use ostler_core::server_name::ServerName;
+use ostler_host::upstream::ServerNotification;
+use ostler_host::{Caller, HostNotification, Kind, Request, Rules, Verdict};
+use ostler_testkit::{Reconfigure, Script, ScriptedReply, TestHost};
 use ostler_wire::Params;
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ fn rules(roles: &[(&str, &[&str], &[&str])]) -> Rules {
             Role { allow: owned(allow), deny: owned(deny), budget: None, max_in_flight: None },
         )
     };
-    Rules::of(&roles.iter().map(role).collect::<BTreeMap<_, _>>())
+    Rules::from_roles(&roles.iter().map(role).collect::<BTreeMap<_, _>>())
 }
 
 fn ann() -> Caller {
@@ -38,33 +38,33 @@ fn everything() -> Script {
     let prompts = list("prompts", "name", &["plan", "hush"]);
     let resources = list("resources", "uri", &["x://plan", "x://hush"]);
     let templates = list("resourceTemplates", "uriTemplate", &["t://plan/{id}", "t://hush/{id}"]);
-    let known = |asked: &ostler_testkit::Asked| match asked.name.as_deref() {
-        Some("x://plan" | "x://hush") => Reply::result("{}"),
-        _ => Reply::error(-32002, "I have no such thing"),
+    let known = |asked: &ostler_testkit::ReceivedRequest| match asked.name.as_deref() {
+        Some("x://plan" | "x://hush") => ScriptedReply::result("{}"),
+        _ => ScriptedReply::error(-32002, "I have no such thing"),
     };
     Script::new()
         .capabilities(r#"{"tools":{},"prompts":{},"resources":{"subscribe":true},"completions":{}}"#)
         .tool("plan")
         .tool("hush")
-        .on("prompts/list", move |_| Reply::result(prompts.clone()))
-        .on("resources/list", move |_| Reply::result(resources.clone()))
-        .on("resources/templates/list", move |_| Reply::result(templates.clone()))
-        .on("prompts/get", |_| Reply::result("{}"))
+        .on("prompts/list", move |_| ScriptedReply::result(prompts.clone()))
+        .on("resources/list", move |_| ScriptedReply::result(resources.clone()))
+        .on("resources/templates/list", move |_| ScriptedReply::result(templates.clone()))
+        .on("prompts/get", |_| ScriptedReply::result("{}"))
         .on("resources/read", known)
-        .on("resources/subscribe", |_| Reply::result("{}"))
-        .on("completion/complete", |_| Reply::result(r#"{"completion":{"values":[]}}"#))
-        .on("vendor/do", |_| Reply::result("{}"))
+        .on("resources/subscribe", |_| ScriptedReply::result("{}"))
+        .on("completion/complete", |_| ScriptedReply::result(r#"{"completion":{"values":[]}}"#))
+        .on("vendor/do", |_| ScriptedReply::result("{}"))
 }
 
-async fn world(roles: &[(&str, &[&str], &[&str])]) -> World {
-    let world = World::new().server("a", everything()).server("b", everything()).open().await;
+async fn world(roles: &[(&str, &[&str], &[&str])]) -> TestHost {
+    let world = TestHost::new().server("a", everything()).server("b", everything()).start().await;
     world.host.set_rules(rules(roles)).await;
     world
 }
 
-async fn ask(world: &World, caller: &Caller, method: &str, params: Value) -> Result<(), CallError> {
+async fn ask(world: &TestHost, caller: &Caller, method: &str, params: Value) -> Result<(), CallError> {
     let params = Params::parse(params.to_string().into()).unwrap();
-    world.host.ask("a", Request::new(caller, method, params)).await.map(drop)
+    world.host.send_to("a", Request::new(caller, method, params)).await.map(drop)
 }
 
 #[tokio::test(start_paused = true)]
@@ -72,7 +72,7 @@ async fn a_role_lists_and_calls_what_its_rules_allow() {
     let world = world(&[("r", &["a/plan", "b/*"], &["*/hush"])]).await;
     let found = world.host.discover(&ann()).await;
     let names = |at: usize| -> Vec<String> {
-        found[at].tools.as_ref().unwrap().iter().map(|tool| tool.exposed.clone()).collect()
+        found[at].tools.as_ref().unwrap().iter().map(|tool| tool.exposed_name.clone()).collect()
     };
     assert_eq!((names(0), names(1)), (vec!["a__plan".to_owned()], vec!["b__plan".to_owned()]));
     world.call_as(&ann(), "a", "plan").await.unwrap();
@@ -107,7 +107,7 @@ async fn methods_that_only_the_server_knows_are_denied_unless_allowed() {
     let refused = ask(&world, &ann(), "vendor/do", json!({})).await.unwrap_err();
     assert_eq!((refused.code(), refused.rpc_code()), ("unknown-method", -32601));
     assert_eq!(ask(&world, &ann(), "tasks/list", json!({})).await.unwrap_err().code(), "unknown-method");
-    assert_eq!(world.stage("a").count("vendor/do"), 0);
+    assert_eq!(world.server("a").count("vendor/do"), 0);
     for role in ["all", "odd", "local"] {
         ask(&world, &Caller::new("x", role), "vendor/do", json!({})).await.unwrap();
     }
@@ -117,7 +117,7 @@ async fn methods_that_only_the_server_knows_are_denied_unless_allowed() {
         assert_eq!(told.is_ok(), role == "all");
     }
     world.host.notify(&ann(), "a", "notifications/roots/list_changed", None).unwrap();
-    let heard = world.stage("a").notified();
+    let heard = world.server("a").notifications();
     let vendor = heard.iter().filter(|line| line.contains("notifications/vendor")).count();
     let roots = heard.iter().filter(|line| line.contains("roots/list_changed")).count();
     assert_eq!((vendor, roots), (1, 0), "no caller's roots are those of a shared session: {heard:?}");
@@ -125,7 +125,7 @@ async fn methods_that_only_the_server_knows_are_denied_unless_allowed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_can_not_be_named_into_a_rule_about_prompts() {
-    let world = World::new().server("a", Script::new().tool("prompt:x").tool("method:x")).open().await;
+    let world = TestHost::new().server("a", Script::new().tool("prompt:x").tool("method:x")).start().await;
     world
         .host
         .set_rules(rules(&[("r", &["a/prompt:*", "a/method:*"], &[]), ("s", &["a/tool:*"], &[])]))
@@ -139,13 +139,13 @@ async fn a_tool_can_not_be_named_into_a_rule_about_prompts() {
 async fn other_rules_hold_at_once_and_clients_are_told() {
     let world = world(&[("r", &["*"], &[])]).await;
     world.call_as(&ann(), "a", "hush").await.unwrap();
-    let (mut events, version) = (world.host.events(), world.host.lists_version());
+    let (mut events, version) = (world.host.notifications(), world.host.lists_version());
     world.host.set_rules(rules(&[("r", &["*"], &[])])).await;
     assert_eq!(world.host.lists_version(), version, "the same rules are no change");
     world.host.set_rules(rules(&[("r", &["*"], &["a/hush"])])).await;
     assert_eq!(world.call_as(&ann(), "a", "hush").await.unwrap_err().code(), "unknown-tool");
     assert!(world.host.lists_version() > version);
-    assert!(matches!(events.try_recv().unwrap().event, Event::ToolsChanged));
+    assert!(matches!(events.try_recv().unwrap().notification, ServerNotification::ToolsChanged));
     world.host.set_rules(rules(&[("r", &["*"], &[])])).await;
     world.call_as(&ann(), "a", "hush").await.unwrap();
 }
@@ -156,7 +156,7 @@ async fn what_the_rules_refuse_is_recorded_with_the_rule() {
     let records = Arc::new(Mutex::new(Vec::new()));
     let book = Arc::clone(&records);
     world.host.set_recorder(Some(Arc::new(move |record| {
-        book.lock().unwrap().push((record.outcome, record.denied.map(str::to_owned)));
+        book.lock().unwrap().push((record.outcome, record.denied_by.map(str::to_owned)));
     })));
     world.call_as(&ann(), "a", "hush").await.unwrap_err();
     world.call_as(&ann(), "b", "plan").await.unwrap_err();
@@ -184,8 +184,8 @@ async fn what_the_rules_refuse_is_recorded_with_the_rule() {
 async fn what_is_hidden_and_what_is_missing_are_refused_alike() {
     let world = world(&[("r", &["*"], &["*/hush", "*/prompt:hush", "*/resource:?://hush*"])]).await;
     let complete = |key: &str, name: String| json!({"ref": {"type": "ref", key: name}, "argument": {}});
-    type Make = Box<dyn Fn(&str) -> Value>;
-    let table: [(&str, Make); 5] = [
+    type ArgumentsFactory = Box<dyn Fn(&str) -> Value>;
+    let table: [(&str, ArgumentsFactory); 5] = [
         ("tools/call", Box::new(|name| json!({"name": name}))),
         ("prompts/get", Box::new(|name| json!({"name": name}))),
         ("resources/read", Box::new(|name| json!({"uri": format!("x://{name}")}))),
@@ -194,9 +194,9 @@ async fn what_is_hidden_and_what_is_missing_are_refused_alike() {
     ];
     for (method, params) in table {
         ask(&world, &ann(), method, params("plan")).await.unwrap();
-        let before = world.stage("a").count(method);
+        let before = world.server("a").count(method);
         let hidden = ask(&world, &ann(), method, params("hush")).await.unwrap_err();
-        assert_eq!(world.stage("a").count(method), before, "the server is not asked");
+        assert_eq!(world.server("a").count(method), before, "the server is not asked");
         let missing = ask(&world, &ann(), method, params("none")).await.unwrap_err();
         assert_eq!(hidden.render().replace("hush", "none"), missing.render(), "{method}");
         assert_eq!(hidden.data(), missing.data(), "{method}");
@@ -210,7 +210,7 @@ async fn what_is_hidden_and_what_is_missing_are_refused_alike() {
     let (hidden, missing) =
         (subscribe("x://hush").await.unwrap_err(), subscribe("x://none").await.unwrap_err());
     assert_eq!(hidden.render().replace("hush", "none"), missing.render());
-    let free = ask(&world, &world.me, "resources/read", json!({"uri": "x://none"})).await.unwrap_err();
+    let free = ask(&world, &world.caller, "resources/read", json!({"uri": "x://none"})).await.unwrap_err();
     assert_eq!(free.code(), "upstream-error", "whom nothing is hidden from reads the server's own words");
 }
 
@@ -226,9 +226,9 @@ async fn a_completion_needs_everything_that_it_names() {
         let params = Params::parse(format!(r#"{{"ref":{reference}}}"#).into()).unwrap();
         let caller = ann();
         let request = Request::new(&caller, "completion/complete", params);
-        assert_eq!(world.host.ask("a", request).await.unwrap_err().rpc_code(), -32602, "{reference}");
+        assert_eq!(world.host.send_to("a", request).await.unwrap_err().rpc_code(), -32602, "{reference}");
     }
-    assert_eq!(world.stage("a").count("completion/complete"), 0);
+    assert_eq!(world.server("a").count("completion/complete"), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -248,28 +248,32 @@ async fn a_resource_can_not_be_spelled_around_a_rule() {
     for raw in [r#"{"uri":"x://hush\ud800"}"#, r#"{"uri":["x://hush"]}"#, "{}"] {
         let params = Params::parse(raw.into()).unwrap();
         let caller = ann();
-        let error = world.host.ask("a", Request::new(&caller, "resources/read", params)).await.unwrap_err();
+        let error =
+            world.host.send_to("a", Request::new(&caller, "resources/read", params)).await.unwrap_err();
         assert_eq!(error.rpc_code(), -32602, "{raw}");
     }
-    assert_eq!(world.stage("a").count("resources/read"), 0);
+    assert_eq!(world.server("a").count("resources/read"), 0);
     ask(&world, &ann(), "resources/read", json!({"uri": "x://plan"})).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn nobody_hears_of_what_it_may_not_use() {
     let world = world(&[("r", &["a/plan", "a/resource:x://plan"], &[])]).await;
-    let event = |server: &str, event: Event| ServerEvent {
+    let event = |server: &str, event: ServerNotification| HostNotification {
         server: ServerName::new(server).unwrap(),
         partition: "".into(),
-        event,
+        notification: event,
     };
-    let updated = |uri: &str| Event::ResourceUpdated(json!({"uri": uri}).to_string().into());
-    let hears = |event: &ServerEvent| world.host.may_hear(&ann(), event);
+    let updated = |uri: &str| ServerNotification::ResourceUpdated(json!({"uri": uri}).to_string().into());
+    let hears = |event: &HostNotification| world.host.may_receive(&ann(), event);
     assert!(hears(&event("a", updated("x://plan"))) && !hears(&event("a", updated("x://hush"))));
-    assert!(hears(&event("a", Event::ToolsChanged)) && !hears(&event("b", Event::ToolsChanged)));
+    assert!(
+        hears(&event("a", ServerNotification::ToolsChanged))
+            && !hears(&event("b", ServerNotification::ToolsChanged))
+    );
     world.host.remove("b").await.unwrap();
-    assert!(!hears(&event("b", Event::ToolsChanged)), "nor that it is gone");
-    assert!(world.host.may_hear(&world.me, &event("b", Event::ToolsChanged)));
+    assert!(!hears(&event("b", ServerNotification::ToolsChanged)), "nor that it is gone");
+    assert!(world.host.may_receive(&world.caller, &event("b", ServerNotification::ToolsChanged)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -279,8 +283,8 @@ async fn the_host_explains_what_decides() {
         let explanation = world.host.explain(caller, server, Kind::Tools, name);
         (explanation.is_allowed, explanation.decider)
     };
-    assert_eq!(explain(&ann(), "a", "plan"), (true, Decider::Role(Pattern::Allow("a/*".into()))));
-    assert_eq!(explain(&ann(), "a", "hush"), (false, Decider::Role(Pattern::Deny("*/hush".into()))));
+    assert_eq!(explain(&ann(), "a", "plan"), (true, Decider::Role(DecidingPattern::Allow("a/*".into()))));
+    assert_eq!(explain(&ann(), "a", "hush"), (false, Decider::Role(DecidingPattern::Deny("*/hush".into()))));
     assert_eq!(explain(&ann(), "c", "plan"), (false, Decider::UnknownServer));
     assert_eq!(explain(&Caller::operator(), "a", "hush"), (true, Decider::Operator));
     world.host.set_policy_hook(Some(Box::new(|_, _, _| Verdict::Deny { reason: "closed".into() })));

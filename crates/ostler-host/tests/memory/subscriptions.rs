@@ -2,7 +2,7 @@
 
 use ostler_core::spec::Isolation;
 use ostler_host::{Caller, ServerSpec};
-use ostler_testkit::{Reply, Script, World, settle};
+use ostler_testkit::{Script, ScriptedReply, TestHost, run_until_stalled};
 
 use crate::secs;
 
@@ -10,14 +10,14 @@ fn script() -> Script {
     Script::echo()
         .capabilities(r#"{"tools":{},"resources":{"subscribe":true}}"#)
         .on("resources/subscribe", |asked| match asked.name.as_deref() {
-            Some("x://no") => Reply::error(-32002, "no such resource"),
-            _ => Reply::result("{}"),
+            Some("x://no") => ScriptedReply::error(-32002, "no such resource"),
+            _ => ScriptedReply::result("{}"),
         })
-        .on("resources/unsubscribe", |_| Reply::result("{}"))
+        .on("resources/unsubscribe", |_| ScriptedReply::result("{}"))
 }
 
-fn told(world: &World) -> Vec<(String, String)> {
-    let asked = world.stage("a").asked();
+fn subscribe_requests(world: &TestHost) -> Vec<(String, String)> {
+    let asked = world.server("a").requests();
     let about = asked.into_iter().filter(|asked| asked.method.starts_with("resources/"));
     about.map(|asked| (asked.method.replace("resources/", ""), asked.name.unwrap_or_default())).collect()
 }
@@ -28,22 +28,22 @@ fn lines(told: &[(String, String)]) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_one_in_subscribes_and_the_last_one_out_ends_it() {
-    let world = World::new().server("a", script()).open().await;
-    let first = world.host.subscribe(&world.me, "a", "x://1").await.unwrap();
-    let second = world.host.subscribe(&world.me, "a", "x://1").await.unwrap();
-    let other = world.host.subscribe(&world.me, "a", "x://2").await.unwrap();
+    let world = TestHost::new().server("a", script()).start().await;
+    let first = world.host.subscribe(&world.caller, "a", "x://1").await.unwrap();
+    let second = world.host.subscribe(&world.caller, "a", "x://1").await.unwrap();
+    let other = world.host.subscribe(&world.caller, "a", "x://2").await.unwrap();
     drop(first);
-    settle().await;
-    assert_eq!(lines(&told(&world)), ["subscribe x://1", "subscribe x://2"]);
+    run_until_stalled().await;
+    assert_eq!(lines(&subscribe_requests(&world)), ["subscribe x://1", "subscribe x://2"]);
     drop((second, other));
-    settle().await;
-    assert_eq!(lines(&told(&world))[2..], ["unsubscribe x://1", "unsubscribe x://2"]);
+    run_until_stalled().await;
+    assert_eq!(lines(&subscribe_requests(&world))[2..], ["unsubscribe x://1", "unsubscribe x://2"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_subscription_keeps_its_server_up_and_the_end_of_it_lets_it_go() {
-    let world = World::new().server("a", script()).open().await;
-    let held = world.host.subscribe(&world.me, "a", "x://1").await.unwrap();
+    let world = TestHost::new().server("a", script()).start().await;
+    let held = world.host.subscribe(&world.caller, "a", "x://1").await.unwrap();
     world.advance(secs(3_600)).await;
     assert_eq!(world.state("a"), "ready");
     drop(held);
@@ -53,64 +53,64 @@ async fn a_subscription_keeps_its_server_up_and_the_end_of_it_lets_it_go() {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_session_is_told_what_the_old_one_was() {
-    let world = World::new().server("a", script()).open().await;
-    let _held = world.host.subscribe(&world.me, "a", "x://1").await.unwrap();
-    drop(world.host.subscribe(&world.me, "a", "x://2").await.unwrap());
-    settle().await;
+    let world = TestHost::new().server("a", script()).start().await;
+    let _held = world.host.subscribe(&world.caller, "a", "x://1").await.unwrap();
+    drop(world.host.subscribe(&world.caller, "a", "x://2").await.unwrap());
+    run_until_stalled().await;
     world.crash("a");
     world.advance(secs(1)).await;
-    assert_eq!(lines(&told(&world)).last().unwrap(), "subscribe x://1");
-    assert_eq!(told(&world).len(), 4);
-    assert_eq!(world.stage("a").asked_for("x://1")[1].generation, 2);
+    assert_eq!(lines(&subscribe_requests(&world)).last().unwrap(), "subscribe x://1");
+    assert_eq!(subscribe_requests(&world).len(), 4);
+    assert_eq!(world.server("a").requests_for("x://1")[1].generation, 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_the_server_says_to_a_subscription_is_the_callers_answer() {
-    let world = World::new().server("a", script()).open().await;
-    let error = world.host.subscribe(&world.me, "a", "x://no").await.unwrap_err();
+    let world = TestHost::new().server("a", script()).start().await;
+    let error = world.host.subscribe(&world.caller, "a", "x://no").await.unwrap_err();
     assert_eq!((error.code(), error.rpc_code()), ("upstream-error", -32002));
-    settle().await;
-    assert_eq!(lines(&told(&world)), ["subscribe x://no"], "what never was does not end");
-    world.host.subscribe(&world.me, "a", "x://no").await.unwrap_err();
-    assert_eq!(told(&world).len(), 2, "it is asked for again");
+    run_until_stalled().await;
+    assert_eq!(lines(&subscribe_requests(&world)), ["subscribe x://no"], "what never was does not end");
+    world.host.subscribe(&world.caller, "a", "x://no").await.unwrap_err();
+    assert_eq!(subscribe_requests(&world).len(), 2, "it is asked for again");
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_leaves_while_subscribing_leaves_nothing_behind() {
-    let slow = script().on("resources/subscribe", |_| Reply::result("{}").after(secs(5)));
-    let world = World::new().server("a", slow).open().await;
-    let (host, me) = (world.host.clone(), world.me.clone());
+    let slow = script().on("resources/subscribe", |_| ScriptedReply::result("{}").after(secs(5)));
+    let world = TestHost::new().server("a", slow).start().await;
+    let (host, me) = (world.host.clone(), world.caller.clone());
     let leaving = tokio::spawn(async move { host.subscribe(&me, "a", "x://1").await });
-    settle().await;
-    assert_eq!(told(&world).len(), 1);
+    run_until_stalled().await;
+    assert_eq!(subscribe_requests(&world).len(), 1);
     leaving.abort();
-    settle().await;
-    assert_eq!(lines(&told(&world)), ["subscribe x://1", "unsubscribe x://1"]);
+    run_until_stalled().await;
+    assert_eq!(lines(&subscribe_requests(&world)), ["subscribe x://1", "unsubscribe x://1"]);
     world.advance(secs(301)).await;
     assert_eq!(world.state("a"), "idle");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_modern_server_is_listened_to_with_the_resources_of_the_moment() {
-    let world = World::new().server("a", script().modern()).open().await;
-    let first = world.host.subscribe(&world.me, "a", "x://1").await.unwrap();
-    let second = world.host.subscribe(&world.me, "a", "x://2").await.unwrap();
-    let again = world.host.subscribe(&world.me, "a", "x://2").await.unwrap();
+    let world = TestHost::new().server("a", script().modern()).start().await;
+    let first = world.host.subscribe(&world.caller, "a", "x://1").await.unwrap();
+    let second = world.host.subscribe(&world.caller, "a", "x://2").await.unwrap();
+    let again = world.host.subscribe(&world.caller, "a", "x://2").await.unwrap();
     drop((first, again));
-    settle().await;
+    run_until_stalled().await;
     world.crash("a");
     world.advance(secs(1)).await;
-    let listened = world.stage("a").listened();
+    let listened = world.server("a").listen_requests();
     let listened: Vec<Vec<&str>> =
         listened.iter().map(|uris| uris.iter().map(String::as_str).collect()).collect();
     assert_eq!(listened, [vec![], vec!["x://1"], vec!["x://1", "x://2"], vec!["x://2"], vec!["x://2"]]);
-    assert!(told(&world).is_empty(), "it knows no such requests");
+    assert!(subscribe_requests(&world).is_empty(), "it knows no such requests");
     drop(second);
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_caller_has_half_of_the_subscriptions_and_leaves_the_rest_to_others() {
-    let world = World::new().server("a", script()).open().await;
+    let world = TestHost::new().server("a", script()).start().await;
     let (ada, bob) = (Caller::new("ada", "local"), Caller::new("bob", "local"));
     let mut held = Vec::new();
     let refused = loop {
@@ -125,20 +125,20 @@ async fn one_caller_has_half_of_the_subscriptions_and_leaves_the_rest_to_others(
     let _shared = world.host.subscribe(&bob, "a", "x://0").await.unwrap();
     world.host.subscribe(&ada, "a", "x://other").await.unwrap_err();
     drop((held.pop(), others));
-    settle().await;
+    run_until_stalled().await;
     let _next = world.host.subscribe(&ada, "a", "x://next").await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_subscription_holds_up_nobody_at_another_resource() {
     let slow = script().on("resources/subscribe", |asked| match asked.name.as_deref() {
-        Some("x://slow") => Reply::result("{}").after(secs(20)),
-        _ => Reply::result("{}"),
+        Some("x://slow") => ScriptedReply::result("{}").after(secs(20)),
+        _ => ScriptedReply::result("{}"),
     });
-    let world = World::new().server("a", slow).open().await;
-    let (host, me) = (world.host.clone(), world.me.clone());
+    let world = TestHost::new().server("a", slow).start().await;
+    let (host, me) = (world.host.clone(), world.caller.clone());
     let slow = tokio::spawn(async move { host.subscribe(&me, "a", "x://slow").await });
-    settle().await;
+    run_until_stalled().await;
     let _held = world.host.subscribe(&Caller::new("bob", "local"), "a", "x://1").await.unwrap();
     assert!(!slow.is_finished(), "it waited for the slow one");
     let _slow = slow.await.unwrap().unwrap();
@@ -147,9 +147,11 @@ async fn a_slow_subscription_holds_up_nobody_at_another_resource() {
 #[tokio::test(start_paused = true)]
 async fn a_caller_with_a_process_of_its_own_has_all_of_its_subscriptions() {
     let own = |spec: &mut ServerSpec| spec.isolation = Isolation::Caller;
-    let world = World::new().server_with("a", script(), own).open().await;
+    let world = TestHost::new().server_with("a", script(), own).start().await;
     let mut held = Vec::new();
-    while let Ok(subscription) = world.host.subscribe(&world.me, "a", &format!("x://{}", held.len())).await {
+    while let Ok(subscription) =
+        world.host.subscribe(&world.caller, "a", &format!("x://{}", held.len())).await
+    {
         held.push(subscription);
     }
     assert_eq!(held.len(), 1_024);

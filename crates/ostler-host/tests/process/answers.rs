@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use ostler_host::Request;
-use ostler_testkit::fake_spec;
+use ostler_testkit::fake_mcp_spec;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, none};
+use crate::fixture::{ProcessFixture, none};
 
 #[tokio::test]
 async fn answers_out_of_order_reach_their_own_callers() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     stage.spawn_fake("fake", &["--shuffle"]).await;
     let outcomes = stage.calls(64, "fake", "echo", |n| json!({"caller": n}).into()).await;
     for (n, outcome) in outcomes.into_iter().enumerate() {
@@ -21,7 +21,7 @@ async fn answers_out_of_order_reach_their_own_callers() {
 
 #[tokio::test]
 async fn an_answer_given_twice_counts_once() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     stage.spawn_fake("fake", &[]).await;
     for n in 1..=5 {
         assert_eq!(stage.text("fake", "twice", none()).await, "odd");
@@ -47,7 +47,7 @@ const UNUSABLE: [&str; 10] = [
 
 #[tokio::test]
 async fn an_answer_of_the_wrong_shape_fails_its_call_at_once_and_no_other() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     let catalog = json!({"tools": [{"name": "raw"}, {"name": "echo"}]});
     std::fs::write(stage.path("catalog"), catalog.to_string()).unwrap();
     stage.spawn_fake("fake", &["--catalog", &stage.path("catalog")]).await;
@@ -71,7 +71,7 @@ async fn an_answer_of_the_wrong_shape_fails_its_call_at_once_and_no_other() {
 
 #[tokio::test]
 async fn a_log_line_with_an_id_is_not_an_answer() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     let catalog = json!({"tools": [{"name": "raw"}]});
     std::fs::write(stage.path("catalog"), catalog.to_string()).unwrap();
     stage.spawn_fake("fake", &["--catalog", &stage.path("catalog")]).await;
@@ -83,7 +83,7 @@ async fn a_log_line_with_an_id_is_not_an_answer() {
 
 #[tokio::test]
 async fn an_answer_to_nobody_is_skipped() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     stage.spawn_fake("fake", &[]).await;
     assert_eq!(stage.text("fake", "foreign_id", none()).await, "odd");
     assert_eq!(stage.status("fake").skipped_lines, 1);
@@ -92,7 +92,7 @@ async fn an_answer_to_nobody_is_skipped() {
 
 #[tokio::test]
 async fn an_id_that_came_back_as_a_string_is_understood() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     stage.spawn_fake("fake", &[]).await;
     assert_eq!(stage.text("fake", "string_id", none()).await, "odd");
     stage.close().await;
@@ -100,7 +100,7 @@ async fn an_id_that_came_back_as_a_string_is_understood() {
 
 #[tokio::test]
 async fn a_question_with_the_id_of_the_call_is_answered_and_is_not_the_answer() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     stage.spawn_fake("fake", &[]).await;
     // The tool passes on what it was told, with the id it had asked with.
     let reply = |answer: ostler_host::Answer| answer.json::<Value>().unwrap()["structuredContent"].clone();
@@ -116,9 +116,9 @@ async fn a_question_with_the_id_of_the_call_is_answered_and_is_not_the_answer() 
 
 #[tokio::test]
 async fn a_server_is_told_when_a_caller_goes_away() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     stage.spawn_fake("fake", &["--ledger", &stage.path("ledger")]).await;
-    let call = stage.begin("fake", "sleep", json!({"ms": 300}));
+    let call = stage.spawn_call("fake", "sleep", json!({"ms": 300}));
     stage.until_lines("ledger", 1).await;
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
@@ -131,14 +131,14 @@ async fn a_server_is_told_when_a_caller_goes_away() {
 
 #[tokio::test]
 async fn an_answer_that_comes_after_its_caller_left_is_nobodys() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     // Answers wait for their group here, and no cancellation takes one back.
     stage.spawn_fake("fake", &["--shuffle", "--ledger", &stage.path("ledger")]).await;
     assert_eq!(stage.text("fake", "echo", json!({})).await, "{}");
     let mut late = 0;
     for n in 0..50 {
-        let request = Request::tool(&stage.me, "echo", json!({ "n": n }).into()).unwrap();
-        let outcome = stage.host.ask("fake", request.within(Duration::from_millis(5))).await;
+        let request = Request::tool_call(&stage.me, "echo", json!({ "n": n }).into()).unwrap();
+        let outcome = stage.host.send_to("fake", request.with_timeout(Duration::from_millis(5))).await;
         late += u64::from(outcome.is_err());
         assert_eq!(stage.text("fake", "echo", json!({"next": n})).await, json!({"next": n}).to_string());
     }
@@ -150,8 +150,8 @@ async fn an_answer_that_comes_after_its_caller_left_is_nobodys() {
 
 #[tokio::test]
 async fn a_late_caller_is_told_that_its_call_may_have_run() {
-    let stage = Stage::guarded();
-    let mut spec = fake_spec("fake", &["--ledger", &stage.path("ledger")]);
+    let stage = ProcessFixture::guarded();
+    let mut spec = fake_mcp_spec("fake", &["--ledger", &stage.path("ledger")]);
     spec.call_timeout = Duration::from_millis(300);
     stage.spawn(spec).await;
     let error = stage.call("fake", "hang", none()).await.unwrap_err();

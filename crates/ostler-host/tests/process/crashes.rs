@@ -2,19 +2,22 @@
 
 use ostler_core::fault::Exit;
 use ostler_core::spec::{RetryRule, ToolRules};
-use ostler_core::status::Circuit;
+use ostler_core::status::CircuitState;
 use ostler_host::ServerSpec;
-use ostler_testkit::{eventually, fake_spec};
+use ostler_testkit::{eventually, fake_mcp_spec};
 use serde_json::json;
 
-use crate::stage::{LONG, Stage, code_of, none, tireless};
+use crate::fixture::{LONG, ProcessFixture, code_of, none, restarting_forever};
 
-fn fake(stage: &Stage) -> ServerSpec {
-    tireless(fake_spec("fake", &["--ledger", &stage.path("ledger"), "--starts", &stage.path("starts")]))
+fn fake(stage: &ProcessFixture) -> ServerSpec {
+    restarting_forever(fake_mcp_spec(
+        "fake",
+        &["--ledger", &stage.path("ledger"), "--starts", &stage.path("starts")],
+    ))
 }
 
 /// Executions of a tool: the pid and the idempotency key of each.
-fn executions(stage: &Stage, tool: &str) -> Vec<(String, String)> {
+fn executions(stage: &ProcessFixture, tool: &str) -> Vec<(String, String)> {
     let lines = stage.lines("ledger");
     let fields = lines.iter().map(|line| line.split('\t').map(str::to_owned).collect::<Vec<_>>());
     fields.filter(|fields| fields[1] == tool).map(|fields| (fields[0].clone(), fields[2].clone())).collect()
@@ -22,7 +25,7 @@ fn executions(stage: &Stage, tool: &str) -> Vec<(String, String)> {
 
 #[tokio::test]
 async fn one_crash_seen_by_sixty_four_calls_is_one_restart() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     stage
         .spawn(ServerSpec {
             restart: Default::default(),
@@ -42,7 +45,7 @@ async fn one_crash_seen_by_sixty_four_calls_is_one_restart() {
     }
     assert_eq!(stage.text("fake", "text", json!({"text": "back"})).await, "back");
     let status = stage.status("fake");
-    assert_eq!((status.restarts.used, status.generation, status.circuit), (1, 2, Circuit::Closed));
+    assert_eq!((status.restarts.used, status.generation, status.circuit), (1, 2, CircuitState::Closed));
     assert_eq!(stage.lines("starts").len(), 2);
     assert_eq!(executions(&stage, "sleep").len(), 64, "none was run again");
     stage.close().await;
@@ -50,7 +53,7 @@ async fn one_crash_seen_by_sixty_four_calls_is_one_restart() {
 
 #[tokio::test]
 async fn a_server_that_died_idle_is_back_before_anybody_calls() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     stage.spawn(fake(&stage)).await;
     let first = stage.process("fake");
     first.kill();
@@ -63,7 +66,7 @@ async fn a_server_that_died_idle_is_back_before_anybody_calls() {
 
 #[tokio::test]
 async fn a_lazy_server_that_died_idle_is_started_by_the_next_call_only() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     stage.spawn(fake(&stage).lazy()).await;
     stage.text("fake", "pid", none()).await;
     stage.process("fake").kill();
@@ -76,7 +79,7 @@ async fn a_lazy_server_that_died_idle_is_started_by_the_next_call_only() {
 
 #[tokio::test]
 async fn a_call_to_a_server_that_has_just_died_succeeds_on_a_fresh_process() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     stage.spawn(fake(&stage)).await;
     for round in 0..20 {
         let process = stage.process("fake");
@@ -93,9 +96,9 @@ async fn a_call_to_a_server_that_has_just_died_succeeds_on_a_fresh_process() {
 
 #[tokio::test]
 async fn a_call_whose_server_is_killed_after_it_was_sent_ran_once_and_is_unknown() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     stage.spawn(fake(&stage)).await;
-    let call = stage.begin("fake", "sleep", json!({"ms": 60_000}));
+    let call = stage.spawn_call("fake", "sleep", json!({"ms": 60_000}));
     stage.until_lines("ledger", 1).await;
     stage.process("fake").kill();
     let error = call.await.unwrap().unwrap_err();
@@ -108,7 +111,7 @@ async fn a_call_whose_server_is_killed_after_it_was_sent_ran_once_and_is_unknown
 
 #[tokio::test]
 async fn a_call_that_crashes_its_server_ran_once_and_is_unknown() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     stage.spawn(fake(&stage)).await;
     for when in ["before", "middle"] {
         let outcome = stage.call("fake", "crash", json!({ "when": when })).await;
@@ -123,7 +126,7 @@ async fn a_call_that_crashes_its_server_ran_once_and_is_unknown() {
 
 #[tokio::test]
 async fn a_tool_that_is_safe_to_repeat_is_repeated_once_under_the_same_key() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     let mut spec = fake(&stage);
     spec.tool.insert("crash".into(), ToolRules { retry: RetryRule::Safe, ..ToolRules::default() });
     stage.spawn(spec).await;
@@ -142,7 +145,7 @@ async fn a_tool_that_is_safe_to_repeat_is_repeated_once_under_the_same_key() {
 
 #[tokio::test]
 async fn an_answer_given_just_before_a_crash_arrives() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     stage.spawn(fake(&stage)).await;
     for round in 1..=20 {
         assert_eq!(stage.text("fake", "crash", json!({"when": "after"})).await, "survived", "round {round}");
@@ -155,7 +158,7 @@ async fn an_answer_given_just_before_a_crash_arrives() {
 
 #[tokio::test]
 async fn a_server_that_closes_its_output_is_replaced() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     stage.spawn(fake(&stage)).await;
     let first = stage.process("fake");
     assert_eq!(code_of(&stage.call("fake", "close_stdout", none()).await), "outcome-unknown");
@@ -166,7 +169,7 @@ async fn a_server_that_closes_its_output_is_replaced() {
 
 #[tokio::test]
 async fn the_exit_code_of_a_crash_is_told() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     stage.spawn(fake(&stage)).await;
     stage.call("fake", "stderr", json!({"bytes": 80})).await.unwrap();
     let error = stage.call("fake", "exit", json!({"code": 7})).await.unwrap_err();
@@ -180,7 +183,7 @@ async fn the_exit_code_of_a_crash_is_told() {
 
 #[tokio::test]
 async fn a_server_that_says_no_is_a_server_that_works() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     stage.spawn(ServerSpec { breaker: Default::default(), ..fake(&stage) }).await;
     let first = stage.process("fake");
     for _ in 0..10 {
@@ -191,7 +194,10 @@ async fn a_server_that_says_no_is_a_server_that_works() {
     assert_eq!(code_of(&stage.call("fake", "no_such_tool", none()).await), "unknown-tool");
     let status = stage.status("fake");
     assert_eq!(stage.process("fake"), first);
-    assert_eq!((status.restarts.used, status.consecutive_failures, status.circuit), (0, 0, Circuit::Closed));
+    assert_eq!(
+        (status.restarts.used, status.consecutive_failures, status.circuit),
+        (0, 0, CircuitState::Closed)
+    );
     assert_eq!(executions(&stage, "fail").len() + executions(&stage, "rpc_error").len(), 20, "each ran once");
     stage.close().await;
 }

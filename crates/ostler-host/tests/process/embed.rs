@@ -30,7 +30,7 @@ fn the_example_goes_on_after_a_crash_and_does_not_repeat_the_call() {
     let output = embed(&["crash", "--ledger", ledger.to_str().unwrap()]);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(lines(&output, "unsure ").len(), 5, "{output:?}");
-    assert_eq!(ostler_testkit::lines_in(&ledger).len(), 5, "each call ran once");
+    assert_eq!(ostler_testkit::read_lines(&ledger).len(), 5, "each call ran once");
 }
 
 #[test]

@@ -4,29 +4,29 @@ use std::collections::BTreeMap;
 
 use ostler_core::error::{CallError, UnavailableState};
 use ostler_host::ServerSpec;
-use ostler_testkit::fake_spec;
+use ostler_testkit::fake_mcp_spec;
 
-use crate::stage::{Stage, none, process_of, unavailable};
+use crate::fixture::{ProcessFixture, none, process_of, unavailable};
 
-type Table = BTreeMap<String, String>;
+type EnvironmentMap = BTreeMap<String, String>;
 
-async fn structured(stage: &Stage, tool: &str) -> Table {
+async fn structured(stage: &ProcessFixture, tool: &str) -> EnvironmentMap {
     #[derive(serde::Deserialize)]
     struct Structured {
         #[serde(rename = "structuredContent")]
-        content: Table,
+        content: EnvironmentMap,
     }
     stage.call("fake", tool, none()).await.unwrap().json::<Structured>().unwrap().content
 }
 
 #[tokio::test]
 async fn a_server_gets_the_allowlist_and_its_own_variables() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     // Cargo sets this one for every test, and no server has any use for it.
     let canary = "CARGO_PKG_NAME";
     assert!(std::env::var(canary).is_ok());
     std::fs::write(stage.file("secret"), "s3cret\n").unwrap();
-    let mut spec = fake_spec("fake", &[]);
+    let mut spec = fake_mcp_spec("fake", &[]);
     let own = [
         ("PLAIN", "a b".to_owned()),
         ("FROM_ENV", format!("<${{env:{canary}}}>")),
@@ -46,7 +46,7 @@ async fn a_server_gets_the_allowlist_and_its_own_variables() {
     assert_eq!(env["PATH"], std::env::var("PATH").unwrap());
     let is_expected = |key: &str| {
         let own = ["PLAIN", "FROM_ENV", "FROM_FILE", "DEFAULTED"];
-        own.contains(&key) || ostler_core::variables::is_passed(key)
+        own.contains(&key) || ostler_core::inherited_env::is_inherited(key)
     };
     let strangers: Vec<&String> = env.keys().filter(|key| !is_expected(key)).collect();
     assert!(strangers.is_empty(), "{strangers:?}");
@@ -55,15 +55,15 @@ async fn a_server_gets_the_allowlist_and_its_own_variables() {
 
 #[tokio::test]
 async fn a_server_gets_variables_that_it_names_and_nobody_reads_them() {
-    let stage = Stage::guarded();
-    let mut spec = fake_spec("fake", &[]);
+    let stage = ProcessFixture::guarded();
+    let mut spec = fake_mcp_spec("fake", &[]);
     process_of(&mut spec).env_pass = vec!["CARGO_PKG_NAME".into(), "CARGO_PKG_VERSION_*".into()];
     stage.spawn(spec).await;
     let env = structured(&stage, "env").await;
     let name = std::env::var("CARGO_PKG_NAME").unwrap();
     assert_eq!(env["CARGO_PKG_NAME"], name);
     assert!(env.contains_key("CARGO_PKG_VERSION_MAJOR") && !env.contains_key("CARGO_MANIFEST_DIR"));
-    assert_eq!(stage.host.hide_secrets(&format!("it is {name}")), "it is [hidden env:CARGO_PKG_NAME]");
+    assert_eq!(stage.host.redact(&format!("it is {name}")), "it is [hidden env:CARGO_PKG_NAME]");
     stage.close().await;
 }
 
@@ -75,9 +75,9 @@ fn advice(error: &CallError) -> String {
 
 #[tokio::test]
 async fn a_failed_start_names_the_variables_that_the_server_was_not_given() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     let script = "echo 'Error: CARGO_PKG_NAME and OSTLER_TEST_UNSET are not set' >&2; exit 1";
-    let mut spec = ServerSpec::stdio(fake_spec("fake", &[]).name, "sh").args(["-c", script]);
+    let mut spec = ServerSpec::stdio(fake_mcp_spec("fake", &[]).name, "sh").args(["-c", script]);
     let error = stage.host.spawn(&stage.me, spec.clone()).await.unwrap_err();
     assert!(!error.hint().unwrap().contains("CARGO_PKG_NAME"), "models read hints: {error:?}");
     let said = advice(&error);
@@ -92,7 +92,7 @@ async fn a_failed_start_names_the_variables_that_the_server_was_not_given() {
 
 #[tokio::test]
 async fn a_reference_that_leads_nowhere_is_named_and_its_value_is_not() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     // A device has no end to read to; a start must neither wait for it nor fill memory with it.
     let table = [
         ("${env:OSTLER_TEST_UNSET}", "`OSTLER_TEST_UNSET` is not set"),
@@ -100,7 +100,7 @@ async fn a_reference_that_leads_nowhere_is_named_and_its_value_is_not() {
         ("${file:/dev/zero}", "/dev/zero can't be read: it is not a regular file"),
     ];
     for (reference, expected) in table {
-        let mut spec = fake_spec("fake", &["--starts", &stage.path("starts")]);
+        let mut spec = fake_mcp_spec("fake", &["--starts", &stage.path("starts")]);
         process_of(&mut spec).env.insert("TOKEN".into(), format!("Bearer {reference}"));
         let error = stage.host.spawn(&stage.me, spec).await.unwrap_err();
         let (state, cause) = unavailable(&error);
@@ -114,7 +114,7 @@ async fn a_reference_that_leads_nowhere_is_named_and_its_value_is_not() {
 
 #[tokio::test]
 async fn a_server_has_its_three_pipes_and_no_other_descriptor() {
-    for stage in [Stage::guarded(), Stage::unguarded()] {
+    for stage in [ProcessFixture::guarded(), ProcessFixture::unguarded()] {
         stage.spawn_fake("other", &[]).await;
         stage.spawn_fake("fake", &[]).await;
         let descriptors = structured(&stage, "fds").await;
@@ -126,7 +126,7 @@ async fn a_server_has_its_three_pipes_and_no_other_descriptor() {
 
 #[tokio::test]
 async fn arguments_are_never_split_and_never_expanded() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     let odd = "a 'b' \"c\" $HOME *; touch x\\";
     stage.spawn_fake("fake", &["--name", odd, "--starts", &stage.path("starts")]).await;
     let pid = stage.process("fake").pid;
@@ -145,8 +145,8 @@ async fn arguments_are_never_split_and_never_expanded() {
 
 #[tokio::test]
 async fn a_server_runs_in_its_directory_and_in_a_group_of_its_own() {
-    let stage = Stage::guarded();
-    let mut spec = fake_spec("fake", &[]);
+    let stage = ProcessFixture::guarded();
+    let mut spec = fake_mcp_spec("fake", &[]);
     let folder = stage.file("here");
     std::fs::create_dir(&folder).unwrap();
     process_of(&mut spec).cwd = Some(folder.clone());
@@ -160,9 +160,9 @@ async fn a_server_runs_in_its_directory_and_in_a_group_of_its_own() {
 
 #[tokio::test]
 async fn what_a_server_says_about_its_secret_is_read_without_it() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     std::fs::write(stage.file("secret"), "canary-5d41402a\n").unwrap();
-    let mut spec = ServerSpec::stdio(fake_spec("fake", &[]).name, "sh").args([
+    let mut spec = ServerSpec::stdio(fake_mcp_spec("fake", &[]).name, "sh").args([
         "-c",
         "echo \"the token is $TOKEN, or is it $1?\" >&2; exit 3",
         "sh",
@@ -179,6 +179,6 @@ async fn what_a_server_says_about_its_secret_is_read_without_it() {
     for text in [error.render(), error.data().to_string(), failed.render(), status] {
         assert!(!text.contains("5d41402a"), "{text}");
     }
-    assert_eq!(stage.host.hide_secrets("-canary-5d41402a-").split('[').count(), 2);
+    assert_eq!(stage.host.redact("-canary-5d41402a-").split('[').count(), 2);
     stage.close().await;
 }

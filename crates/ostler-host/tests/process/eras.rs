@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use ostler_core::error::UnavailableState;
 use ostler_host::{HostOptions, ServerSpec};
-use ostler_testkit::{fake_spec, guard_command, procs_in};
+use ostler_testkit::{fake_mcp_spec, guard_command, read_processes};
 use serde_json::json;
 
-use crate::stage::{LONG, Stage, none, tireless, unavailable};
+use crate::fixture::{LONG, ProcessFixture, none, restarting_forever, unavailable};
 
 #[tokio::test]
 async fn servers_of_both_eras_answer() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     for (name, first_methods) in [
         ("both", &["server/discover\t"][..]),
         ("modern", &["server/discover\t"]),
@@ -30,18 +30,18 @@ async fn servers_of_both_eras_answer() {
 
 /// A spec that is asked in the older way after a second of silence.
 fn silent(args: &[&str]) -> ServerSpec {
-    let mut spec = tireless(fake_spec("fake", args));
+    let mut spec = restarting_forever(fake_mcp_spec("fake", args));
     spec.start_timeout = Duration::from_secs(3);
     spec
 }
 
-fn probes(stage: &Stage) -> usize {
+fn probes(stage: &ProcessFixture) -> usize {
     stage.lines("requests").iter().filter(|line| line.starts_with("server/discover")).count()
 }
 
 #[tokio::test]
 async fn a_server_that_is_silent_to_the_probe_is_initialized_on_the_same_process_and_remembered() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     let args =
         ["--era", "silent-probe", "--starts", &stage.path("starts"), "--requests", &stage.path("requests")];
     stage.spawn(silent(&args)).await;
@@ -66,27 +66,27 @@ async fn the_era_of_a_server_outlives_the_host() {
     let requests = state.path().join("requests");
     let args = ["--era", "legacy", "--requests", requests.to_str().unwrap()];
     for _ in 0..2 {
-        let stage = Stage::with(options());
-        stage.spawn(fake_spec("fake", &args)).await;
+        let stage = ProcessFixture::with_options(options());
+        stage.spawn(fake_mcp_spec("fake", &args)).await;
         let record = state.path().join("starts/fake.json");
         ostler_testkit::eventually("the start is on record", LONG, || record.is_file()).await;
         stage.close().await;
     }
-    let asked = ostler_testkit::lines_in(&requests);
+    let asked = ostler_testkit::read_lines(&requests);
     assert_eq!(asked, ["server/discover\t", "initialize\t", "initialize\t"]);
 }
 
 #[tokio::test]
 async fn a_handshake_that_fails_is_told_and_its_process_ended() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     for (switch, words) in [("--bad-version", "1999-01-01"), ("--handshake-error", "-32603")] {
         let file = stage.path(switch.trim_start_matches('-'));
-        let spec = fake_spec("fake", &[switch, "--starts", &file]);
+        let spec = fake_mcp_spec("fake", &[switch, "--starts", &file]);
         let error = stage.host.spawn(&stage.me, spec).await.unwrap_err();
         let (state, cause) = unavailable(&error);
         assert_eq!(state, UnavailableState::StartFailed);
         assert!(cause.contains("handshake failed") && cause.contains(words), "{switch}: {cause}");
-        assert!(procs_in(file.as_ref()).is_empty(), "{switch}");
+        assert!(read_processes(file.as_ref()).is_empty(), "{switch}");
         assert_eq!(stage.call("fake", "echo", none()).await.unwrap_err().code(), "unknown-server");
     }
     stage.close().await;

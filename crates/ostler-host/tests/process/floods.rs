@@ -1,16 +1,16 @@
 //! Servers that say too much: nothing blocks, nothing grows, nobody else notices.
 
-use ostler_core::status::Circuit;
-use ostler_testkit::{MemoryGrowth, Proc, fake_spec};
+use ostler_core::status::CircuitState;
+use ostler_testkit::{MemoryGrowth, Proc, fake_mcp_spec};
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, code_of, none, tireless};
+use crate::fixture::{ProcessFixture, code_of, none, restarting_forever};
 
 /// What the host may grow by while a server floods it, in KiB.
 const ALLOWANCE: u64 = 64 << 10;
 
 fn begin() -> MemoryGrowth {
-    MemoryGrowth::begin(Proc::this())
+    MemoryGrowth::begin(Proc::current())
 }
 
 fn assert_within_allowance(growth: MemoryGrowth, what: &str) {
@@ -19,7 +19,7 @@ fn assert_within_allowance(growth: MemoryGrowth, what: &str) {
 
 #[tokio::test]
 async fn stderr_never_blocks_a_server() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     stage.spawn_fake("fake", &[]).await;
     let growth = begin();
     for bytes in [200_000, 200_000_000] {
@@ -31,8 +31,8 @@ async fn stderr_never_blocks_a_server() {
 
 #[tokio::test]
 async fn a_line_of_a_gigabyte_fails_its_call_alone() {
-    let stage = Stage::guarded();
-    stage.spawn(tireless(fake_spec("fake", &[]))).await;
+    let stage = ProcessFixture::guarded();
+    stage.spawn(restarting_forever(fake_mcp_spec("fake", &[]))).await;
     let process = stage.process("fake");
     let growth = begin();
     for id in ["first", "last"] {
@@ -48,8 +48,8 @@ async fn a_line_of_a_gigabyte_fails_its_call_alone() {
 
 #[tokio::test]
 async fn a_line_without_its_newline_fails_its_call_and_not_the_next() {
-    let stage = Stage::guarded();
-    stage.spawn(tireless(fake_spec("fake", &[]))).await;
+    let stage = ProcessFixture::guarded();
+    stage.spawn(restarting_forever(fake_mcp_spec("fake", &[]))).await;
     let process = stage.process("fake");
     let growth = begin();
     for (id, bytes) in [("first", 1 << 30), ("last", 20 << 20)] {
@@ -66,8 +66,8 @@ async fn a_line_without_its_newline_fails_its_call_and_not_the_next() {
 
 #[tokio::test]
 async fn unusable_answers_fail_their_calls_and_restart_nothing() {
-    let stage = Stage::guarded();
-    stage.spawn(fake_spec("fake", &[])).await;
+    let stage = ProcessFixture::guarded();
+    stage.spawn(fake_mcp_spec("fake", &[])).await;
     let process = stage.process("fake");
     for _ in 0..7 {
         let outcome = stage.call("fake", "huge_line", json!({"bytes": 20 << 20})).await;
@@ -79,12 +79,12 @@ async fn unusable_answers_fail_their_calls_and_restart_nothing() {
 
 #[tokio::test]
 async fn a_million_notifications_do_not_hold_up_another_server() {
-    let stage = Stage::guarded();
-    stage.spawn(fake_spec("loud", &[])).await;
+    let stage = ProcessFixture::guarded();
+    stage.spawn(fake_mcp_spec("loud", &[])).await;
     stage.spawn_fake("quiet", &[]).await;
     stage.text("quiet", "pid", none()).await;
     let growth = begin();
-    let flood = stage.begin("loud", "flood_notifications", json!({"count": 1_000_000}));
+    let flood = stage.spawn_call("loud", "flood_notifications", json!({"count": 1_000_000}));
     stage.until("loud", "floods", |status| status.dropped_notifications > 0).await;
     for n in 0..100 {
         assert_eq!(stage.text("quiet", "echo", json!({ "n": n })).await, json!({ "n": n }).to_string());
@@ -94,13 +94,13 @@ async fn a_million_notifications_do_not_hold_up_another_server() {
     assert_within_allowance(growth, "a million notifications");
     let status = stage.status("loud");
     assert!(status.dropped_notifications > 900_000, "{}", status.dropped_notifications);
-    assert_eq!((status.restarts.used, status.circuit), (0, Circuit::Closed));
+    assert_eq!((status.restarts.used, status.circuit), (0, CircuitState::Closed));
     stage.close().await;
 }
 
 #[tokio::test]
 async fn lines_that_are_no_messages_are_skipped_and_counted() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     stage.spawn_fake("fake", &[]).await;
     let process = stage.process("fake");
     assert_eq!(stage.text("fake", "garbage", none()).await, "odd");
@@ -111,7 +111,7 @@ async fn lines_that_are_no_messages_are_skipped_and_counted() {
 
 #[tokio::test]
 async fn a_change_that_is_announced_in_a_flood_is_heard() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     stage.spawn_fake("fake", &["--requests", &stage.path("requests")]).await;
     assert_eq!(stage.text("fake", "flood_notifications", json!({"count": 20_000})).await, "flooded");
     assert!(stage.status("fake").dropped_notifications > 0);
@@ -124,7 +124,7 @@ async fn a_change_that_is_announced_in_a_flood_is_heard() {
 
 #[tokio::test]
 async fn announced_changes_are_followed_and_not_obeyed_a_thousand_times() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     stage.spawn_fake("fake", &["--requests", &stage.path("requests")]).await;
     assert_eq!(stage.text("fake", "list_changed", json!({"count": 5_000})).await, "sent");
     let tools = stage.host.tools(&stage.me, "fake").await.unwrap();

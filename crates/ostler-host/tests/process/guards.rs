@@ -5,13 +5,13 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use ostler_core::status::Containment;
-use ostler_testkit::{Proc, eventually, fake_spec, ostler};
+use ostler_testkit::{Proc, eventually, fake_mcp_spec, ostler};
 use serde_json::json;
 
-use crate::stage::{LONG, Stage, none, tireless};
+use crate::fixture::{LONG, ProcessFixture, none, restarting_forever};
 
-fn warden() -> Proc {
-    let all = Proc::this().descendants();
+fn spawner() -> Proc {
+    let all = Proc::current().descendants();
     let wardens: Vec<Proc> = all.into_iter().filter(|proc| proc.name() == "ostler-warden").collect();
     assert_eq!(wardens.len(), 1, "{wardens:?}");
     wardens[0]
@@ -19,11 +19,11 @@ fn warden() -> Proc {
 
 #[tokio::test]
 async fn a_killed_guard_takes_its_server_and_its_strays_along_and_nobody_else() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     let (setsid, twice) = (stage.path("setsid"), stage.path("twice"));
     let args =
         ["--ignore-sigterm", "--ignore-stdin-close", "--fork-setsid", &setsid, "--double-fork", &twice];
-    stage.spawn(tireless(fake_spec("fake", &args))).await;
+    stage.spawn(restarting_forever(fake_mcp_spec("fake", &args))).await;
     stage.spawn_fake("other", &[]).await;
     let (guard, other) = (stage.guard("fake"), stage.process("other"));
     let all = guard.descendants();
@@ -40,16 +40,16 @@ async fn a_killed_guard_takes_its_server_and_its_strays_along_and_nobody_else() 
 
 #[tokio::test]
 async fn servers_outlive_a_killed_warden_and_new_ones_can_be_started() {
-    let stage = Stage::guarded();
-    stage.spawn(tireless(fake_spec("old", &["--ignore-sigterm"]))).await;
-    let (first, process) = (warden(), stage.process("old"));
+    let stage = ProcessFixture::guarded();
+    stage.spawn(restarting_forever(fake_mcp_spec("old", &["--ignore-sigterm"]))).await;
+    let (first, process) = (spawner(), stage.process("old"));
     first.kill();
     eventually("the warden is dead", LONG, || first.is_reaped()).await;
     assert_eq!(stage.text("old", "pid", none()).await, process.pid.to_string());
 
     stage.spawn_fake("new", &[]).await;
     assert_eq!(stage.text("new", "text", json!({"text": "here"})).await, "here");
-    assert_ne!(warden(), first);
+    assert_ne!(spawner(), first);
     assert_eq!(stage.process("old"), process);
 
     process.kill();
@@ -63,11 +63,11 @@ async fn servers_outlive_a_killed_warden_and_new_ones_can_be_started() {
 
 #[tokio::test]
 async fn a_warden_that_is_told_to_leave_stays_for_its_host() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     stage.spawn_fake("fake", &[]).await;
     let process = stage.process("fake");
-    warden().signal(nix::sys::signal::Signal::SIGTERM);
-    warden().signal(nix::sys::signal::Signal::SIGINT);
+    spawner().signal(nix::sys::signal::Signal::SIGTERM);
+    spawner().signal(nix::sys::signal::Signal::SIGINT);
     stage.spawn_fake("more", &[]).await;
     assert_eq!(stage.text("fake", "pid", none()).await, process.pid.to_string());
     stage.close().await;
@@ -75,16 +75,16 @@ async fn a_warden_that_is_told_to_leave_stays_for_its_host() {
 
 #[tokio::test]
 async fn a_guard_costs_little() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     for n in 0..5 {
         stage.spawn_fake(&format!("s{n}"), &[]).await;
     }
     let guards: Vec<Proc> = (0..5).map(|n| stage.guard(&format!("s{n}"))).collect();
-    let costs = guards.iter().map(|guard| (guard.rss_kib(), guard.own_kib())).collect::<Vec<_>>();
+    let costs = guards.iter().map(|guard| (guard.rss_kib(), guard.private_kib())).collect::<Vec<_>>();
     println!(
         "KiB in memory, and its own: warden {}, {}; guards {costs:?}",
-        warden().rss_kib(),
-        warden().own_kib(),
+        spawner().rss_kib(),
+        spawner().private_kib(),
     );
     // Only root can look into guards; others see nothing.
     assert!(costs.iter().all(|(_, own)| *own <= 300), "{costs:?}");
@@ -94,16 +94,16 @@ async fn a_guard_costs_little() {
 
 #[tokio::test]
 async fn a_stop_brings_no_page_of_the_program_into_memory() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     let file = stage.path("setsid");
     stage
-        .spawn(tireless(fake_spec(
+        .spawn(restarting_forever(fake_mcp_spec(
             "fake",
             &["--ignore-sigterm", "--ignore-stdin-close", "--fork-setsid", &file],
         )))
         .await;
     let (guard, server) = (stage.guard("fake"), stage.process("fake"));
-    let loose = || [guard, warden()].map(Proc::unlocked_file_kib);
+    let loose = || [guard, spawner()].map(Proc::unlocked_file_kib);
     assert_eq!(guard.descendants().len(), 2);
     let before = loose();
 
@@ -122,7 +122,7 @@ async fn a_stop_brings_no_page_of_the_program_into_memory() {
 
 #[tokio::test]
 async fn servers_start_where_no_file_may_be_written() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     let (soft, hard) = getrlimit(Resource::RLIMIT_FSIZE).unwrap();
     setrlimit(Resource::RLIMIT_FSIZE, 0, hard).unwrap();
     stage.spawn_fake("fake", &[]).await;

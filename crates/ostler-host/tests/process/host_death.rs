@@ -4,13 +4,13 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use ostler_testkit::{Proc, adopt_orphans, eventually, fake_mcp, host_under_test};
+use ostler_testkit::{Proc, become_subreaper, eventually, fake_mcp, host_under_test};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 
-use crate::stage::LONG;
+use crate::fixture::LONG;
 
 /// Servers of one host, every hostile kind among them.
 const SERVERS: usize = 20;
@@ -20,15 +20,15 @@ const AT_ONCE: usize = 3;
 const AFTER: Duration = Duration::from_secs(6);
 
 /// A host in a process of its own.
-struct Victim {
+struct KilledHost {
     child: Child,
     host: Proc,
     /// All that it has started: warden, guards, servers, strays.
-    family: Vec<Proc>,
+    descendants: Vec<Proc>,
     _folder: TempDir,
 }
 
-impl Victim {
+impl KilledHost {
     async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(host_under_test());
@@ -37,15 +37,16 @@ impl Victim {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let ready = tokio::time::timeout(LONG, lines.next_line()).await.unwrap().unwrap();
         assert_eq!(ready.as_deref(), Some("ready"));
-        let host = Proc::of(child.id().unwrap()).unwrap();
+        let host = Proc::find(child.id().unwrap()).unwrap();
         let family = host.descendants();
         // A warden, and a guard and a process for every server, and strays.
         assert!(family.len() > 1 + 2 * SERVERS + SERVERS / 2, "{}", family.len());
-        Self { child, host, family, _folder: folder }
+        Self { child, host, descendants: family, _folder: folder }
     }
 
     async fn assert_all_gone(&self, limit: Duration) {
-        eventually("everything is gone", limit, || !self.family.iter().any(|proc| proc.is_alive())).await;
+        eventually("everything is gone", limit, || !self.descendants.iter().any(|proc| proc.is_alive()))
+            .await;
     }
 }
 
@@ -79,58 +80,58 @@ fn server(n: usize, folder: &TempDir) -> Vec<String> {
 
 #[tokio::test]
 async fn nothing_outlives_a_killed_host() {
-    adopt_orphans();
+    become_subreaper();
     let mut dying = JoinSet::new();
     for round in 1..=rounds() {
         if dying.len() == AT_ONCE {
             dying.join_next().await.unwrap().unwrap();
         }
-        let mut victim = Victim::start().await;
+        let mut victim = KilledHost::start().await;
         victim.host.kill();
         let killed = Instant::now();
         dying.spawn(async move {
             victim.assert_all_gone(AFTER).await;
-            let (count, after) = (victim.family.len(), killed.elapsed());
+            let (count, after) = (victim.descendants.len(), killed.elapsed());
             println!("round {round}: {count} processes, 0 left after {:.1} s", after.as_secs_f64());
             victim.child.wait().await.unwrap();
         });
     }
     dying.join_all().await;
     // Whatever the lists of families missed would have become ours.
-    assert_eq!(Proc::this().descendants(), []);
+    assert_eq!(Proc::current().descendants(), []);
 }
 
 #[tokio::test]
 async fn nothing_outlives_a_host_that_is_killed_while_it_shuts_down() {
-    adopt_orphans();
-    let victim = Victim::start().await;
+    become_subreaper();
+    let victim = KilledHost::start().await;
     victim.host.signal(Signal::SIGTERM);
-    let is_leaving = || victim.family.iter().any(|proc| !proc.is_alive());
+    let is_leaving = || victim.descendants.iter().any(|proc| !proc.is_alive());
     eventually("the first server is gone", LONG, is_leaving).await;
     victim.host.kill();
     victim.assert_all_gone(AFTER).await;
-    assert_eq!(Proc::this().descendants(), []);
+    assert_eq!(Proc::current().descendants(), []);
 }
 
 #[tokio::test]
 async fn nothing_outlives_a_host_whose_warden_was_killed_before() {
-    adopt_orphans();
-    let victim = Victim::start().await;
-    let warden = victim.family.iter().find(|proc| proc.name() == "ostler-warden").unwrap();
+    become_subreaper();
+    let victim = KilledHost::start().await;
+    let warden = victim.descendants.iter().find(|proc| proc.name() == "ostler-warden").unwrap();
     warden.kill();
     eventually("the warden is dead", LONG, || !warden.is_alive()).await;
     victim.host.kill();
     victim.assert_all_gone(AFTER).await;
-    assert_eq!(Proc::this().descendants(), []);
+    assert_eq!(Proc::current().descendants(), []);
 }
 
 #[tokio::test]
 async fn a_host_that_is_told_to_leave_ends_everything_in_ten_seconds() {
-    adopt_orphans();
-    let mut victim = Victim::start().await;
+    become_subreaper();
+    let mut victim = KilledHost::start().await;
     victim.host.signal(Signal::SIGTERM);
     let end = tokio::time::timeout(Duration::from_secs(10), victim.child.wait()).await;
     assert!(end.expect("it leaves in time").unwrap().success(), "it says that nothing is left");
     victim.assert_all_gone(Duration::from_secs(1)).await;
-    assert_eq!(Proc::this().descendants(), []);
+    assert_eq!(Proc::current().descendants(), []);
 }

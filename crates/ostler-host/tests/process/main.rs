@@ -7,23 +7,23 @@
 #![allow(clippy::print_stdout, reason = "figures are for whoever runs a test to see them")]
 
 mod answers;
-mod bytes;
+mod byte_transparency;
 mod crashes;
 mod embed;
 mod environment;
 mod eras;
+mod fixture;
 mod floods;
 mod guards;
 mod host_death;
-mod life;
-mod news;
+mod hung_servers;
+mod lifecycle;
+mod notifications;
+mod observers;
 mod orphans;
-mod questions;
 mod restarts;
 mod seccomp;
-mod stage;
-mod starting;
-mod stuck;
+mod server_requests;
+mod startup;
 mod unguarded;
-mod unreadable;
-mod voices;
+mod unreadable_program;

@@ -3,28 +3,28 @@
 use std::time::Duration;
 
 use ostler_host::ServerSpec;
-use ostler_testkit::{Proc, eventually, fake_mcp, fake_spec, procs_in};
+use ostler_testkit::{Proc, eventually, fake_mcp, fake_mcp_spec, read_processes};
 use serde_json::json;
 
-use crate::stage::{LONG, Stage, code_of, none, tireless};
+use crate::fixture::{LONG, ProcessFixture, code_of, none, restarting_forever};
 
 /// Every way to leave a process behind, each into a file of its name.
 const STRAYS: [&str; 4] = ["--fork-setsid", "--double-fork", "--fork-holding-stdio", "--clear-env-child"];
 
 /// A server that leaves every kind of process behind and is deaf itself.
-fn hostile(stage: &Stage, name: &str) -> ServerSpec {
+fn hostile(stage: &ProcessFixture, name: &str) -> ServerSpec {
     let mut args = vec!["--ignore-sigterm".to_owned(), "--ignore-stdin-close".to_owned()];
     args.extend(strays(stage, name));
-    fake_spec(name, &args.iter().map(String::as_str).collect::<Vec<_>>())
+    fake_mcp_spec(name, &args.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-fn strays(stage: &Stage, name: &str) -> Vec<String> {
+fn strays(stage: &ProcessFixture, name: &str) -> Vec<String> {
     STRAYS.iter().flat_map(|switch| [(*switch).to_owned(), stage.path(&format!("{name}{switch}"))]).collect()
 }
 
 /// The strays that a server has left so far and that still live.
-fn left_by(stage: &Stage, name: &str) -> Vec<Proc> {
-    STRAYS.iter().flat_map(|switch| procs_in(&stage.file(&format!("{name}{switch}")))).collect()
+fn left_by(stage: &ProcessFixture, name: &str) -> Vec<Proc> {
+    STRAYS.iter().flat_map(|switch| read_processes(&stage.file(&format!("{name}{switch}")))).collect()
 }
 
 fn alive(procs: &[Proc]) -> Vec<(Proc, String)> {
@@ -33,7 +33,7 @@ fn alive(procs: &[Proc]) -> Vec<(Proc, String)> {
 
 #[tokio::test]
 async fn stop_ends_everything_a_hostile_server_started_and_nothing_else() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     stage.spawn(hostile(&stage, "one")).await;
     stage.spawn(hostile(&stage, "two")).await;
     let (one, two) = (stage.guard("one").descendants(), stage.guard("two").descendants());
@@ -51,8 +51,8 @@ async fn stop_ends_everything_a_hostile_server_started_and_nothing_else() {
 
 #[tokio::test]
 async fn stop_ends_what_runs_behind_a_wrapper() {
-    let stage = Stage::guarded();
-    let name = fake_spec("wrapped", &[]).name;
+    let stage = ProcessFixture::guarded();
+    let name = fake_mcp_spec("wrapped", &[]).name;
     let words = strays(&stage, "wrapped").join("' '");
     let line = format!("'{}' --ignore-sigterm --ignore-stdin-close '{words}'; true", fake_mcp().display());
     stage.spawn(ServerSpec::stdio(name, "sh").args(["-c", &line])).await;
@@ -66,8 +66,8 @@ async fn stop_ends_what_runs_behind_a_wrapper() {
 
 #[tokio::test]
 async fn what_a_crashed_server_leaves_is_ended_and_does_not_hold_up_its_restart() {
-    let stage = Stage::guarded();
-    stage.spawn(tireless(hostile(&stage, "fake"))).await;
+    let stage = ProcessFixture::guarded();
+    stage.spawn(restarting_forever(hostile(&stage, "fake"))).await;
     let first = stage.guard("fake").descendants();
     assert_eq!(first.len(), 5);
     assert_eq!(code_of(&stage.call("fake", "crash", none()).await), "outcome-unknown");
@@ -82,7 +82,7 @@ async fn what_a_crashed_server_leaves_is_ended_and_does_not_hold_up_its_restart(
 
 #[tokio::test]
 async fn a_reload_ends_everything_of_the_old_process() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     stage.spawn(hostile(&stage, "fake")).await;
     let old = stage.guard("fake").descendants();
     stage.host.reload("fake").await.unwrap();
@@ -94,7 +94,7 @@ async fn a_reload_ends_everything_of_the_old_process() {
 
 #[tokio::test]
 async fn shutdown_ends_twenty_hostile_servers() {
-    let stage = Stage::guarded();
+    let stage = ProcessFixture::guarded();
     let names: Vec<String> = (0..20).map(|n| format!("s{n}")).collect();
     for name in &names {
         let mut spec = hostile(&stage, name);

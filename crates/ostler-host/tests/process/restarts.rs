@@ -1,11 +1,11 @@
 //! A thousand restarts leave nothing behind.
 
-use ostler_testkit::{Proc, eventually, fake_spec};
+use ostler_testkit::{Proc, eventually, fake_mcp_spec};
 use serde_json::json;
 
-use crate::stage::{LONG, Stage, code_of, none, tireless};
+use crate::fixture::{LONG, ProcessFixture, code_of, none, restarting_forever};
 
-async fn restart(stage: &Stage, times: u64) {
+async fn restart(stage: &ProcessFixture, times: u64) {
     for _ in 0..times {
         let generation = stage.status("fake").generation;
         let outcome = stage.call("fake", "exit", json!({"code": 1})).await;
@@ -16,11 +16,11 @@ async fn restart(stage: &Stage, times: u64) {
 
 #[tokio::test]
 async fn a_thousand_restarts_leak_nothing() {
-    let stage = Stage::guarded();
-    stage.spawn(tireless(fake_spec("fake", &[]))).await;
+    let stage = ProcessFixture::guarded();
+    stage.spawn(restarting_forever(fake_mcp_spec("fake", &[]))).await;
     // The first ones fill caches and grow tables to the size they keep.
     restart(&stage, 50).await;
-    let this = Proc::this();
+    let this = Proc::current();
     let settled = || this.descendants().len() == 3 && this.zombies().is_empty();
     eventually("warden, guard and server are all there is", LONG, settled).await;
     let warden = stage.guard("fake").parent().unwrap();

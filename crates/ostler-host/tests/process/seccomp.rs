@@ -4,9 +4,9 @@
 use std::fs::File;
 
 use nix::libc;
-use ostler_testkit::lines_in;
+use ostler_testkit::read_lines;
 
-use crate::stage::{Stage, process_of};
+use crate::fixture::{ProcessFixture, process_of};
 
 /// Has a system call fail with this error, for this thread and all that it starts.
 fn refuse(call: libc::c_long, error: i32) {
@@ -28,18 +28,18 @@ fn refuse(call: libc::c_long, error: i32) {
 }
 
 /// Starts a server that lists its descriptors, from a process that has one to lose.
-async fn descriptors_of_a_server(stage: &Stage) -> Vec<String> {
+async fn descriptors_of_a_server(stage: &ProcessFixture) -> Vec<String> {
     let marker = File::create(stage.file("marker")).unwrap();
     // A duplicate is not close-on-exec, as with a program that cares about nothing.
     let careless = nix::unistd::dup(&marker).unwrap();
     let list = stage.path("list");
-    let mut spec = ostler_testkit::fake_spec("fake", &[]);
+    let mut spec = ostler_testkit::fake_mcp_spec("fake", &[]);
     let process = process_of(&mut spec);
     let line = format!("ls -l /proc/$$/fd > '{list}'; exec '{}'", process.command);
     (process.command, process.args) = ("sh".into(), vec!["-c".into(), line]);
     stage.spawn(spec).await;
     drop(careless);
-    lines_in(&stage.file("list"))
+    read_lines(&stage.file("list"))
 }
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn servers_inherit_nothing_where_descriptors_can_not_be_closed_as_a_range(
     // The former is the error of older kernels, the latter of sandboxes.
     for error in [libc::ENOSYS, libc::EPERM] {
         refuse(libc::SYS_close_range, error);
-        for stage in [Stage::guarded(), Stage::unguarded()] {
+        for stage in [ProcessFixture::guarded(), ProcessFixture::unguarded()] {
             let lines = descriptors_of_a_server(&stage).await;
             assert!(lines.len() > 3, "{lines:?}");
             assert!(!lines.iter().any(|line| line.contains("marker")), "{error}: {lines:#?}");

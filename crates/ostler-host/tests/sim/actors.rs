@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use ostler_host::upstream::Event;
-use ostler_host::{Arguments, Caller, Request};
+use ostler_host::upstream::ServerNotification;
+use ostler_host::{CallArguments, Caller, Request};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::world::{MAX_CALL_TIME, Shared, may_see};
+use crate::world::{HostSimWorld, MAX_CALL_TIME, may_see};
 
 /// Calls that one caller makes.
 const CALLS: usize = 16;
 /// What one operator does.
-const ACTS: usize = 10;
+const ACTIONS: usize = 10;
 /// Longer than any act of an operator may take: a start, a drain and a close.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -26,7 +26,7 @@ async fn pause(rng: &mut Rng, millis: u64) {
 }
 
 /// Calls tools, with and without patience.
-pub(crate) async fn call(shared: Arc<Shared>, number: usize, mut rng: Rng) {
+pub(crate) async fn call(shared: Arc<HostSimWorld>, number: usize, mut rng: Rng) {
     let role = if number.is_multiple_of(3) { "guest" } else { "worker" };
     // Some callers are the same principal, who may share what is private.
     let caller = Caller::new(format!("{role}-{}", number / 2), role);
@@ -36,22 +36,23 @@ pub(crate) async fn call(shared: Arc<Shared>, number: usize, mut rng: Rng) {
     }
 }
 
-async fn call_once(shared: &Shared, caller: &Caller, rng: &mut Rng) {
+async fn call_once(shared: &HostSimWorld, caller: &Caller, rng: &mut Rng) {
     let server = pick(&shared.servers, rng).as_str();
     let tool = *pick(&["work", "work", "safe", "fact", "shared", "admin"], rng);
-    let arguments = Arguments::raw(format!("{{\"n\":{}}}", rng.u8(..2)));
+    let arguments = CallArguments::raw(format!("{{\"n\":{}}}", rng.u8(..2)));
     let limit = (rng.u8(..2) == 0).then(|| Duration::from_millis(rng.u64(1..8_000)));
     let leaves = (rng.u8(..8) == 0).then(|| Duration::from_millis(rng.u64(..4_000)));
-    let mut request = Request::tool(caller, tool, arguments).unwrap();
+    let mut request = Request::tool_call(caller, tool, arguments).unwrap();
     if let Some(limit) = limit {
-        request = request.within(limit);
+        request = request.with_timeout(limit);
     }
-    shared.watch.notes().asked += 1;
+    shared.invariants.observations().requests += 1;
     let began = Instant::now();
-    let Ok(result) = timeout(leaves.unwrap_or(Duration::MAX), shared.host.ask(server, request)).await else {
+    let Ok(result) = timeout(leaves.unwrap_or(Duration::MAX), shared.host.send_to(server, request)).await
+    else {
         return;
     };
-    let (what, watch) = (format!("{} at {server}/{tool}", caller.principal()), &shared.watch);
+    let (what, watch) = (format!("{} at {server}/{tool}", caller.principal()), &shared.invariants);
     let longest = limit.unwrap_or(3 * MAX_CALL_TIME) + Duration::from_millis(1);
     watch.expect(began.elapsed() <= longest, || format!("{what}: took {:?} of {longest:?}", began.elapsed()));
     if shared.host.status_of(server).is_ok() {
@@ -69,20 +70,20 @@ async fn call_once(shared: &Shared, caller: &Caller, rng: &mut Rng) {
 }
 
 /// Reloads, stops, starts, replaces, binds and lists.
-pub(crate) async fn operate(shared: Arc<Shared>, mut rng: Rng) {
-    for _ in 0..ACTS {
+pub(crate) async fn operate(shared: Arc<HostSimWorld>, mut rng: Rng) {
+    for _ in 0..ACTIONS {
         pause(&mut rng, 10_000).await;
         let server = pick(&shared.servers, &mut rng).clone();
         let act = *pick(&["reload", "stop and start", "respawn", "bind", "tools", "discover"], &mut rng);
-        shared.watch.trace(&format!("{act} {server}"));
+        shared.invariants.trace(&format!("{act} {server}"));
         let is_done = timeout(PATIENCE, perform(&shared, act, &server, &mut rng)).await.is_ok();
-        shared.watch.expect(is_done, || format!("{act} of {server} does not end"));
+        shared.invariants.expect(is_done, || format!("{act} of {server} does not end"));
     }
 }
 
-async fn perform(shared: &Shared, act: &str, server: &str, rng: &mut Rng) {
+async fn perform(shared: &HostSimWorld, act: &str, server: &str, rng: &mut Rng) {
     let (host, guest) = (&shared.host, Caller::new("guest-0", "guest"));
-    let forgive = || shared.scene(server).inspect(|scene| scene.forgive());
+    let forgive = || shared.current_registration(server).inspect(|scene| scene.reset_failures());
     match act {
         "reload" => {
             forgive();
@@ -104,27 +105,29 @@ async fn perform(shared: &Shared, act: &str, server: &str, rng: &mut Rng) {
         "tools" => {
             let listed = host.tools(&guest, server).await.unwrap_or_default();
             let is_clean = listed.iter().all(|listed| may_see("guest", server, Some(&listed.tool.name)));
-            shared.watch.expect(is_clean, || format!("a guest was shown {listed:?}"));
+            shared.invariants.expect(is_clean, || format!("a guest was shown {listed:?}"));
         }
         _ => {
             let found = host.discover(&guest).await;
             let is_clean = found.iter().all(|found| may_see("guest", found.server.as_str(), None));
-            shared.watch.expect(is_clean, || format!("a guest was shown {found:?}"));
+            shared.invariants.expect(is_clean, || format!("a guest was shown {found:?}"));
             let is_sorted = found.windows(2).all(|pair| pair[0].server < pair[1].server);
-            shared.watch.expect(is_sorted, || "the sweep is not sorted".into());
+            shared.invariants.expect(is_sorted, || "the sweep is not sorted".into());
         }
     }
 }
 
 /// Servers crash, hang and change their minds.
-pub(crate) async fn weather(shared: Arc<Shared>, mut rng: Rng) {
-    for _ in 0..2 * ACTS {
+pub(crate) async fn inject_faults(shared: Arc<HostSimWorld>, mut rng: Rng) {
+    for _ in 0..2 * ACTIONS {
         pause(&mut rng, 5_000).await;
-        let Some(scene) = shared.scene(pick(&shared.servers, &mut rng).as_str()) else { continue };
+        let Some(scene) = shared.current_registration(pick(&shared.servers, &mut rng).as_str()) else {
+            continue;
+        };
         match rng.u8(..4) {
             0 | 1 => scene.stage.crash(),
             2 => scene.stage.hang(),
-            _ => scene.stage.announce(Event::ToolsChanged),
+            _ => scene.stage.emit(ServerNotification::ToolsChanged),
         }
     }
 }

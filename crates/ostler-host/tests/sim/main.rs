@@ -11,14 +11,14 @@
 #![expect(clippy::unwrap_used, reason = "what tests share fails like a test")]
 
 mod actors;
-mod scene;
-mod watch;
+mod invariants;
+mod watched_server;
 mod world;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::world::Life;
+use crate::world::HostSimRun;
 
 /// Seeds that are tried unless the environment says otherwise.
 const SEEDS: u64 = 500;
@@ -29,24 +29,24 @@ fn from_env(name: &str) -> Option<u64> {
 }
 
 /// Lives one life on a thread of its own, in paused time.
-fn live(seed: u64) -> Life {
+fn run_seed(seed: u64) -> HostSimRun {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(world::live(seed))
+    runtime.block_on(world::run_seed(seed))
 }
 
 /// Lives a life and says what was broken, and how to see it again.
-fn check(seed: u64) -> Life {
-    let life = std::panic::catch_unwind(AssertUnwindSafe(|| live(seed)));
-    let Ok(life) = life else { panic!("seed {seed} panicked, see above\n{}", replay(seed)) };
+fn check(seed: u64) -> HostSimRun {
+    let life = std::panic::catch_unwind(AssertUnwindSafe(|| run_seed(seed)));
+    let Ok(life) = life else { panic!("seed {seed} panicked, see above\n{}", replay_command(seed)) };
     let broken = life.violations.join("\n  ");
-    assert!(broken.is_empty(), "seed {seed} breaks a promise:\n  {broken}\n{}", replay(seed));
+    assert!(broken.is_empty(), "seed {seed} breaks a promise:\n  {broken}\n{}", replay_command(seed));
     life
 }
 
-fn replay(seed: u64) -> String {
+fn replay_command(seed: u64) -> String {
     let trace = match from_env("OSTLER_SIM_SEED") {
-        Some(_) => format!("what happened:\n  {}\n", live(seed).trace.join("\n  ")),
+        Some(_) => format!("what happened:\n  {}\n", run_seed(seed).trace.join("\n  ")),
         None => String::new(),
     };
     format!("{trace}replay: OSTLER_SIM_SEED={seed} cargo nextest run -p ostler-host --test sim")
@@ -77,7 +77,7 @@ fn whatever_happens_the_promises_hold() {
 #[test]
 fn a_seed_replays_the_same_life() {
     for seed in [1, 2, 3] {
-        let (one, other) = (live(seed), live(seed));
+        let (one, other) = (run_seed(seed), run_seed(seed));
         assert!(one.trace.len() > 50, "something happens in a life");
         assert_eq!(one.trace, other.trace, "seed {seed}");
     }
@@ -87,7 +87,7 @@ fn a_seed_replays_the_same_life() {
 fn lives_see_every_kind_of_outcome() {
     let mut seen = std::collections::BTreeSet::new();
     for seed in 0..30 {
-        seen.extend(live(seed).outcomes);
+        seen.extend(run_seed(seed).outcomes);
     }
     let expected = [
         "ok",

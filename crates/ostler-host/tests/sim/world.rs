@@ -8,16 +8,16 @@ use fastrand::Rng;
 use ostler_core::spec::{CacheRule, Isolation, RetryRule, ServerSpec, ToolRules};
 use ostler_host::upstream::Connector;
 use ostler_host::{Caller, Host, HostOptions, Verdict};
-use ostler_testkit::{Reply, Script, Stage, World, settle};
+use ostler_testkit::{Script, ScriptedReply, ScriptedServer, TestHost, run_until_stalled};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::actors;
-use crate::scene::{Scene, Watched};
-use crate::watch::{Limits, Watch};
+use crate::invariants::{HostSimLimits, InvariantChecker};
+use crate::watched_server::{WatchedConnector, WatchedServer};
 
 /// What the watch has seen of a life.
-pub(crate) struct Life {
+pub(crate) struct HostSimRun {
     pub(crate) violations: Vec<String>,
     pub(crate) trace: Vec<String>,
     pub(crate) outcomes: BTreeSet<&'static str>,
@@ -31,35 +31,38 @@ pub(crate) const SECRET_SERVER: &str = "s1";
 pub(crate) const SECRET_TOOL: &str = "admin";
 
 /// What the actors of a life share.
-pub(crate) struct Shared {
+pub(crate) struct HostSimWorld {
     pub(crate) host: Host,
-    pub(crate) watch: Arc<Watch>,
+    pub(crate) invariants: Arc<InvariantChecker>,
     pub(crate) servers: Vec<String>,
     /// Every registration there has ever been, the newest of a name last.
-    scenes: Mutex<Vec<Arc<Scene>>>,
+    registrations: Mutex<Vec<Arc<WatchedServer>>>,
 }
 
-impl Shared {
-    pub(crate) fn scenes(&self) -> Vec<Arc<Scene>> {
-        self.scenes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+impl HostSimWorld {
+    pub(crate) fn registrations(&self) -> Vec<Arc<WatchedServer>> {
+        self.registrations.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn scene(&self, server: &str) -> Option<Arc<Scene>> {
-        self.scenes().into_iter().rfind(|scene| scene.spec.name.as_str() == server && scene.is_registered())
+    pub(crate) fn current_registration(&self, server: &str) -> Option<Arc<WatchedServer>> {
+        self.registrations()
+            .into_iter()
+            .rfind(|scene| scene.spec.name.as_str() == server && scene.is_registered())
     }
 
     /// Registers a server, or replaces it, with a spec of chance.
     pub(crate) async fn spawn(&self, server: &str, rng: &mut Rng) {
         let spec = spec(server, rng);
-        let scene = Scene::new(spec.clone(), Stage::new(script(rng)), Arc::clone(&self.watch));
-        self.scenes.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&scene));
-        let connector: Arc<dyn Connector> = Arc::new(Watched(Arc::clone(&scene)));
+        let scene =
+            WatchedServer::new(spec.clone(), ScriptedServer::new(script(rng)), Arc::clone(&self.invariants));
+        self.registrations.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&scene));
+        let connector: Arc<dyn Connector> = Arc::new(WatchedConnector(Arc::clone(&scene)));
         let spawned = self.host.spawn_with(&Caller::local(), spec, connector).await;
         if spawned.is_ok() {
             scene.register();
         }
         let what = spawned.map_or_else(|error| error.code().to_owned(), |spawned| format!("{spawned:?}"));
-        self.watch.trace(&format!("spawn {server}: {what}"));
+        self.invariants.trace(&format!("spawn {server}: {what}"));
     }
 }
 
@@ -69,10 +72,11 @@ pub(crate) fn may_see(role: &str, server: &str, tool: Option<&str>) -> bool {
 }
 
 /// Lives the life of a seed to its end.
-pub(crate) async fn live(seed: u64) -> Life {
+pub(crate) async fn run_seed(seed: u64) -> HostSimRun {
     let mut rng = Rng::with_seed(seed);
-    let limits = Limits { processes: rng.usize(1..=3), in_flight: rng.usize(4..=24), cache_bytes: 4_096 };
-    let watch = Arc::new(Watch::new(limits));
+    let limits =
+        HostSimLimits { processes: rng.usize(1..=3), in_flight: rng.usize(4..=24), cache_bytes: 4_096 };
+    let watch = Arc::new(InvariantChecker::new(limits));
     let shared = Arc::new(begin(&mut rng, &watch));
     for server in &shared.servers {
         shared.spawn(server, &mut rng).await;
@@ -84,20 +88,20 @@ pub(crate) async fn live(seed: u64) -> Life {
     for _ in 0..2 {
         actors.spawn(actors::operate(Arc::clone(&shared), rng.fork()));
     }
-    actors.spawn(actors::weather(Arc::clone(&shared), rng.fork()));
+    actors.spawn(actors::inject_faults(Arc::clone(&shared), rng.fork()));
     let ended = timeout(Duration::from_secs(3_600), actors.join_all()).await;
     watch.expect(ended.is_ok(), || "somebody waits for ever".into());
     end(shared, &watch).await;
-    let mut notes = watch.notes();
-    Life {
+    let mut notes = watch.observations();
+    HostSimRun {
         violations: std::mem::take(&mut notes.violations),
         trace: std::mem::take(&mut notes.trace),
         outcomes: std::mem::take(&mut notes.outcomes),
     }
 }
 
-fn begin(rng: &mut Rng, watch: &Arc<Watch>) -> Shared {
-    let Limits { processes, in_flight, cache_bytes } = watch.limits;
+fn begin(rng: &mut Rng, watch: &Arc<InvariantChecker>) -> HostSimWorld {
+    let HostSimLimits { processes, in_flight, cache_bytes } = watch.limits;
     let host = Host::new(HostOptions {
         max_processes: processes,
         max_in_flight: in_flight,
@@ -118,17 +122,17 @@ fn begin(rng: &mut Rng, watch: &Arc<Watch>) -> Shared {
         }
         records
             .trace(&format!("{} {} {} {}", record.principal, record.server, record.subject, record.outcome));
-        let mut notes = records.notes();
+        let mut notes = records.observations();
         notes.ended += 1;
         notes.outcomes.insert(record.outcome);
     })));
     watch.set_host(Some(host.clone()));
     let servers = (0..rng.usize(2..=4)).map(|n| format!("s{n}")).collect();
-    Shared { host, watch: Arc::clone(watch), servers, scenes: Mutex::default() }
+    HostSimWorld { host, invariants: Arc::clone(watch), servers, registrations: Mutex::default() }
 }
 
 /// After everybody has left nothing is in use; after the shutdown nothing is left.
-async fn end(shared: Arc<Shared>, watch: &Watch) {
+async fn end(shared: Arc<HostSimWorld>, watch: &InvariantChecker) {
     // Longer than whatever a caller that left has set going.
     tokio::time::sleep(3 * MAX_CALL_TIME).await;
     for status in shared.host.status() {
@@ -138,9 +142,9 @@ async fn end(shared: Arc<Shared>, watch: &Watch) {
     }
     watch.check_ends();
     watch.expect(shared.host.shutdown().await, || "the shutdown was not complete".into());
-    watch.expect(shared.host.processes() == 0, || "processes are left".into());
+    watch.expect(shared.host.process_count() == 0, || "processes are left".into());
     watch.set_host(None);
-    for scene in shared.scenes() {
+    for scene in shared.registrations() {
         let (name, stage) = (&scene.spec.name, &scene.stage);
         watch.expect(stage.open_sessions() == 0, || {
             format!("{name}: {} sessions left", stage.open_sessions())
@@ -152,7 +156,7 @@ async fn end(shared: Arc<Shared>, watch: &Watch) {
         }
     }
     drop(shared);
-    settle().await;
+    run_until_stalled().await;
     let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
     watch.expect(tasks == 0, || format!("{tasks} tasks are left"));
 }
@@ -163,7 +167,7 @@ fn seconds(rng: &mut Rng, range: std::ops::Range<u64>) -> Duration {
 
 /// Small limits, so that all of them are reached.
 fn spec(server: &str, rng: &mut Rng) -> ServerSpec {
-    let mut spec = World::spec(server);
+    let mut spec = TestHost::spec(server);
     spec.lazy = rng.u8(..4) > 0;
     spec.isolation = Isolation::Shared;
     spec.keep_alive = seconds(rng, 1..20);
@@ -193,15 +197,15 @@ fn script(rng: &mut Rng) -> Script {
         script = script.as_process();
     }
     if rng.bool() {
-        script = script.unannounced();
+        script = script.without_list_changed();
     }
     for tool in ["work", "safe", "fact", "shared", SECRET_TOOL] {
         let replies = Arc::clone(&replies);
         script = script.tool(tool).on(tool, move |asked| {
             let text = format!("{mark:x} {}", asked.number);
             let good = match tool {
-                "fact" => Reply::cacheable(&text, Duration::from_secs(5), "private"),
-                _ => Reply::text(&text),
+                "fact" => ScriptedReply::cacheable(&text, Duration::from_secs(5), "private"),
+                _ => ScriptedReply::text(&text),
             };
             reply(good, &mut replies.lock().unwrap())
         });
@@ -209,15 +213,15 @@ fn script(rng: &mut Rng) -> Script {
     script
 }
 
-fn reply(good: Reply, rng: &mut Rng) -> Reply {
+fn reply(good: ScriptedReply, rng: &mut Rng) -> ScriptedReply {
     let reply = match rng.u8(..40) {
-        0 | 1 => Reply::crash(),
-        2 => Reply::crash_unread(),
-        3 => Reply::never(),
-        4 | 5 => Reply::malformed(),
-        6..9 => Reply::error(-32603, "broken"),
-        9 => Reply::error(-32602, "no"),
-        10 => Reply::tool_error("no"),
+        0 | 1 => ScriptedReply::crash(),
+        2 => ScriptedReply::crash_before_read(),
+        3 => ScriptedReply::never(),
+        4 | 5 => ScriptedReply::malformed(),
+        6..9 => ScriptedReply::error(-32603, "broken"),
+        9 => ScriptedReply::error(-32602, "no"),
+        10 => ScriptedReply::tool_error("no"),
         _ => good,
     };
     match rng.u8(..3) {

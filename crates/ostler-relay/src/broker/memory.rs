@@ -11,8 +11,11 @@ use bytes::Bytes;
 use ostler_host::upstream::BoxFuture;
 use tokio::sync::{broadcast, mpsc, watch};
 
-use super::{Broker, Denial, Link, Message, Refusal, Source, Subscription, Unsent, Welcome};
-use crate::envelope::Headers;
+use super::{
+    Broker, BrokerConnectError, BrokerInfo, BrokerMessage, BrokerSubscription, Denial, LinkError,
+    MessageSource, RelayLink,
+};
+use crate::envelope::RelayHeaders;
 
 /// Messages that wait for a slow reader before more are dropped.
 const BACKLOG: usize = 4_096;
@@ -22,11 +25,11 @@ const MAX_PAYLOAD: usize = 1 << 20;
 
 /// A broker in memory. Clones are handles to the same one.
 #[derive(Clone)]
-pub struct MemoryBroker(Arc<Mutex<Net>>);
+pub struct MemoryBroker(Arc<Mutex<MemoryBrokerState>>);
 
 /// What the one who comes through a door may do.
 #[derive(Debug, Clone, Default)]
-pub struct Rights {
+pub struct BrokerPermissions {
     /// Patterns of subjects to publish to.
     pub publish: Vec<String>,
     /// Patterns of subjects to listen to.
@@ -35,7 +38,7 @@ pub struct Rights {
     pub may_respond: bool,
 }
 
-impl Rights {
+impl BrokerPermissions {
     /// Everything.
     pub fn all() -> Self {
         Self { publish: vec![">".into()], subscribe: vec![">".into()], may_respond: true }
@@ -44,100 +47,106 @@ impl Rights {
 
 /// What becomes of one delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum MessageAction {
     /// It arrives at once, in order.
-    Arrives,
+    Deliver,
     /// It arrives later, and others overtake it.
-    After(Duration),
+    Delay(Duration),
     /// It arrives at once and again later.
-    Twice(Duration),
+    Duplicate(Duration),
     /// It is lost.
-    Lost,
+    Drop,
 }
 
 /// Decides about each delivery: who sent it (the door's name), to whom, what.
-pub type Weather = Box<dyn FnMut(&str, &str, &Message) -> Fate + Send>;
+pub type MessageFaultInjector = Box<dyn FnMut(&str, &str, &BrokerMessage) -> MessageAction + Send>;
 
-struct Net {
+struct MemoryBrokerState {
     is_up: bool,
-    links: HashMap<u64, Member>,
+    links: HashMap<u64, MemoryBrokerClient>,
     next: u64,
-    turn: usize,
-    weather: Option<Weather>,
+    queue_turn: usize,
+    fault_injector: Option<MessageFaultInjector>,
 }
 
-struct Member {
-    door: Arc<str>,
-    rights: Rights,
+struct MemoryBrokerClient {
+    user: Arc<str>,
+    permissions: BrokerPermissions,
     /// In the order in which they were made.
-    interests: Vec<Interest>,
+    subscriptions: Vec<MemorySubscription>,
     /// Reply subjects that may be answered once.
-    owed: HashSet<String>,
+    allowed_replies: HashSet<String>,
     denials: broadcast::Sender<Denial>,
-    over: watch::Sender<Option<String>>,
+    closed: watch::Sender<Option<String>>,
 }
 
-struct Interest {
+struct MemorySubscription {
     number: u64,
     pattern: String,
     queue: Option<String>,
-    inlet: mpsc::Sender<Message>,
+    sender: mpsc::Sender<BrokerMessage>,
 }
 
 impl MemoryBroker {
     /// A broker that is up.
     pub fn new() -> Self {
-        let net = Net { is_up: true, links: HashMap::new(), next: 0, turn: 0, weather: None };
+        let net = MemoryBrokerState {
+            is_up: true,
+            links: HashMap::new(),
+            next: 0,
+            queue_turn: 0,
+            fault_injector: None,
+        };
         Self(Arc::new(Mutex::new(net)))
     }
 
     /// A way in for somebody with a name and rights.
-    pub fn door(&self, name: &str, rights: Rights) -> Arc<dyn Broker> {
-        Arc::new(Door { broker: self.clone(), name: name.into(), rights: Some(rights) })
+    pub fn for_user(&self, name: &str, rights: BrokerPermissions) -> Arc<dyn Broker> {
+        Arc::new(MemoryUser { broker: self.clone(), name: name.into(), permissions: Some(rights) })
     }
 
     /// A way in for somebody whose credentials are wrong.
-    pub fn wrong_door(&self, name: &str) -> Arc<dyn Broker> {
-        Arc::new(Door { broker: self.clone(), name: name.into(), rights: None })
+    pub fn with_bad_credentials(&self, name: &str) -> Arc<dyn Broker> {
+        Arc::new(MemoryUser { broker: self.clone(), name: name.into(), permissions: None })
     }
 
     /// Goes down: everybody is cut off, and nobody gets in.
     pub fn go_down(&self) {
-        let mut net = self.net();
+        let mut net = self.lock();
         net.is_up = false;
         for (_, member) in net.links.drain() {
-            member.over.send_replace(Some("the broker went down".into()));
+            member.closed.send_replace(Some("the broker went down".into()));
         }
     }
 
     /// Comes up again, without a memory of who was there.
     pub fn come_up(&self) {
-        self.net().is_up = true;
+        self.lock().is_up = true;
     }
 
     /// Cuts off everybody who came through doors of that name.
-    pub fn cut(&self, door: &str) {
-        let mut net = self.net();
+    pub fn disconnect(&self, door: &str) {
+        let mut net = self.lock();
         let cut: Vec<u64> =
-            net.links.iter().filter(|(_, member)| &*member.door == door).map(|(id, _)| *id).collect();
+            net.links.iter().filter(|(_, member)| &*member.user == door).map(|(id, _)| *id).collect();
         for id in cut {
             if let Some(member) = net.links.remove(&id) {
-                member.over.send_replace(Some("the connection was cut".into()));
+                member.closed.send_replace(Some("the connection was cut".into()));
             }
         }
     }
 
     /// Decides about deliveries from now on. It must not use the broker.
-    pub fn set_weather(&self, weather: Option<Weather>) {
-        self.net().weather = weather;
+    pub fn set_fault_injector(&self, weather: Option<MessageFaultInjector>) {
+        self.lock().fault_injector = weather;
     }
 
     /// Connections that are open.
-    pub fn links(&self) -> usize {
-        self.net().links.len()
+    pub fn link_count(&self) -> usize {
+        self.lock().links.len()
     }
 
-    fn net(&self) -> MutexGuard<'_, Net> {
+    fn lock(&self) -> MutexGuard<'_, MemoryBrokerState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -148,16 +157,16 @@ impl Default for MemoryBroker {
     }
 }
 
-impl Net {
+impl MemoryBrokerState {
     /// Delivers to everybody who listens, and to one of each queue.
-    fn deliver(&mut self, from: &str, message: &Message) {
+    fn deliver(&mut self, from: &str, message: &BrokerMessage) {
         let mut queues: HashMap<&str, Vec<(u64, u64)>> = HashMap::new();
         let mut chosen = Vec::new();
         let mut ids: Vec<&u64> = self.links.keys().collect();
         ids.sort_unstable();
         for id in ids {
-            for interest in &self.links[id].interests {
-                if !matches(&interest.pattern, &message.subject) {
+            for interest in &self.links[id].subscriptions {
+                if !subject_matches(&interest.pattern, &message.subject) {
                     continue;
                 }
                 match &interest.queue {
@@ -167,35 +176,37 @@ impl Net {
             }
         }
         for (_, members) in queues {
-            self.turn = self.turn.wrapping_add(1);
-            chosen.push(members[self.turn % members.len()]);
+            self.queue_turn = self.queue_turn.wrapping_add(1);
+            chosen.push(members[self.queue_turn % members.len()]);
         }
         chosen.sort_unstable();
         if chosen.is_empty() {
-            if let Some(reply) = &message.reply {
-                let unheard =
-                    Message { is_unheard: true, ..Message::new(reply.clone(), Headers::new(), Bytes::new()) };
+            if let Some(reply) = &message.reply_to {
+                let unheard = BrokerMessage {
+                    is_no_responders: true,
+                    ..BrokerMessage::new(reply.clone(), RelayHeaders::new(), Bytes::new())
+                };
                 self.deliver("broker", &unheard);
             }
             return;
         }
         for (id, number) in chosen {
-            self.hand_over(from, id, number, message);
+            self.deliver_to(from, id, number, message);
         }
     }
 
-    fn hand_over(&mut self, from: &str, id: u64, number: u64, message: &Message) {
+    fn deliver_to(&mut self, from: &str, id: u64, number: u64, message: &BrokerMessage) {
         let Some(member) = self.links.get_mut(&id) else { return };
-        let Some(interest) = member.interests.iter().find(|interest| interest.number == number) else {
+        let Some(interest) = member.subscriptions.iter().find(|interest| interest.number == number) else {
             return;
         };
-        let inlet = interest.inlet.clone();
-        if let Some(reply) = &message.reply {
-            member.owed.insert(reply.clone());
+        let inlet = interest.sender.clone();
+        if let Some(reply) = &message.reply_to {
+            member.allowed_replies.insert(reply.clone());
         }
-        let fate = match &mut self.weather {
-            Some(weather) => weather(from, &member.door, message),
-            None => Fate::Arrives,
+        let fate = match &mut self.fault_injector {
+            Some(weather) => weather(from, &member.user, message),
+            None => MessageAction::Deliver,
         };
         let later = |delay: Duration| {
             let (inlet, message) = (inlet.clone(), message.clone());
@@ -205,21 +216,21 @@ impl Net {
             });
         };
         match fate {
-            Fate::Arrives => drop(inlet.try_send(message.clone())),
-            Fate::After(delay) => later(delay),
+            MessageAction::Deliver => drop(inlet.try_send(message.clone())),
+            MessageAction::Delay(delay) => later(delay),
             // A broker writes its own word once, into the connection of the message that it is about.
-            Fate::Twice(_) if message.is_unheard => drop(inlet.try_send(message.clone())),
-            Fate::Twice(delay) => {
+            MessageAction::Duplicate(_) if message.is_no_responders => drop(inlet.try_send(message.clone())),
+            MessageAction::Duplicate(delay) => {
                 let _ = inlet.try_send(message.clone());
                 later(delay);
             }
-            Fate::Lost => {}
+            MessageAction::Drop => {}
         }
     }
 }
 
 /// Whether a subject fits a pattern with `*` and `>`.
-pub fn matches(pattern: &str, subject: &str) -> bool {
+pub fn subject_matches(pattern: &str, subject: &str) -> bool {
     let mut tokens = subject.split('.');
     for part in pattern.split('.') {
         match (part, tokens.next()) {
@@ -233,42 +244,43 @@ pub fn matches(pattern: &str, subject: &str) -> bool {
 }
 
 /// A way in.
-struct Door {
+struct MemoryUser {
     broker: MemoryBroker,
     name: Arc<str>,
-    rights: Option<Rights>,
+    permissions: Option<BrokerPermissions>,
 }
 
-impl Broker for Door {
-    fn connect(&self) -> BoxFuture<'_, Result<Arc<dyn Link>, Refusal>> {
+impl Broker for MemoryUser {
+    fn connect(&self) -> BoxFuture<'_, Result<Arc<dyn RelayLink>, BrokerConnectError>> {
         Box::pin(async move {
-            let mut net = self.broker.net();
+            let mut net = self.broker.lock();
             if !net.is_up {
-                return Err(Refusal::Away("the broker is down".into()));
+                return Err(BrokerConnectError::Unreachable("the broker is down".into()));
             }
-            let Some(rights) = self.rights.clone() else {
-                return Err(Refusal::Credentials("the credentials are wrong".into()));
+            let Some(rights) = self.permissions.clone() else {
+                return Err(BrokerConnectError::Credentials("the credentials are wrong".into()));
             };
             net.next += 1;
             let id = net.next;
             let (over, ended) = watch::channel(None);
             let denials = broadcast::Sender::new(64);
-            let member = Member {
-                door: Arc::clone(&self.name),
-                rights,
-                interests: Vec::new(),
-                owed: HashSet::new(),
+            let member = MemoryBrokerClient {
+                user: Arc::clone(&self.name),
+                permissions: rights,
+                subscriptions: Vec::new(),
+                allowed_replies: HashSet::new(),
                 denials: denials.clone(),
-                over,
+                closed: over,
             };
             net.links.insert(id, member);
-            let welcome = Welcome { max_payload: MAX_PAYLOAD, asks_for_credentials: true, is_loopback: true };
+            let welcome =
+                BrokerInfo { max_payload: MAX_PAYLOAD, requires_credentials: true, is_loopback: true };
             let link = MemoryLink { broker: self.broker.clone(), id, ended, denials, welcome };
-            Ok(Arc::new(link) as Arc<dyn Link>)
+            Ok(Arc::new(link) as Arc<dyn RelayLink>)
         })
     }
 
-    fn place(&self) -> String {
+    fn address(&self) -> String {
         "memory".into()
     }
 }
@@ -278,45 +290,55 @@ struct MemoryLink {
     id: u64,
     ended: watch::Receiver<Option<String>>,
     denials: broadcast::Sender<Denial>,
-    welcome: Welcome,
+    welcome: BrokerInfo,
 }
 
 impl MemoryLink {
-    fn publish_now(&self, message: &Message) -> Result<(), Unsent> {
+    fn publish_now(&self, message: &BrokerMessage) -> Result<(), LinkError> {
         if message.body.len() > MAX_PAYLOAD {
-            return Err(Unsent::TooLong { limit: MAX_PAYLOAD });
+            return Err(LinkError::TooLong { limit: MAX_PAYLOAD });
         }
-        let mut net = self.broker.net();
-        let member = net.links.get_mut(&self.id).ok_or(Unsent::Over)?;
-        let may = member.rights.publish.iter().any(|pattern| matches(pattern, &message.subject))
-            || (member.rights.may_respond && member.owed.remove(&message.subject));
+        let mut net = self.broker.lock();
+        let member = net.links.get_mut(&self.id).ok_or(LinkError::Closed)?;
+        let may = member.permissions.publish.iter().any(|pattern| subject_matches(pattern, &message.subject))
+            || (member.permissions.may_respond && member.allowed_replies.remove(&message.subject));
         if !may {
             let _ = member.denials.send(Denial::Publish(message.subject.clone()));
             return Ok(());
         }
-        let door = Arc::clone(&member.door);
+        let door = Arc::clone(&member.user);
         net.deliver(&door, message);
         Ok(())
     }
 
-    fn subscribe_now(&self, subject: &str, queue: Option<&str>) -> Result<Subscription, Unsent> {
+    fn subscribe_now(&self, subject: &str, queue: Option<&str>) -> Result<BrokerSubscription, LinkError> {
         let (inlet, outlet) = mpsc::channel(BACKLOG);
-        let mut net = self.broker.net();
+        let mut net = self.broker.lock();
         net.next += 1;
         let number = net.next;
-        let member = net.links.get_mut(&self.id).ok_or(Unsent::Over)?;
-        if member.rights.subscribe.iter().any(|pattern| covers(pattern, subject)) {
+        let member = net.links.get_mut(&self.id).ok_or(LinkError::Closed)?;
+        if member.permissions.subscribe.iter().any(|pattern| pattern_covers(pattern, subject)) {
             let queue = queue.map(str::to_owned);
-            member.interests.push(Interest { number, pattern: subject.to_owned(), queue, inlet });
+            member.subscriptions.push(MemorySubscription {
+                number,
+                pattern: subject.to_owned(),
+                queue,
+                sender: inlet,
+            });
         } else {
             let _ = member.denials.send(Denial::Subscribe(subject.to_owned()));
         }
-        Ok(Subscription::new(Outlet { broker: self.broker.clone(), link: self.id, number, outlet }))
+        Ok(BrokerSubscription::new(MemorySource {
+            broker: self.broker.clone(),
+            link: self.id,
+            number,
+            receiver: outlet,
+        }))
     }
 }
 
 /// Whether all that fits `subject`, itself a pattern, fits `pattern`.
-fn covers(pattern: &str, subject: &str) -> bool {
+fn pattern_covers(pattern: &str, subject: &str) -> bool {
     let mut tokens = subject.split('.');
     for part in pattern.split('.') {
         match (part, tokens.next()) {
@@ -329,19 +351,23 @@ fn covers(pattern: &str, subject: &str) -> bool {
     tokens.next().is_none()
 }
 
-impl Link for MemoryLink {
-    fn publish(&self, message: Message) -> BoxFuture<'_, Result<(), Unsent>> {
+impl RelayLink for MemoryLink {
+    fn publish(&self, message: BrokerMessage) -> BoxFuture<'_, Result<(), LinkError>> {
         Box::pin(async move { self.publish_now(&message) })
     }
 
-    fn subscribe(&self, subject: &str, queue: Option<&str>) -> BoxFuture<'_, Result<Subscription, Unsent>> {
+    fn subscribe(
+        &self,
+        subject: &str,
+        queue: Option<&str>,
+    ) -> BoxFuture<'_, Result<BrokerSubscription, LinkError>> {
         let subscribed = self.subscribe_now(subject, queue);
         Box::pin(std::future::ready(subscribed))
     }
 
-    fn flush(&self) -> BoxFuture<'_, Result<(), Unsent>> {
-        let is_over = !self.broker.net().links.contains_key(&self.id);
-        Box::pin(std::future::ready(if is_over { Err(Unsent::Over) } else { Ok(()) }))
+    fn flush(&self) -> BoxFuture<'_, Result<(), LinkError>> {
+        let is_over = !self.broker.lock().links.contains_key(&self.id);
+        Box::pin(std::future::ready(if is_over { Err(LinkError::Closed) } else { Ok(()) }))
     }
 
     fn ended(&self) -> BoxFuture<'_, String> {
@@ -355,8 +381,8 @@ impl Link for MemoryLink {
     }
 
     fn close(&self) {
-        if let Some(member) = self.broker.net().links.remove(&self.id) {
-            member.over.send_replace(Some("we closed it".into()));
+        if let Some(member) = self.broker.lock().links.remove(&self.id) {
+            member.closed.send_replace(Some("we closed it".into()));
         }
     }
 
@@ -364,7 +390,7 @@ impl Link for MemoryLink {
         self.denials.subscribe()
     }
 
-    fn welcome(&self) -> &Welcome {
+    fn broker_info(&self) -> &BrokerInfo {
         &self.welcome
     }
 }
@@ -375,41 +401,41 @@ impl Drop for MemoryLink {
     }
 }
 
-struct Outlet {
+struct MemorySource {
     broker: MemoryBroker,
     link: u64,
     number: u64,
-    outlet: mpsc::Receiver<Message>,
+    receiver: mpsc::Receiver<BrokerMessage>,
 }
 
-impl Source for Outlet {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Message>> {
-        self.outlet.poll_recv(cx)
+impl MessageSource for MemorySource {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<BrokerMessage>> {
+        self.receiver.poll_recv(cx)
     }
 
-    fn stop(&mut self) -> BoxFuture<'_, ()> {
-        self.forget();
+    fn drain(&mut self) -> BoxFuture<'_, ()> {
+        self.unsubscribe();
         Box::pin(std::future::ready(()))
     }
 }
 
-impl Outlet {
-    fn forget(&self) {
-        if let Some(member) = self.broker.net().links.get_mut(&self.link) {
-            member.interests.retain(|interest| interest.number != self.number);
+impl MemorySource {
+    fn unsubscribe(&self) {
+        if let Some(member) = self.broker.lock().links.get_mut(&self.link) {
+            member.subscriptions.retain(|interest| interest.number != self.number);
         }
     }
 }
 
-impl Drop for Outlet {
+impl Drop for MemorySource {
     fn drop(&mut self) {
-        self.forget();
+        self.unsubscribe();
     }
 }
 
 impl fmt::Debug for MemoryBroker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryBroker").field("links", &self.links()).finish_non_exhaustive()
+        f.debug_struct("MemoryBroker").field("links", &self.link_count()).finish_non_exhaustive()
     }
 }
 

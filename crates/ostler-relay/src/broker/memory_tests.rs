@@ -1,15 +1,15 @@
 use super::*;
 
-async fn enter(door: &Arc<dyn Broker>) -> Arc<dyn Link> {
+async fn connect(door: &Arc<dyn Broker>) -> Arc<dyn RelayLink> {
     door.connect().await.unwrap_or_else(|error| panic!("{error}"))
 }
 
-async fn listen(link: &Arc<dyn Link>, subject: &str, queue: Option<&str>) -> Subscription {
+async fn subscribe(link: &Arc<dyn RelayLink>, subject: &str, queue: Option<&str>) -> BrokerSubscription {
     link.subscribe(subject, queue).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn message(subject: &str, body: &'static str) -> Message {
-    Message::new(subject.into(), Headers::new(), body)
+fn message(subject: &str, body: &'static str) -> BrokerMessage {
+    BrokerMessage::new(subject.into(), RelayHeaders::new(), body)
 }
 
 #[test]
@@ -22,18 +22,18 @@ fn patterns_match_as_the_broker_does() {
         ("a", "a.b", false),
         (">", "a", true),
     ] {
-        assert_eq!(matches(pattern, subject), fits, "{pattern} {subject}");
+        assert_eq!(subject_matches(pattern, subject), fits, "{pattern} {subject}");
     }
-    assert!(covers("a.>", "a.*.c") && covers("a.*", "a.*") && !covers("a.*", "a.>"));
+    assert!(pattern_covers("a.>", "a.*.c") && pattern_covers("a.*", "a.*") && !pattern_covers("a.*", "a.>"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_of_a_queue_gets_each_message_and_everybody_else_all() {
     let broker = MemoryBroker::new();
-    let link = enter(&broker.door("a", Rights::all())).await;
-    let mut one = listen(&link, "x.*", Some("q")).await;
-    let mut other = listen(&link, "x.*", Some("q")).await;
-    let mut all = listen(&link, "x.>", None).await;
+    let link = connect(&broker.for_user("a", BrokerPermissions::all())).await;
+    let mut one = subscribe(&link, "x.*", Some("q")).await;
+    let mut other = subscribe(&link, "x.*", Some("q")).await;
+    let mut all = subscribe(&link, "x.>", None).await;
     for body in ["1", "2"] {
         assert_eq!(link.publish(message("x.y", body)).await, Ok(()));
     }
@@ -48,28 +48,32 @@ async fn one_of_a_queue_gets_each_message_and_everybody_else_all() {
 #[tokio::test(start_paused = true)]
 async fn who_asks_where_nobody_listens_is_told() {
     let broker = MemoryBroker::new();
-    let link = enter(&broker.door("a", Rights::all())).await;
-    let mut inbox = listen(&link, "in.*", None).await;
-    assert_eq!(link.publish(message("x", "?").with_reply("in.1".into())).await, Ok(()));
+    let link = connect(&broker.for_user("a", BrokerPermissions::all())).await;
+    let mut inbox = subscribe(&link, "in.*", None).await;
+    assert_eq!(link.publish(message("x", "?").with_reply_to("in.1".into())).await, Ok(()));
     let told = inbox.next().await;
-    assert!(told.is_some_and(|message| message.is_unheard && message.subject == "in.1"));
+    assert!(told.is_some_and(|message| message.is_no_responders && message.subject == "in.1"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_not_allowed_is_denied_aloud() {
     let broker = MemoryBroker::new();
-    let all = enter(&broker.door("a", Rights::all())).await;
-    let rights = Rights { publish: vec!["mine.>".into()], subscribe: vec!["in.*".into()], may_respond: true };
-    let some = enter(&broker.door("b", rights)).await;
+    let all = connect(&broker.for_user("a", BrokerPermissions::all())).await;
+    let rights = BrokerPermissions {
+        publish: vec!["mine.>".into()],
+        subscribe: vec!["in.*".into()],
+        may_respond: true,
+    };
+    let some = connect(&broker.for_user("b", rights)).await;
     let mut denials = some.denials();
-    let mut heard = listen(&all, ">", None).await;
+    let mut heard = subscribe(&all, ">", None).await;
     assert_eq!(some.publish(message("yours.x", "no")).await, Ok(()));
     assert_eq!(denials.recv().await, Ok(Denial::Publish("yours.x".into())));
-    let _deaf = listen(&some, "other.*", None).await;
+    let _deaf = subscribe(&some, "other.*", None).await;
     assert_eq!(denials.recv().await, Ok(Denial::Subscribe("other.*".into())));
     // An answer is allowed once, where something was asked.
-    let mut asked = listen(&some, "in.*", None).await;
-    assert_eq!(all.publish(message("in.q", "?").with_reply("back.1".into())).await, Ok(()));
+    let mut asked = subscribe(&some, "in.*", None).await;
+    assert_eq!(all.publish(message("in.q", "?").with_reply_to("back.1".into())).await, Ok(()));
     assert!(asked.next().await.is_some());
     assert_eq!(some.publish(message("back.1", "yes")).await, Ok(()));
     assert_eq!(some.publish(message("back.1", "again")).await, Ok(()));
@@ -81,13 +85,13 @@ async fn what_is_not_allowed_is_denied_aloud() {
 #[tokio::test(start_paused = true)]
 async fn a_broker_that_goes_down_ends_every_link() {
     let broker = MemoryBroker::new();
-    let door = broker.door("a", Rights::all());
-    let link = enter(&door).await;
-    let mut inbox = listen(&link, "x", None).await;
+    let door = broker.for_user("a", BrokerPermissions::all());
+    let link = connect(&door).await;
+    let mut inbox = subscribe(&link, "x", None).await;
     broker.go_down();
     assert_eq!(link.ended().await, "the broker went down");
     assert_eq!(inbox.next().await, None);
-    assert_eq!(link.publish(message("x", "late")).await, Err(Unsent::Over));
+    assert_eq!(link.publish(message("x", "late")).await, Err(LinkError::Closed));
     assert!(door.connect().await.is_err());
     broker.come_up();
     assert!(door.connect().await.is_ok());

@@ -11,33 +11,37 @@ use bytes::Bytes;
 use ostler_host::upstream::BoxFuture;
 use tokio::sync::broadcast;
 
-use crate::envelope::Headers;
+use crate::envelope::RelayHeaders;
 
 /// Makes connections to one broker.
 pub trait Broker: Send + Sync + 'static {
     /// Makes one connection, in a time of its own choice. Dropping the future
     /// gives up.
-    fn connect(&self) -> BoxFuture<'_, Result<Arc<dyn Link>, Refusal>>;
+    fn connect(&self) -> BoxFuture<'_, Result<Arc<dyn RelayLink>, BrokerConnectError>>;
 
     /// Where it is, for people. Never with a secret in it.
-    fn place(&self) -> String;
+    fn address(&self) -> String;
 }
 
 /// One live connection to a broker. It never comes back once it has ended:
 /// whoever needs another one asks the [`Broker`] for it, and nothing that was
 /// handed to this one is delivered by that.
-pub trait Link: Send + Sync + 'static {
+pub trait RelayLink: Send + Sync + 'static {
     /// Hands a message over. Until it is ready the message has not been sent,
     /// and dropping the future takes it back; afterwards it may arrive.
-    fn publish(&self, message: Message) -> BoxFuture<'_, Result<(), Unsent>>;
+    fn publish(&self, message: BrokerMessage) -> BoxFuture<'_, Result<(), LinkError>>;
 
     /// Listens to a subject; of those in the same `queue` one gets each
     /// message. What comes faster than it is read is dropped beyond a limit.
-    fn subscribe(&self, subject: &str, queue: Option<&str>) -> BoxFuture<'_, Result<Subscription, Unsent>>;
+    fn subscribe(
+        &self,
+        subject: &str,
+        queue: Option<&str>,
+    ) -> BoxFuture<'_, Result<BrokerSubscription, LinkError>>;
 
     /// Waits until everything before it has left this process. What comes after
     /// it on this connection is taken in after it; another connection may be faster.
-    fn flush(&self) -> BoxFuture<'_, Result<(), Unsent>>;
+    fn flush(&self) -> BoxFuture<'_, Result<(), LinkError>>;
 
     /// Waits until the connection is over, and says why for people.
     fn ended(&self) -> BoxFuture<'_, String>;
@@ -49,26 +53,26 @@ pub trait Link: Send + Sync + 'static {
     fn denials(&self) -> broadcast::Receiver<Denial>;
 
     /// What the broker said of itself.
-    fn welcome(&self) -> &Welcome;
+    fn broker_info(&self) -> &BrokerInfo;
 }
 
 /// What a broker says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Welcome {
+pub struct BrokerInfo {
     /// The longest message, headers included.
     pub max_payload: usize,
     /// Whether it asks who comes. One that does not lets anybody take any role.
-    pub asks_for_credentials: bool,
+    pub requires_credentials: bool,
     /// Whether it can be reached from this machine only, as far as the address tells.
     pub is_loopback: bool,
 }
 
 /// Why no connection was made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum BrokerConnectError {
     /// Nobody is there, or nobody who speaks our language.
     #[error("{0}")]
-    Away(String),
+    Unreachable(String),
     /// The broker does not accept the credentials: only a person can help.
     #[error("{0}")]
     Credentials(String),
@@ -76,10 +80,10 @@ pub enum Refusal {
 
 /// A message that has not left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unsent {
+pub enum LinkError {
     /// The connection is over.
     #[error("the connection to the broker is over")]
-    Over,
+    Closed,
     /// The broker takes no message that long.
     #[error("the message is longer than the {limit} bytes that the broker takes")]
     TooLong {
@@ -99,71 +103,71 @@ pub enum Denial {
 
 /// One message, either way.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
+pub struct BrokerMessage {
     /// Where to, or where it came.
     pub subject: String,
     /// Where an answer goes.
-    pub reply: Option<String>,
+    pub reply_to: Option<String>,
     /// What it says beside the body.
-    pub headers: Headers,
+    pub headers: RelayHeaders,
     /// The body.
     pub body: Bytes,
     /// The broker says that nobody listens to what was asked on this reply
     /// subject: it was not delivered to anybody.
-    pub is_unheard: bool,
+    pub is_no_responders: bool,
 }
 
-impl Message {
+impl BrokerMessage {
     /// A message that expects no answer.
-    pub fn new(subject: String, headers: Headers, body: impl Into<Bytes>) -> Self {
-        Self { subject, reply: None, headers, body: body.into(), is_unheard: false }
+    pub fn new(subject: String, headers: RelayHeaders, body: impl Into<Bytes>) -> Self {
+        Self { subject, reply_to: None, headers, body: body.into(), is_no_responders: false }
     }
 
     /// The same, with where an answer goes.
     #[must_use]
-    pub fn with_reply(mut self, reply: String) -> Self {
-        self.reply = Some(reply);
+    pub fn with_reply_to(mut self, reply: String) -> Self {
+        self.reply_to = Some(reply);
         self
     }
 }
 
 /// Messages as they come. Dropping it stops listening.
-pub struct Subscription(Box<dyn Source>);
+pub struct BrokerSubscription(Box<dyn MessageSource>);
 
 /// Where the messages of a subscription come from.
-pub trait Source: Send + 'static {
+pub trait MessageSource: Send + 'static {
     /// The next message; `None` when the connection is over.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Message>>;
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<BrokerMessage>>;
 
     /// Asks for no more: what is on the way still comes, and then the end.
-    fn stop(&mut self) -> BoxFuture<'_, ()>;
+    fn drain(&mut self) -> BoxFuture<'_, ()>;
 }
 
-impl Subscription {
+impl BrokerSubscription {
     /// A subscription to a source.
-    pub fn new(source: impl Source) -> Self {
+    pub fn new(source: impl MessageSource) -> Self {
         Self(Box::new(source))
     }
 
     /// Asks for no more. What the broker has chosen this subscription for still
     /// comes, and then the end; dropping it instead would lose that.
-    pub async fn stop(&mut self) {
-        self.0.stop().await;
+    pub async fn drain(&mut self) {
+        self.0.drain().await;
     }
 
     /// The next message, as [`Self::next`] waits for it.
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Message>> {
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<BrokerMessage>> {
         self.0.poll_next(cx)
     }
 
     /// The next message; `None` when the connection is over, or all has come
     /// after a [`Self::stop`]. Cancel-safe.
-    pub async fn next(&mut self) -> Option<Message> {
+    pub async fn next(&mut self) -> Option<BrokerMessage> {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 }
 
-impl fmt::Debug for Subscription {
+impl fmt::Debug for BrokerSubscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Subscription")
     }

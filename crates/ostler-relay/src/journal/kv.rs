@@ -21,11 +21,11 @@ use ostler_host::upstream::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
-use super::{Claim, Journal, KEPT, Unclaimed};
+use super::{CLAIM_RETENTION, CallJournal, ClaimError, ClaimOutcome};
 use crate::broker::Denial;
-use crate::broker::nats::{Line, NatsOptions, dial};
+use crate::broker::nats::{NatsConnection, NatsOptions, connect_once};
 use crate::call_id::CallId;
-use crate::name::Name;
+use crate::name::RelayName;
 
 /// How long a claim may take. A worker believes for two seconds that its call
 /// has not begun, and a refusal must reach it before.
@@ -41,39 +41,39 @@ const CLOSE: Duration = Duration::from_secs(2);
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// Notes that wait to leave; more are dropped, for nothing depends on one.
-const NOTES: usize = 8_192;
+const UPDATE_CAPACITY: usize = 8_192;
 
 /// What stands in the place of a call that has begun.
-const BEGUN: Bytes = Bytes::from_static(b"begun");
+const BEGUN_VALUE: Bytes = Bytes::from_static(b"begun");
 
 /// What stands in the place of a call that was answered.
-const DONE: Bytes = Bytes::from_static(b"done");
+const ANSWERED_VALUE: Bytes = Bytes::from_static(b"done");
 
 /// The name of a tenant's bucket.
-pub fn kv_bucket(tenant: &Name) -> String {
+pub fn kv_bucket(tenant: &RelayName) -> String {
     format!("ostler_claims_{tenant}")
 }
 
 /// A journal in a bucket of a NATS server.
 #[derive(Debug)]
 pub struct KvJournal {
-    state: watch::Receiver<State>,
-    notes: mpsc::Sender<Note>,
+    state: watch::Receiver<BucketState>,
+    updates: mpsc::Sender<BucketUpdate>,
     task: AbortHandle,
 }
 
 /// How the bucket can be reached.
 #[derive(Debug, Clone)]
-enum State {
+enum BucketState {
     /// Not now, and why.
-    Away(String),
-    Here(Arc<Store>),
+    Unavailable(String),
+    Available(Arc<Store>),
 }
 
 /// What is told and not waited for.
 #[derive(Debug)]
-enum Note {
-    Done(CallId),
+enum BucketUpdate {
+    Answered(CallId),
     /// Answered when all notes before it have left.
     Flush(oneshot::Sender<()>),
 }
@@ -81,70 +81,74 @@ enum Note {
 impl KvJournal {
     /// The journal of a tenant, in a bucket on one server. Must be called in a
     /// runtime; it connects in the background, and claims wait a little for it.
-    pub fn open(options: NatsOptions, tenant: &Name) -> Self {
-        Self::open_on(options, tenant, 1)
+    pub fn open(options: NatsOptions, tenant: &RelayName) -> Self {
+        Self::open_replicated(options, tenant, 1)
     }
 
     /// The same, in a bucket on this many servers of a cluster.
-    pub fn open_on(options: NatsOptions, tenant: &Name, replicas: usize) -> Self {
-        let (tell, state) = watch::channel(State::Away("it is not connected yet".into()));
-        let (notes, to_tell) = mpsc::channel(NOTES);
-        let keeping = Keeping { options, bucket: kv_bucket(tenant), replicas, tell };
+    pub fn open_replicated(options: NatsOptions, tenant: &RelayName, replicas: usize) -> Self {
+        let (tell, state) = watch::channel(BucketState::Unavailable("it is not connected yet".into()));
+        let (updates, to_tell) = mpsc::channel(UPDATE_CAPACITY);
+        let keeping = BucketTask { options, bucket: kv_bucket(tenant), replicas, tell };
         let task = tokio::spawn(keeping.run(to_tell)).abort_handle();
-        Self { state, notes, task }
+        Self { state, updates, task }
     }
 
-    async fn claim_key(&self, key: String) -> Result<Claim, Unclaimed> {
-        let store = self.store().await?;
-        match store.update(&key, BEGUN, 0).await.map_err(|error| (error.kind(), error)) {
-            Ok(_) => Ok(Claim::Ours),
+    async fn claim_key(&self, key: String) -> Result<ClaimOutcome, ClaimError> {
+        let store = self.wait_for_store().await?;
+        match store.update(&key, BEGUN_VALUE, 0).await.map_err(|error| (error.kind(), error)) {
+            Ok(_) => Ok(ClaimOutcome::Ours),
             Err((UpdateErrorKind::WrongLastRevision, _)) => {
                 let value = store.get(key).await.ok().flatten();
-                Ok(Claim::Taken { is_settled: value == Some(DONE) })
+                Ok(ClaimOutcome::Taken { is_answered: value == Some(ANSWERED_VALUE) })
             }
             Err((
                 UpdateErrorKind::InvalidKey | UpdateErrorKind::TimedOut | UpdateErrorKind::Other,
                 error,
-            )) => Err(Unclaimed(format!("the bucket {}: {error}", store.name))),
+            )) => Err(ClaimError(format!("the bucket {}: {error}", store.name))),
         }
     }
 
-    async fn store(&self) -> Result<Arc<Store>, Unclaimed> {
+    async fn wait_for_store(&self) -> Result<Arc<Store>, ClaimError> {
         let mut state = self.state.clone();
-        let here = state.wait_for(|state| matches!(state, State::Here(_))).await;
+        let here = state.wait_for(|state| matches!(state, BucketState::Available(_))).await;
         match here.as_deref() {
-            Ok(State::Here(store)) => Ok(Arc::clone(store)),
-            _ => Err(Unclaimed("the journal is closed".into())),
+            Ok(BucketState::Available(store)) => Ok(Arc::clone(store)),
+            _ => Err(ClaimError("the journal is closed".into())),
         }
     }
 
-    fn why_not(&self) -> Unclaimed {
+    fn timeout_error(&self) -> ClaimError {
         match &*self.state.borrow() {
-            State::Away(why) => Unclaimed(why.clone()),
-            State::Here(store) => {
-                Unclaimed(format!("the bucket {} has not answered within {CLAIM:?}", store.name))
+            BucketState::Unavailable(why) => ClaimError(why.clone()),
+            BucketState::Available(store) => {
+                ClaimError(format!("the bucket {} has not answered within {CLAIM:?}", store.name))
             }
         }
     }
 }
 
-impl Journal for KvJournal {
-    fn claim<'a>(&'a self, call: CallId, _worker: &'a Name) -> BoxFuture<'a, Result<Claim, Unclaimed>> {
+impl CallJournal for KvJournal {
+    fn claim<'a>(
+        &'a self,
+        call: CallId,
+        _worker: &'a RelayName,
+    ) -> BoxFuture<'a, Result<ClaimOutcome, ClaimError>> {
         Box::pin(async move {
             let claim = tokio::time::timeout(CLAIM, self.claim_key(call.to_string())).await;
-            claim.unwrap_or_else(|_| Err(self.why_not()))
+            claim.unwrap_or_else(|_| Err(self.timeout_error()))
         })
     }
 
-    fn settle(&self, call: CallId) {
-        let _ = self.notes.try_send(Note::Done(call));
+    fn mark_answered(&self, call: CallId) {
+        let _ = self.updates.try_send(BucketUpdate::Answered(call));
     }
 
-    fn close(&self) -> BoxFuture<'_, ()> {
+    fn flush(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let (tell, told) = oneshot::channel();
             let all = async {
-                if self.notes.send(Note::Flush(tell)).await.is_ok() {
+                if self.updates.send(BucketUpdate::Flush(tell)).await.is_ok() {
                     let _ = told.await;
                 }
             };
@@ -160,42 +164,42 @@ impl Drop for KvJournal {
 }
 
 /// Keeps one connection and the bucket behind it.
-struct Keeping {
+struct BucketTask {
     options: NatsOptions,
     bucket: String,
     replicas: usize,
-    tell: watch::Sender<State>,
+    tell: watch::Sender<BucketState>,
 }
 
 /// Ends a connection with whoever keeps it, even if that is aborted.
-struct Closing(Line);
+struct CloseOnDrop(NatsConnection);
 
-impl Drop for Closing {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.close();
     }
 }
 
-impl Keeping {
-    async fn run(self, mut notes: mpsc::Receiver<Note>) {
+impl BucketTask {
+    async fn run(self, mut notes: mpsc::Receiver<BucketUpdate>) {
         let mut backoff = Backoff::new(PAUSE.0, PAUSE.1);
         let mut chance = fastrand::Rng::new();
         loop {
             let why = match self.open().await {
                 Ok((line, store)) => {
                     backoff.reset();
-                    self.tell.send_replace(State::Here(Arc::new(store)));
-                    tell_notes(&line.0, &self.bucket, &mut notes).await
+                    self.tell.send_replace(BucketState::Available(Arc::new(store)));
+                    forward_updates(&line.0, &self.bucket, &mut notes).await
                 }
                 Err(why) => why,
             };
-            self.tell.send_replace(State::Away(why));
+            self.tell.send_replace(BucketState::Unavailable(why));
             tokio::time::sleep(backoff.next(&mut chance)).await;
         }
     }
 
-    async fn open(&self) -> Result<(Closing, Store), String> {
-        let line = Closing(dial(&self.options).await.map_err(|refusal| refusal.to_string())?);
+    async fn open(&self) -> Result<(CloseOnDrop, Store), String> {
+        let line = CloseOnDrop(connect_once(&self.options).await.map_err(|refusal| refusal.to_string())?);
         let mut denials = line.0.denials();
         let opened = tokio::select! {
             // The server says nothing else to who may not ask.
@@ -203,7 +207,7 @@ impl Keeping {
                 Denial::Publish(subject) => format!("the broker does not let us publish to {subject}"),
                 Denial::Subscribe(subject) => format!("the broker does not let us read {subject}"),
             }),
-            opened = tokio::time::timeout(OPEN, self.bucket(&line.0)) => opened,
+            opened = tokio::time::timeout(OPEN, self.find_or_create_bucket(&line.0)) => opened,
         };
         match opened {
             Ok(Ok(store)) => Ok((line, store)),
@@ -213,14 +217,14 @@ impl Keeping {
     }
 
     /// Finds the bucket, or makes it.
-    async fn bucket(&self, line: &Line) -> Result<Store, String> {
+    async fn find_or_create_bucket(&self, line: &NatsConnection) -> Result<Store, String> {
         let mut context = jetstream::new(line.client.clone());
         // Whoever asks has a limit of its own, and says more when it is reached.
         context.set_timeout(OPEN);
         let store = match context.get_key_value(&self.bucket).await {
             Ok(store) => store,
             Err(error) => match error.kind() {
-                KeyValueErrorKind::GetBucket => self.make(&context).await?,
+                KeyValueErrorKind::GetBucket => self.create_bucket(&context).await?,
                 KeyValueErrorKind::InvalidStoreName | KeyValueErrorKind::JetStream => {
                     return Err(error.to_string());
                 }
@@ -228,18 +232,20 @@ impl Keeping {
         };
         let kept = store.stream.cached_info().config.max_age;
         // Zero is for ever. A claim that is forgotten early is no claim.
-        if !kept.is_zero() && kept < KEPT {
-            return Err(format!("it keeps claims for {kept:?} only, and must for {KEPT:?}: delete it"));
+        if !kept.is_zero() && kept < CLAIM_RETENTION {
+            return Err(format!(
+                "it keeps claims for {kept:?} only, and must for {CLAIM_RETENTION:?}: delete it"
+            ));
         }
         Ok(store)
     }
 
-    async fn make(&self, context: &jetstream::Context) -> Result<Store, String> {
+    async fn create_bucket(&self, context: &jetstream::Context) -> Result<Store, String> {
         let config = Config {
             bucket: self.bucket.clone(),
             description: "Calls that a relay of Ostler has begun".into(),
             history: 1,
-            max_age: KEPT,
+            max_age: CLAIM_RETENTION,
             storage: StorageType::File,
             num_replicas: self.replicas,
             ..Config::default()
@@ -253,7 +259,11 @@ impl Keeping {
 }
 
 /// Passes notes on until the connection is over, and says why it is.
-async fn tell_notes(line: &Line, bucket: &str, notes: &mut mpsc::Receiver<Note>) -> String {
+async fn forward_updates(
+    line: &NatsConnection,
+    bucket: &str,
+    notes: &mut mpsc::Receiver<BucketUpdate>,
+) -> String {
     let ended = line.ended();
     tokio::pin!(ended);
     loop {
@@ -262,8 +272,8 @@ async fn tell_notes(line: &Line, bucket: &str, notes: &mut mpsc::Receiver<Note>)
             why = &mut ended => return why,
             Some(note) = notes.recv() => match note {
                 // The server keeps it and has nobody to tell so.
-                Note::Done(call) => drop(line.client.publish(format!("$KV.{bucket}.{call}"), DONE).await),
-                Note::Flush(told) => {
+                BucketUpdate::Answered(call) => drop(line.client.publish(format!("$KV.{bucket}.{call}"), ANSWERED_VALUE).await),
+                BucketUpdate::Flush(told) => {
                     let _ = line.client.flush().await;
                     let _ = told.send(());
                 }

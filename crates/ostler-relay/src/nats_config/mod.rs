@@ -28,10 +28,10 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::journal::kv_bucket;
-use crate::name::Name;
+use crate::name::RelayName;
 use crate::subject::Subjects;
 
-pub use user_key::{BadUserKey, UserKey, new_user_key};
+pub use user_key::{BadUserKey, UserKey, generate_user_key};
 
 /// How much longer than a call a host may answer: for the way, and for clocks.
 const MARGIN: Duration = Duration::from_secs(60);
@@ -41,14 +41,14 @@ const STORE: &str = "/var/lib/nats";
 
 /// What a config is wanted for.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct NatsConfigSpec {
     /// Whose relay it is. Each tenant is an account of its own.
-    pub tenant: Name,
+    pub tenant: RelayName,
     /// The hosts that serve it.
     pub hosts: Vec<HostUser>,
     /// Roles that must not be forgotten: one without a worker gets one of the
     /// role's own name, with a password.
-    pub roles: Vec<Name>,
+    pub roles: Vec<RelayName>,
     /// The workers.
     pub workers: Vec<WorkerUser>,
     /// The longest that any call may take: so long an answer stays allowed.
@@ -56,32 +56,32 @@ pub struct Wanted {
     /// Whether hosts share a journal in a bucket. The server then needs JetStream.
     pub has_kv: bool,
     /// Where the server keeps the bucket; [`Wanted::has_kv`] alone asks for it.
-    pub store: Option<String>,
+    pub store_dir: Option<String>,
 }
 
 /// A host, as a user of the NATS server. Its user name is `host-NAME`.
 #[derive(Debug, Clone)]
 pub struct HostUser {
     /// Its name.
-    pub name: Name,
+    pub name: RelayName,
     /// How it proves who it is.
-    pub login: Login,
+    pub login: NatsLogin,
 }
 
 /// A worker, as a user of the NATS server. Its user name is `worker-NAME`.
 #[derive(Debug, Clone)]
 pub struct WorkerUser {
     /// Its name.
-    pub name: Name,
+    pub name: RelayName,
     /// Its role.
-    pub role: Name,
+    pub role: RelayName,
     /// How it proves who it is.
-    pub login: Login,
+    pub login: NatsLogin,
 }
 
 /// How a user proves who it is.
 #[derive(Debug, Clone)]
-pub enum Login {
+pub enum NatsLogin {
     /// By a password that stands in a variable of the server's environment,
     /// named after the user: `OSTLER_WORKER_CI_7_PASSWORD` for the worker `ci-7`.
     Password,
@@ -90,162 +90,169 @@ pub enum Login {
 }
 
 /// The name of a host's user at the NATS server.
-pub fn host_user(host: &Name) -> String {
+pub fn host_user_name(host: &RelayName) -> String {
     format!("host-{host}")
 }
 
 /// The name of a worker's user at the NATS server.
-pub fn worker_user(worker: &Name) -> String {
+pub fn worker_user_name(worker: &RelayName) -> String {
     format!("worker-{worker}")
 }
 
 /// What the subjects begin with on which a host hears answers to its own
 /// questions: the inbox prefix of its journal in a bucket. No worker's begins
 /// like it, also not that of one with the host's name.
-pub fn host_inbox(host: &Name) -> String {
+pub fn host_inbox_prefix(host: &RelayName) -> String {
     format!("_HOST_INBOX_{host}")
 }
 
 /// Prints the config. It is a whole one, and can be included in another.
-pub fn nats_config(wanted: &Wanted) -> String {
-    let mut page = Page::new(wanted);
-    page.begin();
+pub fn nats_config(wanted: &NatsConfigSpec) -> String {
+    let mut page = NatsConfigWriter::new(wanted);
+    page.write_header();
     for host in &wanted.hosts {
-        page.host(host);
+        page.write_host(host);
     }
     for worker in &wanted.workers {
-        page.worker(worker);
+        page.write_worker(worker);
     }
     for role in &wanted.roles {
         if !wanted.workers.iter().any(|worker| worker.role == *role) {
-            page.worker(&WorkerUser { name: role.clone(), role: role.clone(), login: Login::Password });
+            page.write_worker(&WorkerUser {
+                name: role.clone(),
+                role: role.clone(),
+                login: NatsLogin::Password,
+            });
         }
     }
     page.end()
 }
 
 /// A config as it is written.
-struct Page<'a> {
-    wanted: &'a Wanted,
+struct NatsConfigWriter<'a> {
+    spec: &'a NatsConfigSpec,
     subjects: Subjects,
     variables: HashSet<String>,
     text: String,
 }
 
 /// What a user may do.
-struct Rights {
+struct NatsUserPermissions {
     publish: Vec<String>,
     subscribe: Vec<String>,
     /// How long it may answer what it was asked.
-    answers_within: Option<Duration>,
+    responses_expire_after: Option<Duration>,
 }
 
-impl<'a> Page<'a> {
-    fn new(wanted: &'a Wanted) -> Self {
-        let subjects = Subjects::new(wanted.tenant.clone());
-        Self { wanted, subjects, variables: HashSet::new(), text: String::new() }
+impl<'a> NatsConfigWriter<'a> {
+    fn new(spec: &'a NatsConfigSpec) -> Self {
+        let subjects = Subjects::new(spec.tenant.clone());
+        Self { spec, subjects, variables: HashSet::new(), text: String::new() }
     }
 
-    fn line(&mut self, depth: usize, line: &str) {
+    fn write_line(&mut self, depth: usize, line: &str) {
         let _ = writeln!(self.text, "{:1$}{line}", "", depth * 2);
     }
 
-    fn begin(&mut self) {
-        let tenant = &self.wanted.tenant;
-        self.line(0, &format!("# For a nats-server that carries the relay of the tenant `{tenant}`."));
-        self.line(0, "# A password is taken from the variable that is named in its place. One that is a");
-        self.line(0, "# number needs quotes inside the variable.");
-        if self.wanted.has_kv {
-            let store = self.wanted.store.as_deref().unwrap_or(STORE);
-            self.line(0, "# The bucket of claims must outlive the server: this folder must stay.");
-            self.line(0, &format!("jetstream {{ store_dir: {} }}", quoted(store)));
+    fn write_header(&mut self) {
+        let tenant = &self.spec.tenant;
+        self.write_line(0, &format!("# For a nats-server that carries the relay of the tenant `{tenant}`."));
+        self.write_line(
+            0,
+            "# A password is taken from the variable that is named in its place. One that is a",
+        );
+        self.write_line(0, "# number needs quotes inside the variable.");
+        if self.spec.has_kv {
+            let store = self.spec.store_dir.as_deref().unwrap_or(STORE);
+            self.write_line(0, "# The bucket of claims must outlive the server: this folder must stay.");
+            self.write_line(0, &format!("jetstream {{ store_dir: {} }}", quoted(store)));
         }
-        self.line(0, "accounts {");
-        self.line(1, &format!("{} {{", quoted(&format!("ostler-{tenant}"))));
-        if self.wanted.has_kv {
-            self.line(2, "jetstream: enabled");
+        self.write_line(0, "accounts {");
+        self.write_line(1, &format!("{} {{", quoted(&format!("ostler-{tenant}"))));
+        if self.spec.has_kv {
+            self.write_line(2, "jetstream: enabled");
         }
-        self.line(2, "users: [");
+        self.write_line(2, "users: [");
     }
 
     fn end(mut self) -> String {
-        self.line(2, "]");
-        self.line(1, "}");
-        self.line(0, "}");
+        self.write_line(2, "]");
+        self.write_line(1, "}");
+        self.write_line(0, "}");
         self.text
     }
 
-    fn host(&mut self, host: &HostUser) {
-        let subscribe = self.subjects.of_hosts().map(|(subject, queue)| match queue {
+    fn write_host(&mut self, host: &HostUser) {
+        let subscribe = self.subjects.host_subscriptions().map(|(subject, queue)| match queue {
             Some(queue) => format!("{subject} {queue}"),
             None => subject,
         });
-        let mut rights = Rights {
-            publish: vec![self.subjects.all_progress(), self.subjects.heartbeat(&host.name)],
+        let mut rights = NatsUserPermissions {
+            publish: vec![self.subjects.all_progress_wildcard(), self.subjects.heartbeat(&host.name)],
             subscribe: subscribe.to_vec(),
             // The ttl counts from the request.
-            answers_within: Some(self.wanted.max_call_time + MARGIN),
+            responses_expire_after: Some(self.spec.max_call_time + MARGIN),
         };
-        if self.wanted.has_kv {
-            rights.publish.extend(bucket_rights(&self.wanted.tenant));
-            rights.subscribe.push(format!("{}.>", host_inbox(&host.name)));
+        if self.spec.has_kv {
+            rights.publish.extend(bucket_permissions(&self.spec.tenant));
+            rights.subscribe.push(format!("{}.>", host_inbox_prefix(&host.name)));
         }
-        let user = host_user(&host.name);
-        self.user(&format!("The host `{}`.", host.name), &user, &host.login, &rights);
+        let user = host_user_name(&host.name);
+        self.write_user(&format!("The host `{}`.", host.name), &user, &host.login, &rights);
     }
 
-    fn worker(&mut self, worker: &WorkerUser) {
+    fn write_worker(&mut self, worker: &WorkerUser) {
         let (role, name) = (&worker.role, &worker.name);
-        let rights = Rights {
+        let rights = NatsUserPermissions {
             publish: vec![
                 self.subjects.manifest(role, name),
                 self.subjects.call(role, name),
-                self.subjects.all_control(name),
+                self.subjects.control_wildcard(name),
             ],
             subscribe: vec![
                 format!("_INBOX_{name}.>"),
-                self.subjects.progress_of(name),
-                self.subjects.all_heartbeats(),
+                self.subjects.progress_wildcard(name),
+                self.subjects.heartbeat_wildcard(),
             ],
-            answers_within: None,
+            responses_expire_after: None,
         };
         let about = format!("The worker `{name}` in the role `{role}`.");
-        self.user(&about, &worker_user(name), &worker.login, &rights);
+        self.write_user(&about, &worker_user_name(name), &worker.login, &rights);
     }
 
-    fn user(&mut self, about: &str, user: &str, login: &Login, rights: &Rights) {
-        self.line(3, &format!("# {about}"));
-        self.line(3, "{");
+    fn write_user(&mut self, about: &str, user: &str, login: &NatsLogin, rights: &NatsUserPermissions) {
+        self.write_line(3, &format!("# {about}"));
+        self.write_line(3, "{");
         match login {
-            Login::Password => {
-                let variable = self.variable(user);
-                self.line(4, &format!("user: {}", quoted(user)));
-                self.line(4, &format!("password: ${variable}"));
+            NatsLogin::Password => {
+                let variable = self.password_variable(user);
+                self.write_line(4, &format!("user: {}", quoted(user)));
+                self.write_line(4, &format!("password: ${variable}"));
             }
-            Login::Nkey(key) => self.line(4, &format!("nkey: {}", key.as_str())),
+            NatsLogin::Nkey(key) => self.write_line(4, &format!("nkey: {}", key.as_str())),
         }
-        self.line(4, "permissions: {");
-        self.list("publish", &rights.publish);
-        self.list("subscribe", &rights.subscribe);
-        if let Some(within) = rights.answers_within {
+        self.write_line(4, "permissions: {");
+        self.write_list("publish", &rights.publish);
+        self.write_list("subscribe", &rights.subscribe);
+        if let Some(within) = rights.responses_expire_after {
             // A larger `max` makes old servers slow.
-            self.line(5, &format!("allow_responses: {{ max: 1, expires: \"{}s\" }}", within.as_secs()));
+            self.write_line(5, &format!("allow_responses: {{ max: 1, expires: \"{}s\" }}", within.as_secs()));
         }
-        self.line(4, "}");
-        self.line(3, "}");
+        self.write_line(4, "}");
+        self.write_line(3, "}");
     }
 
-    fn list(&mut self, what: &str, subjects: &[String]) {
-        self.line(5, &format!("{what}: ["));
+    fn write_list(&mut self, what: &str, subjects: &[String]) {
+        self.write_line(5, &format!("{what}: ["));
         for subject in subjects {
-            self.line(6, &quoted(subject));
+            self.write_line(6, &quoted(subject));
         }
-        self.line(5, "]");
+        self.write_line(5, "]");
     }
 
     /// A variable of this user's own: two names may differ only in what no
     /// variable can have.
-    fn variable(&mut self, user: &str) -> String {
+    fn password_variable(&mut self, user: &str) -> String {
         let name = user.to_ascii_uppercase().replace('-', "_");
         let first = format!("OSTLER_{name}_PASSWORD");
         let more = (2..).map(|number| format!("OSTLER_{name}_PASSWORD_{number}"));
@@ -257,7 +264,7 @@ impl<'a> Page<'a> {
 }
 
 /// What a journal in a bucket needs, and nothing more.
-fn bucket_rights(tenant: &Name) -> [String; 5] {
+fn bucket_permissions(tenant: &RelayName) -> [String; 5] {
     let bucket = kv_bucket(tenant);
     [
         "$JS.API.INFO".into(),
@@ -276,21 +283,21 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn name(text: &str) -> Name {
-        Name::new(text).unwrap_or_else(|error| panic!("{error}"))
+    fn name(text: &str) -> RelayName {
+        RelayName::new(text).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    fn wanted() -> Wanted {
+    fn wanted() -> NatsConfigSpec {
         let key = "UCK5N7N66OBOINFXAYC2ACJQYFSOD4VYNU6APEJTAVFZB2SVHLKGEW7L";
         let key = UserKey::new(key).unwrap_or_else(|error| panic!("{error}"));
-        Wanted {
+        NatsConfigSpec {
             tenant: name("acme"),
-            hosts: vec![HostUser { name: name("h1"), login: Login::Password }],
+            hosts: vec![HostUser { name: name("h1"), login: NatsLogin::Password }],
             roles: vec![name("dev"), name("ops")],
-            workers: vec![WorkerUser { name: name("ci-7"), role: name("dev"), login: Login::Nkey(key) }],
+            workers: vec![WorkerUser { name: name("ci-7"), role: name("dev"), login: NatsLogin::Nkey(key) }],
             max_call_time: Duration::from_secs(600),
             has_kv: false,
-            store: None,
+            store_dir: None,
         }
     }
 
@@ -365,15 +372,16 @@ accounts {
   }
 }
 "#;
-        assert_eq!(nats_config(&Wanted { has_kv: true, ..wanted() }), expected);
+        assert_eq!(nats_config(&NatsConfigSpec { has_kv: true, ..wanted() }), expected);
         let without = nats_config(&wanted());
         assert!(!without.contains("$JS") && !without.contains("jetstream"), "{without}");
     }
 
     #[test]
     fn users_whose_names_make_the_same_variable_get_one_each() {
-        let worker = |text| WorkerUser { name: name(text), role: name("dev"), login: Login::Password };
-        let config = nats_config(&Wanted { workers: ["a-b", "a_b", "A-b"].map(worker).into(), ..wanted() });
+        let worker = |text| WorkerUser { name: name(text), role: name("dev"), login: NatsLogin::Password };
+        let config =
+            nats_config(&NatsConfigSpec { workers: ["a-b", "a_b", "A-b"].map(worker).into(), ..wanted() });
         for variable in ["PASSWORD", "PASSWORD_2", "PASSWORD_3"] {
             let line = format!("password: $OSTLER_WORKER_A_B_{variable}\n");
             assert_eq!(config.matches(&line).count(), 1, "{config}");

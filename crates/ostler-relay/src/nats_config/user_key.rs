@@ -20,7 +20,7 @@ impl UserKey {
     }
 
     /// The public part of the key that a seed is of; `None` if it is no user's.
-    pub fn of_seed(seed: &str) -> Option<Self> {
+    pub fn from_seed(seed: &str) -> Option<Self> {
         let pair = nkeys::KeyPair::from_seed(seed).ok()?;
         Self::new(&pair.public_key()).ok()
     }
@@ -33,7 +33,7 @@ impl UserKey {
 
 /// A new key: its public part, and its seed, which is a secret and stands
 /// nowhere else. `None` where the system has no chance to give.
-pub fn new_user_key() -> Option<(UserKey, String)> {
+pub fn generate_user_key() -> Option<(UserKey, String)> {
     let pair = nkeys::KeyPair::new_user();
     let seed = pair.seed().ok()?;
     Some((UserKey(pair.public_key()), seed))
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn only_the_public_key_of_a_user_is_taken_and_no_seed_is_shown() {
-        let (key, seed) = new_user_key().unwrap_or_else(|| panic!("a key"));
+        let (key, seed) = generate_user_key().unwrap_or_else(|| panic!("a key"));
         assert_eq!(UserKey::new(key.as_str()), Ok(key));
         let account = nkeys::KeyPair::new_account().public_key();
         for bad in [&*seed, &account, "", "U", "$PASSWORD", "U\" }"] {

@@ -22,19 +22,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use ostler_core::error::CallError;
 use ostler_core::fault::Delivery;
-use ostler_host::{Answer, Kind, Refused, Request, Unknown};
-use ostler_wire::Id;
+use ostler_host::{Answer, DeniedRequest, Kind, Request, UnresolvedRequest};
+use ostler_wire::RequestId;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::desk::{Cancelled, Place};
-use super::load::Room;
-use super::order::{Asked, Order};
-use super::said::Said;
-use super::voice::{Notes, WorkerVoice};
-use super::{Shared, lists, send};
+use super::call_registry::{RegisteredCallGuard, RelayCancelSignal};
+use super::limits::CallCapacity;
+use super::observer::{ProgressReceiver, WorkerObserver};
+use super::request::{RelayRequest, RelayRequestBody};
+use super::response::AnswerBody;
+use super::{ServiceCore, lists, send_answer};
 use crate::chunk::MAX_ANSWER;
-use crate::journal::Claim;
+use crate::journal::ClaimOutcome;
 
 /// How long a worker gives a call to begin, and so the longest wait for a claim.
 const BEGIN: Duration = Duration::from_secs(2);
@@ -44,116 +44,138 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// How far a call has come.
 #[derive(Default)]
-struct Begun {
+struct RelayCallState {
     /// Under which it is answered.
-    id: Option<Id>,
+    id: Option<RequestId>,
     /// Whether it is ours to settle.
     is_claimed: bool,
 }
 
 /// Answers a call that nobody has heard of before.
-pub(super) async fn begin(service: Arc<Shared>, order: Order, place: Place, cancelled: Cancelled) {
+pub(super) async fn run(
+    service: Arc<ServiceCore>,
+    order: RelayRequest,
+    place: RegisteredCallGuard,
+    cancelled: RelayCancelSignal,
+) {
     let (service, order) = (&*service, &order);
-    let mut begun = Begun::default();
+    let mut begun = RelayCallState::default();
     let said = {
         // Futures are pinned where they are made: one that is passed on takes
         // its room twice, and there are as many of them as calls.
-        let under_way = pin!(carry_out(service, order, &place, &mut begun));
+        let under_way = pin!(execute(service, order, &place, &mut begun));
         tokio::select! {
             // An answer that is there is worth keeping, even if nobody waits.
             biased;
-            said = caught(under_way) => said,
+            said = catch_panic(under_way) => said,
             // Dropping what is under way cancels it at the server. Nobody waits
             // for an answer, and what has come of it nobody knows.
             () = cancelled.wait() => return,
         }
     };
-    let said = said.unwrap_or_else(|| Said::from(&broken(order, begun.is_claimed)));
+    let said = said.unwrap_or_else(|| AnswerBody::from(&panic_error(order, begun.is_claimed)));
     let id = begun.id.take().or_else(|| order.find_id());
-    let text = said.frame(id.as_ref());
-    let to = place.answered(text.clone());
+    let text = said.to_response(id.as_ref());
+    let to = place.finish(text.clone());
     if begun.is_claimed {
-        service.journal.settle(order.claim_id());
+        service.journal.mark_answered(order.claim_id());
     }
     service.count_answer();
     if let Some(to) = to {
-        send::send(service, &to, text).await;
+        send_answer::send(service, &to, text).await;
     }
 }
 
-async fn carry_out(service: &Shared, order: &Order, place: &Place, begun: &mut Begun) -> Said {
+async fn execute(
+    service: &ServiceCore,
+    order: &RelayRequest,
+    place: &RegisteredCallGuard,
+    begun: &mut RelayCallState,
+) -> AnswerBody {
     let asked = match prepare(service, order, place, begun).await {
         Ok(asked) => asked,
         Err(error) => {
-            record(service, order, &error);
+            record_refusal(service, order, &error);
             service.count_refusal();
-            return Said::from(&error);
+            return AnswerBody::from(&error);
         }
     };
-    let result = match list_of(asked.method.as_str()) {
+    let result = match list_kind(asked.method.as_str()) {
         Some(kind) => lists::answer(service, order, kind).await,
-        None => perform(service, order, place, asked).await,
+        None => send_to_host(service, order, place, asked).await,
     };
     match result {
-        Ok(result) => Said::Result(result),
-        Err(error) => Said::from(&error),
+        Ok(result) => AnswerBody::Result(result),
+        Err(error) => AnswerBody::from(&error),
     }
 }
 
 /// Everything that must be so before the host is asked.
 async fn prepare(
-    service: &Shared,
-    order: &Order,
-    place: &Place,
-    begun: &mut Begun,
-) -> Result<Asked, CallError> {
-    admit(service, order, place.room)?;
-    let asked = order.open()?;
+    service: &ServiceCore,
+    order: &RelayRequest,
+    place: &RegisteredCallGuard,
+    begun: &mut RelayCallState,
+) -> Result<RelayRequestBody, CallError> {
+    admit(service, order, place.capacity)?;
+    let asked = order.parse_body()?;
     begun.id = Some(asked.id.clone());
     // Asking what there is can't do harm twice.
-    if list_of(asked.method.as_str()).is_none() {
+    if list_kind(asked.method.as_str()).is_none() {
         claim(service, order, begun).await?;
     }
-    accept(service, order, place).await?;
+    send_accepted(service, order, place).await?;
     Ok(asked)
 }
 
 /// Tells the worker that it begins. Where that can't be told, or not in time,
 /// it does not begin: a refusal that is asked for later is better than a doubt.
-async fn accept(service: &Shared, order: &Order, place: &Place) -> Result<(), CallError> {
+async fn send_accepted(
+    service: &ServiceCore,
+    order: &RelayRequest,
+    place: &RegisteredCallGuard,
+) -> Result<(), CallError> {
     place.set_accepted();
-    if !service.accept(&order.to.key).await {
+    if !service.send_accepted(&order.reply_address.key).await {
         let what = "the connection to the broker was lost before the call began".into();
         return Err(CallError::Overloaded { what, retry_after: RETRY });
     }
-    if is_late(service, order) { Err(late(order)) } else { Ok(()) }
+    if is_expired(service, order) { Err(expired_error(order)) } else { Ok(()) }
 }
 
-fn admit(service: &Shared, order: &Order, room: Room) -> Result<(), CallError> {
+fn admit(service: &ServiceCore, order: &RelayRequest, room: CallCapacity) -> Result<(), CallError> {
     if !service.host.has_role(order.caller.role()) {
         return Err(order.unknown_server());
     }
-    if is_late(service, order) {
-        return Err(late(order));
+    if is_expired(service, order) {
+        return Err(expired_error(order));
     }
     let what = match room {
-        Room::Free => return Ok(()),
-        Room::Full { limit, is_own: true } => format!("this worker has {limit} calls under way"),
-        Room::Full { limit, is_own: false } => format!("the host has {limit} relayed calls under way"),
+        CallCapacity::Free => return Ok(()),
+        CallCapacity::Full { limit, is_worker_limit: true } => {
+            format!("this worker has {limit} calls under way")
+        }
+        CallCapacity::Full { limit, is_worker_limit: false } => {
+            format!("the host has {limit} relayed calls under way")
+        }
     };
     Err(CallError::Overloaded { what, retry_after: RETRY })
 }
 
 /// Claims the call, or says why nothing may begin.
-async fn claim(service: &Shared, order: &Order, begun: &mut Begun) -> Result<(), CallError> {
+async fn claim(
+    service: &ServiceCore,
+    order: &RelayRequest,
+    begun: &mut RelayCallState,
+) -> Result<(), CallError> {
     let left = service.clock.until(order.head.begin_by).unwrap_or_default().min(BEGIN);
-    let claiming = service.journal.claim(order.claim_id(), &order.life.worker);
+    let claiming = service.journal.claim(order.claim_id(), &order.worker_instance.worker);
     match timeout(left, claiming).await {
-        Ok(Ok(Claim::Ours)) => {
+        Ok(Ok(ClaimOutcome::Ours)) => {
             service.is_journal_broken.store(false, Ordering::Relaxed);
             begun.is_claimed = true;
         }
-        Ok(Ok(Claim::Taken { .. })) => {
+        Ok(Ok(ClaimOutcome::Taken { .. })) => {
             let cause = "it was begun before, and its answer is not kept any more";
             return Err(order.outcome_unknown(cause));
         }
@@ -162,42 +184,48 @@ async fn claim(service: &Shared, order: &Order, begun: &mut Begun) -> Result<(),
             if !service.is_journal_broken.swap(true, Ordering::Relaxed) {
                 tracing::error!(%error, "no relayed call is taken");
             }
-            return Err(unclaimed("the journal of calls can't be written"));
+            return Err(claim_failed_error("the journal of calls can't be written"));
         }
-        Err(_) => return Err(unclaimed("the journal of calls did not answer in time")),
+        Err(_) => return Err(claim_failed_error("the journal of calls did not answer in time")),
     }
     // The worker has stopped believing that it begins.
-    if is_late(service, order) { Err(late(order)) } else { Ok(()) }
+    if is_expired(service, order) { Err(expired_error(order)) } else { Ok(()) }
 }
 
 /// Sends it through the host's gates, and tells the worker what happens meanwhile.
-async fn perform(service: &Shared, order: &Order, place: &Place, asked: Asked) -> Result<Bytes, CallError> {
-    let Asked { method, params, .. } = asked;
+async fn send_to_host(
+    service: &ServiceCore,
+    order: &RelayRequest,
+    place: &RegisteredCallGuard,
+    asked: RelayRequestBody,
+) -> Result<Bytes, CallError> {
+    let RelayRequestBody { method, params, .. } = asked;
     let left = service.clock.until(order.head.deadline).unwrap_or_default();
-    let (voice, notes) = WorkerVoice::of(&params).unzip();
-    let mut request = Request::new(&order.caller, method.as_str(), params).from_modern_client().within(left);
+    let (voice, notes) = WorkerObserver::for_request(&params).unzip();
+    let mut request =
+        Request::new(&order.caller, method.as_str(), params).from_modern_client().with_timeout(left);
     if let Some(voice) = voice {
-        place.set_voice(Arc::clone(&voice));
-        request = request.with_voice(voice);
+        place.set_observer(Arc::clone(&voice));
+        request = request.with_call_observer(voice);
     }
-    let answer = pin!(service.host.ask(order.head.server.as_str(), request));
+    let answer = pin!(service.host.send_to(order.head.server.as_str(), request));
     let answer = match notes {
         None => answer.await?,
-        Some(notes) => heard(service, order, answer, notes).await?,
+        Some(notes) => forward_until_answered(service, order, answer, notes).await?,
     };
     if answer.body.len() > MAX_ANSWER {
         let detail = format!("the answer is longer than {} MiB, which the relay carries", MAX_ANSWER >> 20);
         return Err(CallError::UpstreamProtocol { server: answer.server, detail });
     }
-    Ok(answer.as_of_now())
+    Ok(answer.body_with_remaining_ttl())
 }
 
 /// Waits for the answer and carries what is said before it, in order.
-async fn heard(
-    service: &Shared,
-    order: &Order,
+async fn forward_until_answered(
+    service: &ServiceCore,
+    order: &RelayRequest,
     answer: Pin<&mut impl Future<Output = Result<Answer, CallError>>>,
-    mut notes: Notes,
+    mut notes: ProgressReceiver,
 ) -> Result<Answer, CallError> {
     let (done, is_done) = oneshot::channel::<()>();
     let waiting = async {
@@ -210,7 +238,7 @@ async fn heard(
         loop {
             tokio::select! {
                 biased;
-                Some(note) = notes.recv() => drop(service.note(&order.to.key, note).await),
+                Some(note) = notes.recv() => drop(service.send_progress(&order.reply_address.key, note).await),
                 _ = &mut is_done => return,
             }
         }
@@ -219,27 +247,27 @@ async fn heard(
     tokio::join!(waiting, telling).0
 }
 
-fn list_of(method: &str) -> Option<Kind> {
+fn list_kind(method: &str) -> Option<Kind> {
     Kind::ALL.into_iter().find(|kind| kind.method() == method)
 }
 
-fn is_late(service: &Shared, order: &Order) -> bool {
+fn is_expired(service: &ServiceCore, order: &RelayRequest) -> bool {
     let by = order.head.begin_by.min(order.head.deadline);
     service.clock.until(by).is_none()
 }
 
-fn late(order: &Order) -> CallError {
+fn expired_error(order: &RelayRequest) -> CallError {
     let server = order.head.server.clone();
     CallError::TimedOut { server, after: BEGIN, delivery: Delivery::NotSent }
 }
 
 /// Nothing is wrong with the call; it must not begin.
-fn unclaimed(why: &str) -> CallError {
+fn claim_failed_error(why: &str) -> CallError {
     CallError::Overloaded { what: format!("the host can't take calls: {why}"), retry_after: RETRY }
 }
 
 /// What is said of a call in which we failed ourselves.
-fn broken(order: &Order, is_claimed: bool) -> CallError {
+fn panic_error(order: &RelayRequest, is_claimed: bool) -> CallError {
     let cause = "the host failed while it carried it out";
     match is_claimed {
         true => order.outcome_unknown(cause),
@@ -248,23 +276,23 @@ fn broken(order: &Order, is_claimed: bool) -> CallError {
 }
 
 /// Records a refusal that the walk never sees. What a rule hides is recorded as that.
-fn record(service: &Shared, order: &Order, error: &CallError) {
+fn record_refusal(service: &ServiceCore, order: &RelayRequest, error: &CallError) {
     // What was refused unread is read now, as far as it can be.
     let (method, tool) =
-        (order.find_method().unwrap_or_default(), order.open().ok().and_then(|asked| asked.tool()));
+        (order.find_method().unwrap_or_default(), order.parse_body().ok().and_then(|asked| asked.tool()));
     let (server, method) = (order.head.server.as_str(), method.as_str());
     let subject = tool.as_deref().unwrap_or_default();
     let is_hidden = matches!(error, CallError::UnknownServer { .. })
-        && service.host.record_refusal(&order.caller, Refused { server, method, item: None });
+        && service.host.record_if_denied(&order.caller, DeniedRequest { server, method, item: None });
     if !is_hidden {
-        let unknown = Unknown { server, method, subject, outcome: error.code() };
-        service.host.record_unknown(&order.caller, unknown);
+        let unknown = UnresolvedRequest { server, method, subject, outcome: error.code() };
+        service.host.record_unresolved(&order.caller, unknown);
     }
 }
 
 /// What a future comes to; `None` if it panics. The panic was reported where
 /// it happened, and what it has left half done goes with the future.
-async fn caught<T>(mut future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+async fn catch_panic<T>(mut future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     std::future::poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
         Ok(Poll::Pending) => Poll::Pending,
         Ok(Poll::Ready(value)) => Poll::Ready(Some(value)),

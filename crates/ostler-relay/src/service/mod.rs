@@ -18,21 +18,21 @@
 //! run.rs        the task that owns all others
 //! ```
 
-mod answers;
-mod beat;
+mod answer_cache;
 mod call;
-mod desk;
-mod intake;
+mod call_registry;
+mod heartbeat;
+mod lifecycle;
+mod limits;
 mod lists;
-mod load;
 mod manifest;
-mod order;
+mod observer;
 mod presence;
-mod run;
-mod said;
-mod send;
-mod shares;
-mod voice;
+mod request;
+mod response;
+mod send_answer;
+mod subscriptions;
+mod worker_semaphore;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -47,18 +47,18 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
-use self::desk::{Desk, Key};
-use self::run::Stage;
-use self::shares::Shares;
-use self::voice::Note;
-use crate::broker::{Broker, Message, Refusal, Unsent};
+use self::call_registry::{CallRegistry, RelayCallKey};
+use self::lifecycle::ServiceStage;
+use self::observer::ProgressMessage;
+use self::worker_semaphore::WorkerSemaphore;
+use crate::broker::{Broker, BrokerConnectError, BrokerMessage, LinkError};
 use crate::call_id::Instance;
 use crate::clock::WallClock;
-use crate::envelope::Progress;
-use crate::journal::Journal;
-use crate::name::Name;
+use crate::envelope::RelayProgress;
+use crate::journal::CallJournal;
+use crate::name::RelayName;
+use crate::reconnect::{BrokerConnection, LinkReport, LinkState, Reconnector, StatusSink};
 use crate::subject::Subjects;
-use crate::tether::{Report, Say, Situation, Tether, Up};
 
 pub use self::presence::WorkerStatus;
 
@@ -68,23 +68,23 @@ const PUBLISH: Duration = Duration::from_secs(5);
 
 /// Questions for manifests that may be open, and those of one worker. It asks
 /// one at a time, and may have a few lives.
-const QUESTIONS: (usize, usize) = (1_024, 16);
+const MANIFEST_REQUEST_LIMIT: (usize, usize) = (1_024, 16);
 
 /// Manifests that are made at once, and those for one worker; each of them may
 /// ask every server.
-const MANIFESTS: (usize, usize) = (64, 16);
+const MANIFEST_BUILD_LIMIT: (usize, usize) = (64, 16);
 
 /// Long answers that are sent at once, with a window of chunks each, and those
 /// to one worker.
-const SENDINGS: (usize, usize) = (64, 16);
+const CHUNKED_ANSWER_LIMIT: (usize, usize) = (64, 16);
 
 /// How a service is set up.
 #[derive(Clone)]
 pub struct ServiceOptions {
     /// Whose subjects.
-    pub tenant: Name,
+    pub tenant: RelayName,
     /// The name of this host among the tenant's.
-    pub host_name: Name,
+    pub host_name: RelayName,
     /// Calls at once; one worker has at most half of them.
     pub max_in_flight: usize,
     /// The clock that deadlines are in.
@@ -92,14 +92,14 @@ pub struct ServiceOptions {
     /// Makes chance repeatable.
     pub seed: Option<u64>,
     /// Takes what is said to people about the connection.
-    pub say: Say,
+    pub status_sink: StatusSink,
 }
 
 impl ServiceOptions {
     /// The documented defaults.
-    pub fn new(tenant: Name, host_name: Name) -> Self {
-        let say: Say = Arc::new(|report: &Report| tracing::info!("{report}"));
-        Self { tenant, host_name, max_in_flight: 1_024, clock: WallClock::new(), seed: None, say }
+    pub fn new(tenant: RelayName, host_name: RelayName) -> Self {
+        let status_sink: StatusSink = Arc::new(|report: &LinkReport| tracing::info!("{report}"));
+        Self { tenant, host_name, max_in_flight: 1_024, clock: WallClock::new(), seed: None, status_sink }
     }
 }
 
@@ -152,47 +152,47 @@ pub enum ServiceState {
 /// Takes calls of workers. Clones are handles to the same service; when the
 /// last one is dropped it ends at once, and its calls with it.
 #[derive(Clone)]
-pub struct Service(Arc<Owner>);
+pub struct Service(Arc<ServiceOwner>);
 
-struct Owner {
-    shared: Arc<Shared>,
+struct ServiceOwner {
+    core: Arc<ServiceCore>,
     task: AbortHandle,
-    is_over: watch::Receiver<bool>,
+    is_closed: watch::Receiver<bool>,
 }
 
-impl Drop for Owner {
+impl Drop for ServiceOwner {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 /// What the tasks of a service share.
-pub(crate) struct Shared {
+pub(crate) struct ServiceCore {
     host: Host,
-    journal: Arc<dyn Journal>,
+    journal: Arc<dyn CallJournal>,
     subjects: Subjects,
-    name: Name,
+    name: RelayName,
     /// This life of the host.
     generation: Instance,
     clock: WallClock,
-    place: String,
-    tether: Tether,
-    desk: Arc<Desk>,
-    stage: watch::Sender<Stage>,
+    broker_address: String,
+    reconnector: Reconnector,
+    registry: Arc<CallRegistry>,
+    stage: watch::Sender<ServiceStage>,
     /// What is said again to who repeats itself.
-    repeats: Arc<KeyedLimit>,
-    questions: Arc<KeyedLimit>,
-    manifests: Arc<Shares>,
-    sendings: Arc<Shares>,
-    counts: Counts,
+    resend_limit: Arc<KeyedLimit>,
+    manifest_request_limit: Arc<KeyedLimit>,
+    manifest_builds: Arc<WorkerSemaphore>,
+    chunked_answers: Arc<WorkerSemaphore>,
+    counters: ServiceCounters,
     /// Whether the last claim failed, which is said once.
     is_journal_broken: AtomicBool,
     /// What the broker does not let this connection do.
-    trouble: Mutex<Option<String>>,
+    denial: Mutex<Option<String>>,
 }
 
 #[derive(Default)]
-struct Counts {
+struct ServiceCounters {
     answered: AtomicU64,
     refused: AtomicU64,
 }
@@ -202,49 +202,49 @@ impl Service {
     pub fn start(
         host: Host,
         broker: Arc<dyn Broker>,
-        journal: Arc<dyn Journal>,
+        journal: Arc<dyn CallJournal>,
         options: ServiceOptions,
     ) -> Self {
         let mut chance = options.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
         let max_in_flight = options.max_in_flight.max(1);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServiceCore {
             host,
             journal,
             subjects: Subjects::new(options.tenant),
             name: options.host_name,
             generation: Instance(chance.u64(..)),
             clock: options.clock,
-            place: broker.place(),
-            tether: Tether::start(broker, chance, options.say),
-            desk: Arc::new(Desk::new(max_in_flight)),
-            stage: watch::Sender::new(Stage::Serving),
+            broker_address: broker.address(),
+            reconnector: Reconnector::start(broker, chance, options.status_sink),
+            registry: Arc::new(CallRegistry::new(max_in_flight)),
+            stage: watch::Sender::new(ServiceStage::Serving),
             // As many as calls, running and refused.
-            repeats: KeyedLimit::new(max_in_flight * 2, max_in_flight),
-            questions: KeyedLimit::new(QUESTIONS.0, QUESTIONS.1),
-            manifests: Shares::new(MANIFESTS.0, MANIFESTS.1),
-            sendings: Shares::new(SENDINGS.0, SENDINGS.1),
-            counts: Counts::default(),
+            resend_limit: KeyedLimit::new(max_in_flight * 2, max_in_flight),
+            manifest_request_limit: KeyedLimit::new(MANIFEST_REQUEST_LIMIT.0, MANIFEST_REQUEST_LIMIT.1),
+            manifest_builds: WorkerSemaphore::new(MANIFEST_BUILD_LIMIT.0, MANIFEST_BUILD_LIMIT.1),
+            chunked_answers: WorkerSemaphore::new(CHUNKED_ANSWER_LIMIT.0, CHUNKED_ANSWER_LIMIT.1),
+            counters: ServiceCounters::default(),
             is_journal_broken: AtomicBool::new(false),
-            trouble: Mutex::default(),
+            denial: Mutex::default(),
         });
         let (over, is_over) = watch::channel(false);
-        let task = tokio::spawn(run::run(Arc::clone(&shared), over)).abort_handle();
-        Self(Arc::new(Owner { shared, task, is_over }))
+        let task = tokio::spawn(lifecycle::run(Arc::clone(&shared), over)).abort_handle();
+        Self(Arc::new(ServiceOwner { core: shared, task, is_closed: is_over }))
     }
 
     /// How it is doing.
     pub fn status(&self) -> ServiceStatus {
-        let shared = &self.0.shared;
+        let shared = &self.0.core;
         let (state, why) = shared.state();
         ServiceStatus {
-            place: shared.place.clone(),
+            place: shared.broker_address.clone(),
             state,
             why,
             draining: shared.is_draining(),
-            in_flight: shared.desk.in_flight(),
-            answered: shared.counts.answered.load(Ordering::Relaxed),
-            refused: shared.counts.refused.load(Ordering::Relaxed),
-            workers: shared.desk.workers(),
+            in_flight: shared.registry.in_flight(),
+            answered: shared.counters.answered.load(Ordering::Relaxed),
+            refused: shared.counters.refused.load(Ordering::Relaxed),
+            workers: shared.registry.workers(),
         }
     }
 
@@ -252,80 +252,82 @@ impl Service {
     /// leaves. What is not finished then is cancelled.
     pub async fn drain(&self, within: Duration) {
         let by = Instant::now() + within;
-        self.0.shared.stage.send_if_modified(|stage| {
-            let is_new = matches!(stage, Stage::Serving);
+        self.0.core.stage.send_if_modified(|stage| {
+            let is_new = matches!(stage, ServiceStage::Serving);
             if is_new {
-                *stage = Stage::Draining { by };
+                *stage = ServiceStage::Draining { by };
             }
             is_new
         });
-        let mut is_over = self.0.is_over.clone();
+        let mut is_over = self.0.is_closed.clone();
         // The task's end is an end too.
         let _ = is_over.wait_for(|is_over| *is_over).await;
     }
 }
 
-impl Shared {
+impl ServiceCore {
     /// Hands a message to the broker, in bounded time. A connection that does
     /// not take it is ended: over the next one, workers are told what they missed.
-    async fn publish(&self, up: &Up, message: Message) -> Result<(), Unsent> {
+    async fn publish(&self, up: &BrokerConnection, message: BrokerMessage) -> Result<(), LinkError> {
         timeout(PUBLISH, up.link.publish(message)).await.unwrap_or_else(|_| {
             up.link.close();
-            Err(Unsent::Over)
+            Err(LinkError::Closed)
         })
     }
 
     /// Tells a worker that its call is carried out, or that it should ask again
     /// for the answer. Whether that has left.
-    async fn accept(&self, key: &Key) -> bool {
+    async fn send_accepted(&self, key: &RelayCallKey) -> bool {
         let (host, generation) = (self.name.clone(), self.generation);
-        let note = Note { kind: Progress::Accepted { host, generation }, text: Bytes::new() };
-        self.note(key, note).await
+        let note = ProgressMessage { kind: RelayProgress::Accepted { host, generation }, text: Bytes::new() };
+        self.send_progress(key, note).await
     }
 
     /// Tells a worker something about its call; lost without a connection.
     /// Whether it has left.
-    async fn note(&self, key: &Key, note: Note) -> bool {
-        let Some(up) = self.tether.up() else { return false };
+    async fn send_progress(&self, key: &RelayCallKey, note: ProgressMessage) -> bool {
+        let Some(up) = self.reconnector.connection() else { return false };
         let subject = self.subjects.progress(&key.worker, key.call);
-        self.publish(&up, Message::new(subject, note.kind.headers(), note.text)).await.is_ok()
+        self.publish(&up, BrokerMessage::new(subject, note.kind.headers(), note.text)).await.is_ok()
     }
 
     fn is_draining(&self) -> bool {
-        matches!(*self.stage.borrow(), Stage::Draining { .. })
+        matches!(*self.stage.borrow(), ServiceStage::Draining { .. })
     }
 
     fn count_answer(&self) {
-        self.counts.answered.fetch_add(1, Ordering::Relaxed);
+        self.counters.answered.fetch_add(1, Ordering::Relaxed);
     }
 
     fn count_refusal(&self) {
-        self.counts.refused.fetch_add(1, Ordering::Relaxed);
+        self.counters.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn set_trouble(&self, trouble: impl Into<Option<String>>) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble.into();
+    fn set_denial(&self, trouble: impl Into<Option<String>>) {
+        *self.denial.lock().unwrap_or_else(PoisonError::into_inner) = trouble.into();
     }
 
     fn state(&self) -> (ServiceState, Option<String>) {
-        match &*self.tether.situation().borrow() {
-            Situation::Up(_) => match self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone() {
-                None => (ServiceState::Connected, None),
-                trouble => (ServiceState::Refused, trouble),
-            },
-            Situation::Waiting { why: Some(why @ Refusal::Credentials(_)) } => {
+        match &*self.reconnector.watch_state().borrow() {
+            LinkState::Connected(_) => {
+                match self.denial.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+                    None => (ServiceState::Connected, None),
+                    trouble => (ServiceState::Refused, trouble),
+                }
+            }
+            LinkState::Disconnected { why: Some(why @ BrokerConnectError::Credentials(_)) } => {
                 (ServiceState::Refused, Some(why.to_string()))
             }
-            Situation::Waiting { why } => {
+            LinkState::Disconnected { why } => {
                 (ServiceState::Waiting, why.as_ref().map(std::string::ToString::to_string))
             }
-            Situation::Over => (ServiceState::Over, None),
+            LinkState::Closed => (ServiceState::Over, None),
         }
     }
 }
 
 impl fmt::Debug for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Service").field(&self.0.shared.state().0).finish()
+        f.debug_tuple("Service").field(&self.0.core.state().0).finish()
     }
 }

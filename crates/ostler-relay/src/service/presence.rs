@@ -16,36 +16,36 @@ use hashbrown::HashMap;
 use ostler_host::Caller;
 
 use crate::call_id::Instance;
-use crate::name::Name;
+use crate::name::RelayName;
 
 /// A worker with calls under way says every second that it lives; three times
 /// unheard, and a bit for the way, is gone.
-const GONE: Duration = Duration::from_millis(3_500);
+const GONE_AFTER: Duration = Duration::from_millis(3_500);
 
 /// How long a worker without calls is remembered; it asks anew what it may use
 /// as often.
-pub(super) const REMEMBERED: Duration = Duration::from_secs(60);
+pub(super) const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 /// Lives at once. Beyond it the one that was heard longest ago is forgotten,
 /// unless it has calls under way.
-const MAX_LIVES: usize = 8_192;
+const MAX_INSTANCES: usize = 8_192;
 
 /// One life of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Life {
-    pub(super) worker: Name,
+pub(super) struct WorkerInstance {
+    pub(super) worker: RelayName,
     pub(super) instance: Instance,
 }
 
 #[derive(Debug)]
-struct Heard {
-    at: Instant,
+struct InstanceRecord {
+    last_heard: Instant,
     /// Calls under way.
     calls: usize,
     /// Who it is to the host, once it has asked for anything.
     caller: Option<Caller>,
     /// The version of what it was last told that it may use.
-    told: Option<String>,
+    manifest_version: Option<String>,
     /// Whether it was said that it is gone; its last calls may be ending.
     is_gone: bool,
 }
@@ -64,106 +64,119 @@ pub struct WorkerStatus {
 
 /// Who lives.
 #[derive(Debug, Default)]
-pub(super) struct Presence {
-    lives: HashMap<Life, Heard>,
+pub(super) struct WorkerPresence {
+    instances: HashMap<WorkerInstance, InstanceRecord>,
     /// Since when there is no connection; `None` while there is one.
-    down: Option<Instant>,
+    disconnected_since: Option<Instant>,
 }
 
-impl Presence {
+impl WorkerPresence {
     /// Nobody, and no connection.
     pub(super) fn new(now: Instant) -> Self {
-        Self { lives: HashMap::new(), down: Some(now) }
+        Self { instances: HashMap::new(), disconnected_since: Some(now) }
     }
 
     /// A life has asked for something.
-    pub(super) fn on_heard(&mut self, life: &Life, now: Instant) {
-        if self.is_known(life, now) {
+    pub(super) fn on_heard(&mut self, life: &WorkerInstance, now: Instant) {
+        if self.refresh(life, now) {
             return;
         }
-        if self.lives.len() >= MAX_LIVES {
-            self.forget_one(&life.worker);
+        if self.instances.len() >= MAX_INSTANCES {
+            self.evict_one(&life.worker);
         }
-        let heard = Heard { at: now, calls: 0, caller: None, told: None, is_gone: false };
-        self.lives.insert(life.clone(), heard);
+        let heard = InstanceRecord {
+            last_heard: now,
+            calls: 0,
+            caller: None,
+            manifest_version: None,
+            is_gone: false,
+        };
+        self.instances.insert(life.clone(), heard);
     }
 
     /// A life has said something. Whether it had asked for anything before.
-    pub(super) fn is_known(&mut self, life: &Life, now: Instant) -> bool {
-        let Some(heard) = self.lives.get_mut(life) else { return false };
-        (heard.at, heard.is_gone) = (now, false);
+    pub(super) fn refresh(&mut self, life: &WorkerInstance, now: Instant) -> bool {
+        let Some(heard) = self.instances.get_mut(life) else { return false };
+        (heard.last_heard, heard.is_gone) = (now, false);
         true
     }
 
     /// Of whoever makes it necessary, if there is one.
-    fn forget_one(&mut self, worker: &Name) {
-        let idle = self.lives.iter().filter(|(_, heard)| heard.calls == 0);
-        let oldest = idle.min_by_key(|(life, heard)| (life.worker != *worker, heard.at));
+    fn evict_one(&mut self, worker: &RelayName) {
+        let idle = self.instances.iter().filter(|(_, heard)| heard.calls == 0);
+        let oldest = idle.min_by_key(|(life, heard)| (life.worker != *worker, heard.last_heard));
         let oldest = oldest.map(|(life, _)| life.clone());
         if let Some(oldest) = oldest {
-            self.lives.remove(&oldest);
+            self.instances.remove(&oldest);
         }
     }
 
     /// One of its calls begins.
-    pub(super) fn on_begun(&mut self, life: &Life, caller: &Caller) {
-        if let Some(heard) = self.lives.get_mut(life) {
+    pub(super) fn on_call_begun(&mut self, life: &WorkerInstance, caller: &Caller) {
+        if let Some(heard) = self.instances.get_mut(life) {
             heard.calls += 1;
             heard.caller = Some(caller.clone());
         }
     }
 
     /// One of its calls has ended.
-    pub(super) fn on_ended(&mut self, life: &Life) {
-        if let Some(heard) = self.lives.get_mut(life) {
+    pub(super) fn on_call_ended(&mut self, life: &WorkerInstance) {
+        if let Some(heard) = self.instances.get_mut(life) {
             heard.calls = heard.calls.saturating_sub(1);
         }
     }
 
     /// It was told what it may use; `None` where that is nothing at all.
-    pub(super) fn on_told(&mut self, life: &Life, caller: &Caller, version: Option<String>) {
-        if let Some(heard) = self.lives.get_mut(life) {
-            (heard.caller, heard.told) = (Some(caller.clone()), Some(version.unwrap_or_default()));
+    pub(super) fn on_manifest_sent(
+        &mut self,
+        life: &WorkerInstance,
+        caller: &Caller,
+        version: Option<String>,
+    ) {
+        if let Some(heard) = self.instances.get_mut(life) {
+            (heard.caller, heard.manifest_version) =
+                (Some(caller.clone()), Some(version.unwrap_or_default()));
         }
     }
 
     /// The connection is lost.
-    pub(super) fn on_down(&mut self, now: Instant) {
-        self.down.get_or_insert(now);
+    pub(super) fn on_disconnected(&mut self, now: Instant) {
+        self.disconnected_since.get_or_insert(now);
     }
 
     /// The connection is there: the time without it did not pass.
-    pub(super) fn on_up(&mut self, now: Instant) {
-        let Some(since) = self.down.take() else { return };
-        for heard in self.lives.values_mut() {
-            heard.at = (heard.at + now.saturating_duration_since(since)).min(now);
+    pub(super) fn on_connected(&mut self, now: Instant) {
+        let Some(since) = self.disconnected_since.take() else { return };
+        for heard in self.instances.values_mut() {
+            heard.last_heard = (heard.last_heard + now.saturating_duration_since(since)).min(now);
         }
     }
 
     /// Forgets who was not heard for long, and says which of them had calls.
-    pub(super) fn poll(&mut self, now: Instant) -> Vec<Life> {
-        if self.down.is_some() {
+    pub(super) fn expire(&mut self, now: Instant) -> Vec<WorkerInstance> {
+        if self.disconnected_since.is_some() {
             return Vec::new();
         }
         let mut gone = Vec::new();
-        self.lives.retain(|life, heard| {
-            let silence = now.saturating_duration_since(heard.at);
-            if heard.calls > 0 && silence >= GONE && !heard.is_gone {
+        self.instances.retain(|life, heard| {
+            let silence = now.saturating_duration_since(heard.last_heard);
+            if heard.calls > 0 && silence >= GONE_AFTER && !heard.is_gone {
                 heard.is_gone = true;
                 gone.push(life.clone());
             }
             // One that comes back meanwhile must not be taken for another one:
             // its calls are counted until they have ended.
-            heard.calls > 0 || (!heard.is_gone && silence < REMEMBERED)
+            heard.calls > 0 || (!heard.is_gone && silence < FORGET_AFTER)
         });
         gone
     }
 
     /// The lives that know what they may use, with what they were told.
-    pub(super) fn told(&self) -> Vec<(Life, Caller, String)> {
-        let told =
-            |(life, heard): (&Life, &Heard)| Some((life.clone(), heard.caller.clone()?, heard.told.clone()?));
-        let mut told: Vec<_> = self.lives.iter().filter_map(told).collect();
+    pub(super) fn manifest_versions(&self) -> Vec<(WorkerInstance, Caller, String)> {
+        let told = |(life, heard): (&WorkerInstance, &InstanceRecord)| {
+            Some((life.clone(), heard.caller.clone()?, heard.manifest_version.clone()?))
+        };
+        let mut told: Vec<_> = self.instances.iter().filter_map(told).collect();
         told.sort_by(|(a, ..), (b, ..)| (&a.worker, a.instance.0).cmp(&(&b.worker, b.instance.0)));
         told
     }
@@ -171,7 +184,7 @@ impl Presence {
     /// Everybody, by name.
     pub(super) fn workers(&self) -> Vec<WorkerStatus> {
         let mut workers: Vec<WorkerStatus> = Vec::new();
-        let mut lives: Vec<_> = self.lives.iter().collect();
+        let mut lives: Vec<_> = self.instances.iter().collect();
         lives.sort_by(|(a, _), (b, _)| (&a.worker, a.instance.0).cmp(&(&b.worker, b.instance.0)));
         for (life, heard) in lives {
             let role = heard.caller.as_ref().map_or("", Caller::role);
@@ -197,9 +210,9 @@ impl Presence {
 mod tests {
     use super::*;
 
-    fn life(instance: u64) -> Life {
-        let worker = Name::new("w").unwrap_or_else(|error| panic!("{error}"));
-        Life { worker, instance: Instance(instance) }
+    fn life(instance: u64) -> WorkerInstance {
+        let worker = RelayName::new("w").unwrap_or_else(|error| panic!("{error}"));
+        WorkerInstance { worker, instance: Instance(instance) }
     }
 
     fn caller() -> Caller {
@@ -211,101 +224,101 @@ mod tests {
     }
 
     /// A presence with one life that has a call, heard at the returned time.
-    fn busy() -> (Presence, Instant) {
+    fn busy() -> (WorkerPresence, Instant) {
         let now = Instant::now();
-        let mut presence = Presence::new(now);
-        presence.on_up(now);
+        let mut presence = WorkerPresence::new(now);
+        presence.on_connected(now);
         presence.on_heard(&life(1), now);
-        presence.on_begun(&life(1), &caller());
+        presence.on_call_begun(&life(1), &caller());
         (presence, now)
     }
 
     #[test]
     fn a_life_with_calls_is_gone_after_three_and_a_half_silent_seconds() {
         let (mut presence, now) = busy();
-        assert!(presence.poll(now + ms(3_499)).is_empty());
-        assert_eq!(presence.poll(now + ms(3_500)), [life(1)]);
-        assert!(presence.poll(now + ms(3_501)).is_empty(), "said once");
+        assert!(presence.expire(now + ms(3_499)).is_empty());
+        assert_eq!(presence.expire(now + ms(3_500)), [life(1)]);
+        assert!(presence.expire(now + ms(3_501)).is_empty(), "said once");
     }
 
     #[test]
     fn who_comes_back_while_its_calls_are_given_up_is_looked_after_again() {
         let (mut presence, now) = busy();
-        assert_eq!(presence.poll(now + ms(3_500)), [life(1)]);
+        assert_eq!(presence.expire(now + ms(3_500)), [life(1)]);
         presence.on_heard(&life(1), now + ms(3_600));
-        presence.on_begun(&life(1), &caller());
-        presence.on_ended(&life(1));
-        assert!(presence.poll(now + ms(7_000)).is_empty());
-        assert_eq!(presence.poll(now + ms(7_100)), [life(1)], "its new call is under way");
+        presence.on_call_begun(&life(1), &caller());
+        presence.on_call_ended(&life(1));
+        assert!(presence.expire(now + ms(7_000)).is_empty());
+        assert_eq!(presence.expire(now + ms(7_100)), [life(1)], "its new call is under way");
     }
 
     #[test]
     fn who_comes_with_ever_new_lives_makes_nobody_else_forgotten() {
         let now = Instant::now();
-        let mut presence = Presence::new(now);
-        let worker = Name::new("other").unwrap_or_else(|error| panic!("{error}"));
-        let other = Life { worker, instance: Instance(1) };
+        let mut presence = WorkerPresence::new(now);
+        let worker = RelayName::new("other").unwrap_or_else(|error| panic!("{error}"));
+        let other = WorkerInstance { worker, instance: Instance(1) };
         presence.on_heard(&other, now);
-        for number in 0..=MAX_LIVES as u64 {
+        for number in 0..=MAX_INSTANCES as u64 {
             presence.on_heard(&life(number), now + ms(1));
         }
-        assert_eq!(presence.lives.len(), MAX_LIVES);
-        assert!(presence.lives.contains_key(&other));
-        assert!(!presence.is_known(&life(MAX_LIVES as u64 + 1), now), "a sign of life makes none known");
+        assert_eq!(presence.instances.len(), MAX_INSTANCES);
+        assert!(presence.instances.contains_key(&other));
+        assert!(!presence.refresh(&life(MAX_INSTANCES as u64 + 1), now), "a sign of life makes none known");
     }
 
     #[test]
     fn being_heard_begins_the_time_anew() {
         let (mut presence, now) = busy();
         presence.on_heard(&life(1), now + ms(3_000));
-        assert!(presence.poll(now + ms(6_499)).is_empty());
-        assert_eq!(presence.poll(now + ms(6_500)), [life(1)]);
+        assert!(presence.expire(now + ms(6_499)).is_empty());
+        assert_eq!(presence.expire(now + ms(6_500)), [life(1)]);
     }
 
     #[test]
     fn another_life_of_the_same_worker_does_not_speak_for_it() {
         let (mut presence, now) = busy();
         presence.on_heard(&life(2), now + ms(3_000));
-        assert_eq!(presence.poll(now + ms(3_500)), [life(1)]);
+        assert_eq!(presence.expire(now + ms(3_500)), [life(1)]);
     }
 
     #[test]
     fn time_without_a_connection_does_not_count() {
         let (mut presence, now) = busy();
-        presence.on_down(now + ms(1_000));
-        assert!(presence.poll(now + ms(60_000)).is_empty());
-        presence.on_up(now + ms(60_000));
-        assert!(presence.poll(now + ms(62_499)).is_empty());
-        assert_eq!(presence.poll(now + ms(62_500)), [life(1)]);
+        presence.on_disconnected(now + ms(1_000));
+        assert!(presence.expire(now + ms(60_000)).is_empty());
+        presence.on_connected(now + ms(60_000));
+        assert!(presence.expire(now + ms(62_499)).is_empty());
+        assert_eq!(presence.expire(now + ms(62_500)), [life(1)]);
     }
 
     #[test]
     fn who_has_no_calls_is_remembered_for_a_minute() {
         let (mut presence, now) = busy();
-        presence.on_ended(&life(1));
-        presence.on_told(&life(1), &caller(), Some("v".into()));
-        assert!(presence.poll(now + ms(59_999)).is_empty());
-        assert_eq!(presence.told().len(), 1);
-        assert!(presence.poll(now + ms(60_000)).is_empty());
-        assert!(presence.told().is_empty());
+        presence.on_call_ended(&life(1));
+        presence.on_manifest_sent(&life(1), &caller(), Some("v".into()));
+        assert!(presence.expire(now + ms(59_999)).is_empty());
+        assert_eq!(presence.manifest_versions().len(), 1);
+        assert!(presence.expire(now + ms(60_000)).is_empty());
+        assert!(presence.manifest_versions().is_empty());
     }
 
     #[test]
     fn beyond_the_limit_the_longest_unheard_without_calls_is_forgotten() {
         let (mut presence, now) = busy();
-        for instance in 2..=u64::try_from(MAX_LIVES).unwrap_or(0) + 1 {
+        for instance in 2..=u64::try_from(MAX_INSTANCES).unwrap_or(0) + 1 {
             presence.on_heard(&life(instance), now + ms(instance));
         }
-        assert_eq!(presence.lives.len(), MAX_LIVES);
-        assert!(presence.lives.contains_key(&life(1)), "it has a call");
-        assert!(!presence.lives.contains_key(&life(2)));
+        assert_eq!(presence.instances.len(), MAX_INSTANCES);
+        assert!(presence.instances.contains_key(&life(1)), "it has a call");
+        assert!(!presence.instances.contains_key(&life(2)));
     }
 
     #[test]
     fn operators_see_a_worker_once_whatever_lives_it_has() {
         let (mut presence, now) = busy();
         presence.on_heard(&life(2), now);
-        presence.on_begun(&life(2), &caller());
+        presence.on_call_begun(&life(2), &caller());
         let expected = WorkerStatus { name: "w".into(), role: "dev".into(), in_flight: 2 };
         assert_eq!(presence.workers(), [expected]);
     }

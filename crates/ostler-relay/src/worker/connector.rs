@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ostler_core::name::ServerName;
+use ostler_core::server_name::ServerName;
 use ostler_core::status::Containment;
-use ostler_core::supervisor::Failure;
-use ostler_host::upstream::{BoxFuture, Connector, Plan, Session};
-use ostler_wire::{ClientIdentity, Era, Hello, MODERN_VERSION, SessionMeta};
+use ostler_core::supervisor::ServerFailure;
+use ostler_host::upstream::{BoxFuture, ConnectContext, Connector, ServerSession};
+use ostler_wire::{ClientInfo, Era, MODERN_VERSION, ServerInfo, SessionMeta};
 
 use super::Worker;
 use super::session::RelaySession;
@@ -29,10 +29,10 @@ impl RelayConnector {
 
 impl Connector for RelayConnector {
     /// Whether the way is there or not: the session is not the connection.
-    fn connect(&self, plan: Plan) -> BoxFuture<'_, Result<Arc<dyn Session>, Failure>> {
+    fn connect(&self, plan: ConnectContext) -> BoxFuture<'_, Result<Arc<dyn ServerSession>, ServerFailure>> {
         let (worker, server) = (self.worker.clone(), self.server.clone());
-        let session = RelaySession::begin(worker, server, hello(), plan.events);
-        Box::pin(std::future::ready(Ok(session as Arc<dyn Session>)))
+        let session = RelaySession::open(worker, server, relayed_server_info(), plan.notification_sink);
+        Box::pin(std::future::ready(Ok(session as Arc<dyn ServerSession>)))
     }
 
     fn containment(&self) -> Containment {
@@ -41,13 +41,13 @@ impl Connector for RelayConnector {
 }
 
 /// How a server elsewhere is spoken to, whatever it speaks there.
-fn hello() -> Hello {
-    let identity = ClientIdentity { name: "ostler-worker".into(), version: env!("CARGO_PKG_VERSION").into() };
-    Hello {
+fn relayed_server_info() -> ServerInfo {
+    let identity = ClientInfo { name: "ostler-worker".into(), version: env!("CARGO_PKG_VERSION").into() };
+    ServerInfo {
         era: Era::Modern,
         version: MODERN_VERSION.into(),
         capabilities: Bytes::from_static(CAPABILITIES),
-        server: None,
+        implementation: None,
         instructions: None,
         session_meta: Some(SessionMeta::modern(MODERN_VERSION, "{}", &identity)),
     }

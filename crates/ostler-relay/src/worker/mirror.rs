@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::error::{CallError, Unavailable, UnavailableState};
-use ostler_core::name::ServerName;
-use ostler_core::spec::{BreakerSettings, Endpoint, RestartSettings, ServerSpec, Transport};
+use ostler_core::server_name::ServerName;
+use ostler_core::spec::{BreakerSettings, EndpointSpec, RestartSettings, ServerSpec, ServerTransport};
 use ostler_host::upstream::BoxFuture;
 use ostler_host::{Caller, Host};
 use tokio::sync::watch;
@@ -15,25 +15,25 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::session::SLACK;
-use super::{Worker, table};
-use crate::manifest::Listed;
+use super::{Worker, in_flight};
+use crate::manifest::ManifestServer;
 
 /// How long a request waits for the first manifest.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Asks whether it is known what there is. `None` means that it is; otherwise
 /// what to wait for.
-pub type Ready = Arc<dyn Fn() -> Option<BoxFuture<'static, Result<(), CallError>>> + Send + Sync>;
+pub type MirrorReadiness = Arc<dyn Fn() -> Option<BoxFuture<'static, Result<(), CallError>>> + Send + Sync>;
 
 /// Keeps the servers of a host as the manifest says. Dropping it ends that;
 /// the servers stay.
-pub struct Mirror {
+pub struct ServerMirror {
     worker: Worker,
     is_ready: watch::Receiver<bool>,
     task: JoinHandle<()>,
 }
 
-impl Mirror {
+impl ServerMirror {
     pub(super) fn start(worker: Worker, host: Host) -> Self {
         let (tell, is_ready) = watch::channel(false);
         let mut manifest = worker.manifest();
@@ -46,7 +46,7 @@ impl Mirror {
                     tell.send_replace(false);
                 }
                 let servers = known.as_deref().map_or(&[][..], |manifest| &manifest.servers);
-                follow(&keeper, &host, servers, &mut mirrored).await;
+                apply_servers(&keeper, &host, servers, &mut mirrored).await;
                 if known.is_some() {
                     tell.send_replace(true);
                 }
@@ -61,7 +61,7 @@ impl Mirror {
     /// Waits up to ten seconds for a manifest, and says why there is
     /// none; at once where waiting does not help. Fits the gateway's option of
     /// that name.
-    pub fn readiness(&self) -> Ready {
+    pub fn readiness(&self) -> MirrorReadiness {
         let (worker, is_ready) = (self.worker.clone(), self.is_ready.clone());
         Arc::new(move || {
             if *is_ready.borrow() {
@@ -73,32 +73,32 @@ impl Mirror {
                 let known = tokio::select! {
                     biased;
                     known = timeout(PATIENCE, known) => known,
-                    why = worker.core().refusal() => return Err(out_of_reach(why)),
+                    why = worker.core().wait_refused() => return Err(unreachable_error(why)),
                 };
-                if known == Ok(true) { Ok(()) } else { Err(unknown(&worker)) }
+                if known == Ok(true) { Ok(()) } else { Err(no_manifest_error(&worker)) }
             }))
         })
     }
 }
 
-impl Drop for Mirror {
+impl Drop for ServerMirror {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl fmt::Debug for Mirror {
+impl fmt::Debug for ServerMirror {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mirror").field("is_ready", &*self.is_ready.borrow()).finish_non_exhaustive()
     }
 }
 
 /// Nobody knows which servers there are.
-fn unknown(worker: &Worker) -> CallError {
-    out_of_reach(worker.trouble().unwrap_or_else(|| "no host has said what there is".into()))
+fn no_manifest_error(worker: &Worker) -> CallError {
+    unreachable_error(worker.problem().unwrap_or_else(|| "no host has said what there is".into()))
 }
 
-fn out_of_reach(cause: String) -> CallError {
+fn unreachable_error(cause: String) -> CallError {
     match ServerName::new("relay") {
         Ok(server) => {
             let state = UnavailableState::OutOfReach;
@@ -109,20 +109,25 @@ fn out_of_reach(cause: String) -> CallError {
 }
 
 /// What of a server decides whether it is the same as before.
-type Limits = (u64, u64);
+type MirroredLimits = (u64, u64);
 
 /// Makes the servers of a host those of the manifest. One that somebody else
 /// has put there stays, whatever the manifest says of its name.
-async fn follow(worker: &Worker, host: &Host, servers: &[Listed], mirrored: &mut BTreeMap<String, Limits>) {
+async fn apply_servers(
+    worker: &Worker,
+    host: &Host,
+    servers: &[ManifestServer],
+    mirrored: &mut BTreeMap<String, MirroredLimits>,
+) {
     let is_gone = |name: &str| !servers.iter().any(|listed| listed.name == name);
     let gone: Vec<String> = mirrored.keys().filter(|name| is_gone(name)).cloned().collect();
     for name in gone {
         mirrored.remove(&name);
-        if let Err(error) = host.dismiss(&name).await {
+        if let Err(error) = host.remove_without_waiting(&name).await {
             tracing::debug!(name, %error, "a server that is not offered any more was not there");
         }
     }
-    let mut servers: Vec<&Listed> = servers.iter().collect();
+    let mut servers: Vec<&ManifestServer> = servers.iter().collect();
     servers.sort_by_key(|listed| listed.rank);
     for listed in servers {
         let limits = (listed.call_timeout, listed.max_call_time);
@@ -137,7 +142,7 @@ async fn follow(worker: &Worker, host: &Host, servers: &[Listed], mirrored: &mut
             tracing::warn!(name = listed.name, "a host has a server of a name that can't be one here");
             continue;
         };
-        let (spec, connector) = (spec(worker, name.clone(), listed), worker.connector(name));
+        let (spec, connector) = (server_spec(worker, name.clone(), listed), worker.connector(name));
         match host.spawn_with(&Caller::operator(), spec, connector).await {
             Ok(_) => drop(mirrored.insert(listed.name.clone(), limits)),
             Err(error) => tracing::warn!(name = listed.name, %error, "a server can't be offered here"),
@@ -147,16 +152,16 @@ async fn follow(worker: &Worker, host: &Host, servers: &[Listed], mirrored: &mut
 
 /// A server elsewhere, as this host sees it: nothing here judges it, for its
 /// own host does.
-fn spec(worker: &Worker, name: ServerName, listed: &Listed) -> ServerSpec {
+fn server_spec(worker: &Worker, name: ServerName, listed: &ManifestServer) -> ServerSpec {
     let url = format!("relay://{}/{name}", worker.core().subjects.tenant());
-    let transport = Transport::Http(Endpoint { url, headers: BTreeMap::new() });
+    let transport = ServerTransport::Http(EndpointSpec { url, headers: BTreeMap::new() });
     let millis = Duration::from_millis;
     // Calls that are under way when the limits change have their time.
     let drain = millis(listed.max_call_time).saturating_add(SLACK);
     ServerSpec {
         call_timeout: millis(listed.call_timeout).saturating_add(SLACK),
         max_call_time: drain,
-        max_in_flight: table::MOST,
+        max_in_flight: in_flight::MOST,
         drain,
         validate: false,
         breaker: BreakerSettings { failures: 0, ..BreakerSettings::default() },

@@ -7,25 +7,30 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap_or_else(|error| panic!("{error}"))
+fn name(text: &str) -> RelayName {
+    RelayName::new(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn pending(now: Instant) -> Pending {
+fn pending(now: Instant) -> PendingRelayCall {
     let (until, at_most) = (now + SECOND * 60, now + SECOND * 600);
-    Pending::new(Times { began: now, until, at_most, patience: SECOND * 60 })
+    PendingRelayCall::new(CallTimes {
+        began: now,
+        deadline: until,
+        hard_deadline: at_most,
+        progress_extension: SECOND * 60,
+    })
 }
 
-fn sent(now: Instant) -> Pending {
+fn sent(now: Instant) -> PendingRelayCall {
     let mut pending = pending(now);
-    pending.on_handing();
+    pending.on_publishing();
     pending.on_published(now);
     pending
 }
 
-fn running(now: Instant) -> Pending {
+fn running(now: Instant) -> PendingRelayCall {
     let mut pending = sent(now);
-    assert_eq!(pending.on_accepted(name("h"), Instance(1), now), Move::Stay);
+    assert_eq!(pending.on_accepted(name("h"), Instance(1), now), PendingAction::Nothing);
     pending
 }
 
@@ -38,27 +43,27 @@ fn only_what_has_not_left_was_not_sent() {
     let now = Instant::now();
     let end = now + SECOND * 60;
     let mut handing = pending(now);
-    handing.on_handing();
-    assert_eq!(delivery(pending(now).on_time(end)), Some(Delivery::NotSent));
-    assert_eq!(delivery(handing.on_time(end)), Some(Delivery::NotSent));
-    assert_eq!(delivery(sent(now).on_time(end)), Some(Delivery::Unknown));
-    assert_eq!(delivery(running(now).on_time(end)), Some(Delivery::Unknown));
+    handing.on_publishing();
+    assert_eq!(delivery(pending(now).on_time_passed(end)), Some(Delivery::NotSent));
+    assert_eq!(delivery(handing.on_time_passed(end)), Some(Delivery::NotSent));
+    assert_eq!(delivery(sent(now).on_time_passed(end)), Some(Delivery::Unknown));
+    assert_eq!(delivery(running(now).on_time_passed(end)), Some(Delivery::Unknown));
 }
 
 #[test]
 fn who_is_heard_by_nobody_may_be_sent_again_and_who_was_heard_may_not() {
     let now = Instant::now();
     let mut call = sent(now);
-    assert!(call.on_unheard());
+    assert!(call.on_no_responders());
     assert!(!call.may_have_left());
-    assert!(!call.on_unheard(), "it is with us already");
+    assert!(!call.on_no_responders(), "it is with us already");
     let mut call = running(now);
-    assert!(!call.on_unheard());
+    assert!(!call.on_no_responders());
     assert!(call.may_have_left());
     // That nobody listens is heard before we know that it has left.
     let mut call = pending(now);
-    call.on_handing();
-    assert!(call.on_unheard());
+    call.on_publishing();
+    assert!(call.on_no_responders());
     call.on_published(now);
     assert!(!call.may_have_left());
 }
@@ -84,8 +89,8 @@ fn time_alone_ends_each_stage_to_the_moment() {
     for (mut call, end) in [(sent(now), accept), (running(now), silence), (resumed, accept), (known, silence)]
     {
         assert_eq!(call.next_wake(), end, "{call:?}");
-        assert_eq!(call.on_time(end - Duration::from_nanos(1)), None, "{call:?}");
-        assert_eq!(delivery(call.on_time(end)), Some(Delivery::Unknown), "{call:?}");
+        assert_eq!(call.on_time_passed(end - Duration::from_nanos(1)), None, "{call:?}");
+        assert_eq!(delivery(call.on_time_passed(end)), Some(Delivery::Unknown), "{call:?}");
     }
 }
 
@@ -95,14 +100,14 @@ fn while_the_connection_is_lost_only_the_calls_own_time_runs() {
     let mut call = running(now);
     call.on_link_lost();
     assert_eq!(call.next_wake(), now + SECOND * 60);
-    assert_eq!(call.on_time(now + SECOND * 59), None);
+    assert_eq!(call.on_time_passed(now + SECOND * 59), None);
 }
 
 #[test]
 fn a_host_of_another_life_ends_its_calls_and_no_others() {
     let now = Instant::now();
-    let ends = |mut call: Pending, host: &str, generation| {
-        matches!(call.on_beat(&name(host), Instance(generation), now), Move::End(_))
+    let ends = |mut call: PendingRelayCall, host: &str, generation| {
+        matches!(call.on_heartbeat(&name(host), Instance(generation), now), PendingAction::Fail(_))
     };
     assert!(ends(running(now), "h", 2));
     assert!(!ends(running(now), "h", 1));
@@ -117,23 +122,27 @@ fn a_host_that_comes_back_later_than_we_is_asked_again_until_it_says_something()
     call.on_link_lost();
     call.on_resumed(now);
     let later = now + SECOND * 3;
-    assert_eq!(call.on_beat(&name("h"), Instance(1), later), Move::Ask);
-    assert_eq!(call.on_beat(&name("h"), Instance(1), later + SECOND), Move::Ask);
+    assert_eq!(call.on_heartbeat(&name("h"), Instance(1), later), PendingAction::Resume);
+    assert_eq!(call.on_heartbeat(&name("h"), Instance(1), later + SECOND), PendingAction::Resume);
     assert_eq!(call.next_wake(), later + ACCEPT, "that is no more time");
-    assert_eq!(call.on_accepted(name("h"), Instance(1), later + SECOND), Move::Stay);
+    assert_eq!(call.on_accepted(name("h"), Instance(1), later + SECOND), PendingAction::Nothing);
     assert_eq!(call.next_wake(), later + SECOND + SILENCE);
-    assert_eq!(call.on_beat(&name("h"), Instance(1), later + SECOND), Move::Stay);
+    assert_eq!(call.on_heartbeat(&name("h"), Instance(1), later + SECOND), PendingAction::Nothing);
 }
 
 #[test]
 fn whoever_is_heard_is_asked_about_a_call_whose_host_is_not_known() {
     let now = Instant::now();
     let mut call = sent(now);
-    assert_eq!(call.on_beat(&name("h"), Instance(1), now), Move::Stay, "it has just been sent");
+    assert_eq!(
+        call.on_heartbeat(&name("h"), Instance(1), now),
+        PendingAction::Nothing,
+        "it has just been sent"
+    );
     call.on_link_lost();
     call.on_resumed(now);
-    assert_eq!(call.on_beat(&name("other"), Instance(1), now + SECOND), Move::Ask);
-    assert_eq!(call.on_beat(&name("h"), Instance(1), now + SECOND * 2), Move::Ask);
+    assert_eq!(call.on_heartbeat(&name("other"), Instance(1), now + SECOND), PendingAction::Resume);
+    assert_eq!(call.on_heartbeat(&name("h"), Instance(1), now + SECOND * 2), PendingAction::Resume);
     assert_eq!(call.next_wake(), now + SECOND + ACCEPT);
 }
 
@@ -143,17 +152,25 @@ fn accepted_after_an_outage_may_be_no_answer_to_what_was_asked() {
     for mut call in [sent(now), running(now)] {
         call.on_link_lost();
         call.on_resumed(now);
-        assert_eq!(call.on_accepted(name("h"), Instance(1), now), Move::Ask, "it could not hear us before");
-        assert_eq!(call.on_beat(&name("h"), Instance(1), now), Move::Ask, "nor, perhaps, then");
-        assert_eq!(call.on_accepted(name("h"), Instance(1), now), Move::Stay);
-        assert_eq!(call.on_beat(&name("h"), Instance(1), now), Move::Stay);
+        assert_eq!(
+            call.on_accepted(name("h"), Instance(1), now),
+            PendingAction::Resume,
+            "it could not hear us before"
+        );
+        assert_eq!(
+            call.on_heartbeat(&name("h"), Instance(1), now),
+            PendingAction::Resume,
+            "nor, perhaps, then"
+        );
+        assert_eq!(call.on_accepted(name("h"), Instance(1), now), PendingAction::Nothing);
+        assert_eq!(call.on_heartbeat(&name("h"), Instance(1), now), PendingAction::Nothing);
     }
     // Another host was heard and asked in vain.
     let mut call = sent(now);
     call.on_link_lost();
     call.on_resumed(now);
-    assert_eq!(call.on_beat(&name("other"), Instance(1), now), Move::Ask);
-    assert_eq!(call.on_accepted(name("h"), Instance(1), now), Move::Ask);
+    assert_eq!(call.on_heartbeat(&name("other"), Instance(1), now), PendingAction::Resume);
+    assert_eq!(call.on_accepted(name("h"), Instance(1), now), PendingAction::Resume);
 }
 
 #[test]
@@ -163,28 +180,36 @@ fn an_answer_that_is_on_its_way_in_chunks_is_not_asked_for_again() {
     call.on_link_lost();
     call.on_resumed(now);
     call.on_progress(now);
-    assert_eq!(call.on_beat(&name("h"), Instance(1), now), Move::Stay);
+    assert_eq!(call.on_heartbeat(&name("h"), Instance(1), now), PendingAction::Nothing);
 }
 
 #[test]
 fn accepted_once_more_asks_for_the_answer_and_that_is_no_circle() {
     let now = Instant::now();
     let mut call = running(now);
-    assert_eq!(call.on_accepted(name("h"), Instance(1), now), Move::Ask);
-    assert_eq!(call.on_accepted(name("h"), Instance(1), now), Move::Stay, "that is the answer to it");
-    assert_eq!(call.on_accepted(name("h"), Instance(1), now), Move::Ask);
+    assert_eq!(call.on_accepted(name("h"), Instance(1), now), PendingAction::Resume);
+    assert_eq!(
+        call.on_accepted(name("h"), Instance(1), now),
+        PendingAction::Nothing,
+        "that is the answer to it"
+    );
+    assert_eq!(call.on_accepted(name("h"), Instance(1), now), PendingAction::Resume);
     let later = now + ACCEPT;
-    assert_eq!(call.on_accepted(name("h"), Instance(1), later), Move::Ask, "what was asked was lost");
+    assert_eq!(
+        call.on_accepted(name("h"), Instance(1), later),
+        PendingAction::Resume,
+        "what was asked was lost"
+    );
 }
 
 #[test]
 fn a_second_host_that_has_accepted_it_too_is_not_asked() {
     let now = Instant::now();
     let mut call = running(now);
-    assert_eq!(call.on_accepted(name("other"), Instance(2), now), Move::Stay);
+    assert_eq!(call.on_accepted(name("other"), Instance(2), now), PendingAction::Nothing);
     let later = now + SILENCE;
-    assert_eq!(call.on_accepted(name("other"), Instance(2), later), Move::Stay);
-    assert_eq!(delivery(call.on_time(later)), Some(Delivery::Unknown), "its own host is silent");
+    assert_eq!(call.on_accepted(name("other"), Instance(2), later), PendingAction::Nothing);
+    assert_eq!(delivery(call.on_time_passed(later)), Some(Delivery::Unknown), "its own host is silent");
 }
 
 #[test]
@@ -193,51 +218,51 @@ fn progress_moves_the_end_and_questions_stop_it_up_to_the_hard_end() {
     let mut call = running(now);
     let at = now + SECOND * 50;
     call.on_progress(at);
-    assert_eq!(call.times.until, at + SECOND * 60);
+    assert_eq!(call.times.deadline, at + SECOND * 60);
     call.on_progress(now + SECOND * 599);
-    assert_eq!(call.times.until, now + SECOND * 600);
+    assert_eq!(call.times.deadline, now + SECOND * 600);
     let mut call = running(now);
-    call.on_question(now);
-    call.on_question(now);
-    call.on_question_closed(at);
-    assert_eq!(call.times.until, now + SECOND * 600, "one is open still");
-    call.on_question_closed(at);
-    assert_eq!(call.times.until, at + SECOND * 60);
+    call.on_server_request(now);
+    call.on_server_request(now);
+    call.on_server_request_closed(at);
+    assert_eq!(call.times.deadline, now + SECOND * 600, "one is open still");
+    call.on_server_request_closed(at);
+    assert_eq!(call.times.deadline, at + SECOND * 60);
 }
 
 /// Everything that can happen to a call.
 #[derive(Debug, Clone, Copy)]
-enum Happens {
-    Handing,
+enum PendingEvent {
+    Publishing,
     Published,
-    Unsent,
-    Unheard,
+    PublishFailed,
+    NoResponders,
     Accepted(bool),
-    Sign,
-    Beat(bool),
+    HostMessage,
+    Heartbeat(bool),
     LinkLost,
     Resumed,
     Progress,
-    Question,
-    Closed,
+    ServerRequest,
+    ServerRequestClosed,
     Time(u16),
 }
 
-fn happens() -> impl Strategy<Value = Happens> {
-    use Happens as H;
+fn pending_event() -> impl Strategy<Value = PendingEvent> {
+    use PendingEvent as H;
     prop_oneof![
-        Just(H::Handing),
+        Just(H::Publishing),
         Just(H::Published),
-        Just(H::Unsent),
-        Just(H::Unheard),
+        Just(H::PublishFailed),
+        Just(H::NoResponders),
         any::<bool>().prop_map(H::Accepted),
-        Just(H::Sign),
-        any::<bool>().prop_map(H::Beat),
+        Just(H::HostMessage),
+        any::<bool>().prop_map(H::Heartbeat),
         Just(H::LinkLost),
         Just(H::Resumed),
         Just(H::Progress),
-        Just(H::Question),
-        Just(H::Closed),
+        Just(H::ServerRequest),
+        Just(H::ServerRequestClosed),
         (0..5_000_u16).prop_map(H::Time),
     ]
 }
@@ -247,7 +272,7 @@ proptest! {
     /// sent only as long as every publish was followed by the word that nobody
     /// listens. And nobody waits beyond the hard end.
     #[test]
-    fn what_may_have_run_is_never_called_unsent(story in proptest::collection::vec(happens(), 0..60)) {
+    fn what_may_have_run_is_never_called_unsent(story in proptest::collection::vec(pending_event(), 0..60)) {
         let began = Instant::now();
         let mut now = began;
         let mut call = pending(now);
@@ -255,51 +280,51 @@ proptest! {
         for event in story {
             let mut end = None;
             match event {
-                Happens::Handing => {
+                PendingEvent::Publishing => {
                     is_handing |= !is_out;
-                    call.on_handing();
+                    call.on_publishing();
                 }
-                Happens::Published => {
+                PendingEvent::Published => {
                     is_out |= std::mem::take(&mut is_handing);
                     call.on_published(now);
                 }
-                Happens::Unsent => {
+                PendingEvent::PublishFailed => {
                     is_handing = false;
-                    call.on_unsent();
+                    call.on_publish_failed();
                 }
-                Happens::Unheard => {
-                    if call.on_unheard() {
+                PendingEvent::NoResponders => {
+                    if call.on_no_responders() {
                         (is_handing, is_out) = (false, false);
                     }
                 }
-                Happens::Accepted(life) => {
+                PendingEvent::Accepted(life) => {
                     (is_handing, is_out) = (false, true);
                     call.on_accepted(name("h"), Instance(u64::from(life)), now);
                 }
-                Happens::Sign => {
+                PendingEvent::HostMessage => {
                     (is_handing, is_out) = (false, true);
-                    call.on_sign(now);
+                    call.on_host_message(now);
                 }
-                Happens::Beat(life) => {
-                    if let Move::End(fault) = call.on_beat(&name("h"), Instance(u64::from(life)), now) {
+                PendingEvent::Heartbeat(life) => {
+                    if let PendingAction::Fail(fault) = call.on_heartbeat(&name("h"), Instance(u64::from(life)), now) {
                         end = Some(fault);
                     }
                 }
-                Happens::LinkLost => call.on_link_lost(),
-                Happens::Resumed => call.on_resumed(now),
-                Happens::Progress => {
+                PendingEvent::LinkLost => call.on_link_lost(),
+                PendingEvent::Resumed => call.on_resumed(now),
+                PendingEvent::Progress => {
                     (is_handing, is_out) = (false, true);
                     call.on_progress(now);
                 }
-                Happens::Question => {
+                PendingEvent::ServerRequest => {
                     (is_handing, is_out) = (false, true);
-                    call.on_question(now);
+                    call.on_server_request(now);
                 }
-                Happens::Closed => call.on_question_closed(now),
-                Happens::Time(millis) => {
+                PendingEvent::ServerRequestClosed => call.on_server_request_closed(now),
+                PendingEvent::Time(millis) => {
                     let wake = call.next_wake();
                     now += Duration::from_millis(u64::from(millis));
-                    end = call.on_time(now);
+                    end = call.on_time_passed(now);
                     prop_assert_eq!(end.is_some(), now >= wake, "{:?}", call);
                 }
             }

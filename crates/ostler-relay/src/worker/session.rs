@@ -5,18 +5,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ostler_core::fault::{Delivery, Fault, FaultKind};
-use ostler_core::name::ServerName;
-use ostler_core::supervisor::Failure;
+use ostler_core::server_name::ServerName;
+use ostler_core::supervisor::ServerFailure;
 use ostler_host::Kind;
-use ostler_host::upstream::{Ask, BoxFuture, ClientMeta, Event, Events, Force, Session, Vitals};
-use ostler_wire::{Hello, Message, Meta, MetaKey, Outcome};
+use ostler_host::upstream::{
+    BoxFuture, ClientMeta, CloseMode, ServerNotification, ServerNotificationSink, ServerSession,
+    SessionStats, UpstreamRequest,
+};
+use ostler_wire::{Message, MetaKey, RequestMeta, RpcOutcome, ServerInfo};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::exchange::{Letter, Sending};
-use super::pending::Times;
-use super::table::Entry;
-use super::{Core, Worker, manifest};
+use super::in_flight::RelayedCallInfo;
+use super::pending::CallTimes;
+use super::request::{OutgoingCall, SendTimes};
+use super::{Worker, WorkerCore, manifest};
 use crate::envelope::CallHead;
 
 /// What a call gets beyond the host's own time: its answer that the time is
@@ -29,17 +32,17 @@ pub(super) struct RelaySession {
     worker: Worker,
     server: ServerName,
     number: u64,
-    hello: Hello,
-    events: Events,
+    server_info: ServerInfo,
+    events: ServerNotificationSink,
     closed: watch::Sender<bool>,
 }
 
 /// The sessions that hear of changes. There are as many as the host above has,
 /// which forgets those that it has closed.
 #[derive(Default)]
-pub(super) struct Sessions(Mutex<Vec<Weak<RelaySession>>>);
+pub(super) struct RelaySessions(Mutex<Vec<Weak<RelaySession>>>);
 
-impl Sessions {
+impl RelaySessions {
     pub(super) fn add(&self, session: &Arc<RelaySession>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|session| session.strong_count() > 0);
@@ -47,7 +50,7 @@ impl Sessions {
     }
 
     /// Tells the sessions of servers that something of them has changed.
-    pub(super) fn tell(&self, event: &Event, is_changed: impl Fn(&str) -> bool) {
+    pub(super) fn notify(&self, event: &ServerNotification, is_changed: impl Fn(&str) -> bool) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let living = all.iter().filter_map(Weak::upgrade);
         living
@@ -57,90 +60,110 @@ impl Sessions {
 }
 
 impl RelaySession {
-    pub(super) fn begin(worker: Worker, server: ServerName, hello: Hello, events: Events) -> Arc<Self> {
-        let number = worker.core().number();
-        let session =
-            Arc::new(Self { worker, server, number, hello, events, closed: watch::Sender::new(false) });
+    pub(super) fn open(
+        worker: Worker,
+        server: ServerName,
+        hello: ServerInfo,
+        events: ServerNotificationSink,
+    ) -> Arc<Self> {
+        let number = worker.core().next_request_id();
+        let session = Arc::new(Self {
+            worker,
+            server,
+            number,
+            server_info: hello,
+            events,
+            closed: watch::Sender::new(false),
+        });
         session.core().sessions.add(&session);
         session
     }
 
-    fn core(&self) -> &Arc<Core> {
+    fn core(&self) -> &Arc<WorkerCore> {
         self.worker.core()
     }
 
-    async fn exchange(&self, ask: Ask<'_>) -> Result<Outcome, Fault> {
+    async fn handle_request(&self, ask: UpstreamRequest<'_>) -> Result<RpcOutcome, Fault> {
         match ask.method {
             // Whether the server elsewhere is well is for its own host to find
             // out; all that can be missing here is the way to it.
-            "server/discover" | "ping" => return Ok(Outcome::Result(self.discovered())),
-            "tools/list" => return self.core().listed_tools(self.server.as_str(), ask.until).await,
+            "server/discover" | "ping" => return Ok(RpcOutcome::Result(self.discover_result())),
+            "tools/list" => return self.core().listed_tools(self.server.as_str(), ask.deadline).await,
             _ => {}
         }
         let mut closed = self.closed.subscribe();
         tokio::select! {
             biased;
-            outcome = self.relay(&ask) => outcome,
+            outcome = self.relay_request(&ask) => outcome,
             // What has left is ended by the table; this is what has not.
             _ = closed.wait_for(|is_closed| *is_closed) => Err(Fault::not_sent(FaultKind::Retired)),
         }
     }
 
-    async fn relay(&self, ask: &Ask<'_>) -> Result<Outcome, Fault> {
+    async fn relay_request(&self, ask: &UpstreamRequest<'_>) -> Result<RpcOutcome, Fault> {
         let core = self.core();
         let subject = core.subjects.call(&core.role, &core.name);
-        let (call, number) = (core.call_id(ask.idempotency_key), core.number());
+        let (call, number) = (core.call_id(ask.idempotency_key), core.next_request_id());
         let began = Instant::now();
-        let times =
-            Times { began, until: ask.until, at_most: ask.at_most, patience: self.patience(ask, began) };
-        let entry =
-            Entry { subject: subject.clone(), times, session: Some(self.number), voice: ask.voice.cloned() };
-        let ticket = core.table.enter(call, entry)?;
-        let (version, trace) = (core.manifest_version(), trace(ask));
-        let headers = |sending: Sending| {
+        let times = CallTimes {
+            began,
+            deadline: ask.deadline,
+            hard_deadline: ask.hard_deadline,
+            progress_extension: self.patience(ask, began),
+        };
+        let entry = RelayedCallInfo {
+            subject: subject.clone(),
+            times,
+            session: Some(self.number),
+            observer: ask.observer.cloned(),
+        };
+        let ticket = core.calls.register(call, entry)?;
+        let (version, trace) = (core.manifest_version(), traceparent(ask));
+        let headers = |sending: SendTimes| {
             CallHead {
                 call,
                 instance: core.instance,
                 server: self.server.clone(),
-                begin_by: core.host_time(sending.begin_by, sending.ahead),
-                deadline: core.host_time(ask.at_most, sending.ahead),
+                begin_by: core.host_time(sending.begin_by, sending.clock_offset),
+                deadline: core.host_time(ask.hard_deadline, sending.clock_offset),
                 manifest: version.clone(),
                 trace: trace.clone(),
             }
             .headers()
         };
-        let letter = Letter {
+        let letter = OutgoingCall {
             call,
             subject: &subject,
-            body: self.body(ask, number).into(),
+            body: self.encode_body(ask, number).into(),
             headers: &headers,
-            until: ask.until,
-            is_fit: ask.is_fit,
+            deadline: ask.deadline,
+            may_send: ask.may_send,
         };
-        read(core.carry(&ticket, &letter).await?)
+        parse_outcome(core.send_until_answered(&ticket, &letter).await?)
     }
 
     /// What a call gets after progress: as much as the server gives it.
-    fn patience(&self, ask: &Ask<'_>, now: Instant) -> Duration {
+    fn patience(&self, ask: &UpstreamRequest<'_>, now: Instant) -> Duration {
         let listed = self.core().manifest.borrow().clone();
-        let listed = listed.as_deref().and_then(|manifest| manifest::find(manifest, self.server.as_str()));
+        let listed =
+            listed.as_deref().and_then(|manifest| manifest::find_server(manifest, self.server.as_str()));
         match listed {
             Some(listed) => Duration::from_millis(listed.call_timeout).saturating_add(SLACK),
-            None => ask.until.saturating_duration_since(now),
+            None => ask.deadline.saturating_duration_since(now),
         }
     }
 
     /// The request as it is carried, under our number.
-    fn body(&self, ask: &Ask<'_>, number: u64) -> Vec<u8> {
+    fn encode_body(&self, ask: &UpstreamRequest<'_>, number: u64) -> Vec<u8> {
         let session = match ask.client {
-            ClientMeta::Host => self.hello.session_meta.as_ref(),
+            ClientMeta::Host => self.server_info.session_meta.as_ref(),
             ClientMeta::Session(client) => Some(client),
             ClientMeta::Own => None,
         };
-        let meta = Meta {
+        let meta = RequestMeta {
             session,
             idempotency_key: ask.idempotency_key,
-            progress_token: ask.voice.filter(|voice| voice.wants_progress()).map(|_| number),
+            progress_token: ask.observer.filter(|voice| voice.wants_progress()).map(|_| number),
             is_legacy: false,
         };
         let mut body = Vec::new();
@@ -151,25 +174,25 @@ impl RelaySession {
     }
 
     /// What the server says of itself, as far as anybody here knows.
-    fn discovered(&self) -> Bytes {
+    fn discover_result(&self) -> Bytes {
         let mut out = br#"{"resultType":"complete","supportedVersions":[""#.to_vec();
-        out.extend_from_slice(self.hello.version.as_bytes());
+        out.extend_from_slice(self.server_info.version.as_bytes());
         out.extend_from_slice(br#""],"capabilities":"#);
-        out.extend_from_slice(&self.hello.capabilities);
+        out.extend_from_slice(&self.server_info.capabilities);
         out.push(b'}');
         out.into()
     }
 }
 
 /// The trace that a call belongs to, if it can stand in a header.
-fn trace(ask: &Ask<'_>) -> Option<String> {
+fn traceparent(ask: &UpstreamRequest<'_>) -> Option<String> {
     let raw = ask.params.meta_entry(MetaKey::Traceparent)?;
     let text: String = serde_json::from_slice(raw).ok()?;
     (text.len() <= 128 && text.bytes().all(|byte| byte.is_ascii_graphic())).then_some(text)
 }
 
 /// The outcome in a response.
-fn read(body: Bytes) -> Result<Outcome, Fault> {
+fn parse_outcome(body: Bytes) -> Result<RpcOutcome, Fault> {
     let unusable = |why: String| Fault { delivery: Delivery::Answered, kind: FaultKind::Malformed(why) };
     match Message::parse(body) {
         // The subject says whose answer it is. Its id may be another one: that
@@ -180,35 +203,35 @@ fn read(body: Bytes) -> Result<Outcome, Fault> {
     }
 }
 
-impl Session for RelaySession {
-    fn hello(&self) -> &Hello {
-        &self.hello
+impl ServerSession for RelaySession {
+    fn server_info(&self) -> &ServerInfo {
+        &self.server_info
     }
 
-    fn request<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<Outcome, Fault>> {
-        Box::pin(self.exchange(ask))
+    fn request<'a>(&'a self, ask: UpstreamRequest<'a>) -> BoxFuture<'a, Result<RpcOutcome, Fault>> {
+        Box::pin(self.handle_request(ask))
     }
 
-    fn hears_changes(&self, _kind: Kind) -> bool {
+    fn notifies_changes(&self, _kind: Kind) -> bool {
         true
     }
 
-    fn ended(&self) -> BoxFuture<'_, Failure> {
+    fn ended(&self) -> BoxFuture<'_, ServerFailure> {
         Box::pin(std::future::pending())
     }
 
-    fn close(&self, _force: Force) -> BoxFuture<'_, ()> {
-        self.core().table.end_session(self.number);
+    fn close(&self, _force: CloseMode) -> BoxFuture<'_, ()> {
+        self.core().calls.end_session(self.number);
         self.closed.send_replace(true);
         Box::pin(std::future::ready(()))
     }
 
-    fn vitals(&self) -> Vitals {
-        Vitals::default()
+    fn stats(&self) -> SessionStats {
+        SessionStats::default()
     }
 
     /// It is always well: see [`Self::exchange`].
-    fn signs(&self) -> (Option<Instant>, Option<Instant>) {
+    fn activity(&self) -> (Option<Instant>, Option<Instant>) {
         (Some(Instant::now()), None)
     }
 }

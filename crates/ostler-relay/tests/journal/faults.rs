@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use ostler_relay::Name;
-use ostler_relay::journal::{Claim, Journal, SqliteJournal, Unclaimed};
+use ostler_relay::RelayName;
+use ostler_relay::journal::{CallJournal, ClaimError, ClaimOutcome, SqliteJournal};
 use rusqlite::Connection;
 
 use super::{UNSETTLED, claim, id, open};
 
-async fn try_claim(journal: &SqliteJournal, number: u64) -> Result<Claim, Unclaimed> {
-    journal.claim(id(number), &Name::new("w").unwrap()).await
+async fn try_claim(journal: &SqliteJournal, number: u64) -> Result<ClaimOutcome, ClaimError> {
+    journal.claim(id(number), &RelayName::new("w").unwrap()).await
 }
 
 #[tokio::test]
@@ -54,9 +54,9 @@ async fn a_file_that_is_spoilt_meanwhile_is_replaced() {
     loop {
         assert!(began.elapsed() < Duration::from_secs(30), "{refusals} refusals, call {call}");
         match try_claim(&journal, call).await {
-            Ok(Claim::Ours) if refusals > 0 => break,
-            Ok(Claim::Ours) => assert!(call >= 2_000, "{call} was forgotten without a word"),
-            Ok(Claim::Taken { .. }) => {}
+            Ok(ClaimOutcome::Ours) if refusals > 0 => break,
+            Ok(ClaimOutcome::Ours) => assert!(call >= 2_000, "{call} was forgotten without a word"),
+            Ok(ClaimOutcome::Taken { .. }) => {}
             Err(_) => refusals += 1,
         }
         call += 1;
@@ -92,7 +92,7 @@ async fn while_another_process_holds_the_file_nothing_begins() {
     let refused = try_claim(&journal, 1).await.unwrap_err().to_string();
     assert!(refused.contains("locked") && refused.contains("journal.db"), "{refused}");
     other.execute_batch("ROLLBACK").unwrap();
-    assert_eq!(claim(&journal, 1).await, Claim::Ours);
+    assert_eq!(claim(&journal, 1).await, ClaimOutcome::Ours);
 }
 
 #[tokio::test]

@@ -10,12 +10,12 @@ use std::path::Path;
 use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
-use ostler_relay::journal::{Claim, Journal, SqliteJournal};
-use ostler_relay::{CallId, Name};
+use ostler_relay::journal::{CallJournal, ClaimOutcome, SqliteJournal};
+use ostler_relay::{CallId, RelayName};
 use rusqlite::Connection;
 
-const SETTLED: Claim = Claim::Taken { is_settled: true };
-const UNSETTLED: Claim = Claim::Taken { is_settled: false };
+const SETTLED: ClaimOutcome = ClaimOutcome::Taken { is_answered: true };
+const UNSETTLED: ClaimOutcome = ClaimOutcome::Taken { is_answered: false };
 
 fn open(file: &Path) -> SqliteJournal {
     SqliteJournal::open(file).unwrap_or_else(|error| panic!("{error}"))
@@ -29,8 +29,8 @@ fn id(number: u64) -> CallId {
     CallId::new(1_700_000_000_000, &chance)
 }
 
-async fn claim(journal: &impl Journal, number: u64) -> Claim {
-    let worker = Name::new("w").unwrap();
+async fn claim(journal: &impl CallJournal, number: u64) -> ClaimOutcome {
+    let worker = RelayName::new("w").unwrap();
     journal.claim(id(number), &worker).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -39,18 +39,18 @@ async fn a_call_is_claimed_once_and_its_end_is_remembered() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("deep/er/journal.db");
     let journal = open(&file);
-    assert_eq!(claim(&journal, 1).await, Claim::Ours);
+    assert_eq!(claim(&journal, 1).await, ClaimOutcome::Ours);
     assert_eq!(claim(&journal, 1).await, UNSETTLED);
-    journal.settle(id(1));
-    journal.close().await;
+    journal.mark_answered(id(1));
+    journal.flush().await;
     assert_eq!(claim(&journal, 1).await, SETTLED);
-    assert_eq!(claim(&journal, 2).await, Claim::Ours);
-    journal.settle(id(77));
-    journal.close().await;
+    assert_eq!(claim(&journal, 2).await, ClaimOutcome::Ours);
+    journal.mark_answered(id(77));
+    journal.flush().await;
     drop(journal);
     let again = open(&file);
     assert_eq!((claim(&again, 1).await, claim(&again, 2).await), (SETTLED, UNSETTLED));
-    assert_eq!(claim(&again, 77).await, Claim::Ours, "the end of a call is no claim");
+    assert_eq!(claim(&again, 77).await, ClaimOutcome::Ours, "the end of a call is no claim");
 }
 
 #[tokio::test]
@@ -85,7 +85,7 @@ fn of_many_who_claim_the_same_call_one_gets_it() {
                 runtime.block_on(async {
                     let mut ours = Vec::new();
                     for call in 0..CALLS {
-                        if claim(&*journal, call).await == Claim::Ours {
+                        if claim(&*journal, call).await == ClaimOutcome::Ours {
                             ours.push(call);
                         }
                     }
@@ -103,7 +103,7 @@ fn of_many_who_claim_the_same_call_one_gets_it() {
 async fn a_claim_that_nobody_waits_for_is_not_made_or_made_for_nobody() {
     let folder = tempfile::tempdir().unwrap();
     let journal = open(&folder.path().join("journal.db"));
-    let worker = Name::new("w").unwrap();
+    let worker = RelayName::new("w").unwrap();
     for call in 0..100 {
         let mut claiming = journal.claim(id(call), &worker);
         let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(claiming.as_mut().poll(cx))).await;
@@ -111,7 +111,7 @@ async fn a_claim_that_nobody_waits_for_is_not_made_or_made_for_nobody() {
     }
     for call in 0..100 {
         let claim = claim(&journal, call).await;
-        assert!(matches!(claim, Claim::Ours | UNSETTLED), "{claim:?}");
+        assert!(matches!(claim, ClaimOutcome::Ours | UNSETTLED), "{claim:?}");
     }
 }
 
@@ -136,7 +136,7 @@ async fn old_claims_are_deleted_and_young_ones_are_not() {
         claim(&journal, 999).await;
     }
     assert_eq!(count(), 300);
-    assert_eq!((claim(&journal, 0).await, claim(&journal, 700).await), (Claim::Ours, UNSETTLED));
+    assert_eq!((claim(&journal, 0).await, claim(&journal, 700).await), (ClaimOutcome::Ours, UNSETTLED));
 }
 
 /// Prints what one host can claim; nothing depends on it.
@@ -153,8 +153,8 @@ async fn many_claims_share_a_transaction() {
             tokio::spawn(async move {
                 for call in 0..EACH {
                     let number = caller * EACH + call;
-                    assert_eq!(claim(&*journal, number).await, Claim::Ours);
-                    journal.settle(id(number));
+                    assert_eq!(claim(&*journal, number).await, ClaimOutcome::Ours);
+                    journal.mark_answered(id(number));
                 }
             })
         })

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use ostler_relay::Name;
-use ostler_relay::journal::{Claim, Journal};
+use ostler_relay::RelayName;
+use ostler_relay::journal::{CallJournal, ClaimOutcome};
 
 use super::{SETTLED, UNSETTLED, claim, id, open};
 
@@ -45,7 +45,7 @@ async fn what_a_killed_process_has_claimed_stays_claimed() {
         let expected = if call < 10 { SETTLED } else { UNSETTLED };
         assert_eq!(claim(&journal, call).await, expected, "{call}");
     }
-    assert_eq!(claim(&journal, 50).await, Claim::Ours);
+    assert_eq!(claim(&journal, 50).await, ClaimOutcome::Ours);
 }
 
 #[tokio::test]
@@ -54,10 +54,10 @@ async fn claims_and_waits_to_be_killed() {
     let journal = open(&file_of_parent());
     for call in 0..10 {
         claim(&journal, call).await;
-        journal.settle(id(call));
+        journal.mark_answered(id(call));
     }
     for call in 10..50 {
-        assert_eq!(claim(&journal, call).await, Claim::Ours);
+        assert_eq!(claim(&journal, call).await, ClaimOutcome::Ours);
     }
     #[allow(clippy::print_stdout)]
     {
@@ -82,22 +82,22 @@ fn where_there_is_no_room_nothing_begins_until_there_is() {
 #[ignore = "run by another test, with a limit on files"]
 async fn runs_out_of_room() {
     let journal = open(&file_of_parent());
-    let worker = Name::new("w").unwrap();
+    let worker = RelayName::new("w").unwrap();
     let mut claimed = 0;
     let why = loop {
         match journal.claim(id(claimed), &worker).await {
-            Ok(claim) => assert_eq!(claim, Claim::Ours),
+            Ok(claim) => assert_eq!(claim, ClaimOutcome::Ours),
             Err(why) => break why.to_string(),
         }
         claimed += 1;
         assert!(claimed < 100_000, "there is room without end");
     };
     assert!(why.contains("journal.db") && (why.contains("disk") || why.contains("full")), "{why}");
-    journal.settle(id(0));
+    journal.mark_answered(id(0));
     let (_, hard) = getrlimit(Resource::RLIMIT_FSIZE).unwrap();
     setrlimit(Resource::RLIMIT_FSIZE, hard, hard).unwrap();
     // Neither a refusal nor the lack of room has forgotten or made a claim.
-    assert_eq!(claim(&journal, claimed).await, Claim::Ours);
+    assert_eq!(claim(&journal, claimed).await, ClaimOutcome::Ours);
     for call in 0..=claimed {
         let expected = if call == 0 { SETTLED } else { UNSETTLED };
         assert_eq!(claim(&journal, call).await, expected, "{call} of {claimed}");

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ostler_relay::broker::nats::NatsOptions;
-use ostler_relay::journal::{Claim, Journal, KEPT, KvJournal, kv_bucket};
-use ostler_relay::{CallId, Name};
+use ostler_relay::journal::{CLAIM_RETENTION, CallJournal, ClaimOutcome, KvJournal, kv_bucket};
+use ostler_relay::{CallId, RelayName};
 use ostler_testkit::{NatsServer, NatsSetup, NatsVersion};
 
 use super::{at, in_time};
 
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap_or_else(|error| panic!("{error}"))
+fn name(text: &str) -> RelayName {
+    RelayName::new(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn call(number: u64) -> CallId {
@@ -19,7 +19,7 @@ fn call(number: u64) -> CallId {
 }
 
 async fn server() -> NatsServer {
-    NatsServer::start(NatsSetup { jetstream: true, which: NatsVersion::Current, ..NatsSetup::default() })
+    NatsServer::start(NatsSetup { jetstream: true, version: NatsVersion::Current, ..NatsSetup::default() })
         .await
 }
 
@@ -28,7 +28,7 @@ fn journal(server: &NatsServer) -> Arc<KvJournal> {
 }
 
 /// Claims until the journal can be reached.
-async fn claim(journal: &KvJournal, number: u64) -> Claim {
+async fn claim(journal: &KvJournal, number: u64) -> ClaimOutcome {
     in_time(async {
         loop {
             if let Ok(claim) = journal.claim(call(number), &name("w")).await {
@@ -55,8 +55,8 @@ async fn of_all_who_claim_a_call_one_gets_it() {
         let mut ours = 0;
         for attempt in attempts {
             match in_time(attempt).await.unwrap_or_else(|error| panic!("{error}")) {
-                Ok(Claim::Ours) => ours += 1,
-                Ok(Claim::Taken { is_settled }) => assert!(!is_settled),
+                Ok(ClaimOutcome::Ours) => ours += 1,
+                Ok(ClaimOutcome::Taken { is_answered: is_settled }) => assert!(!is_settled),
                 Err(error) => panic!("{error}"),
             }
         }
@@ -68,15 +68,15 @@ async fn of_all_who_claim_a_call_one_gets_it() {
 async fn a_claim_outlives_its_host_and_its_end_is_remembered() {
     let server = server().await;
     let first = journal(&server);
-    assert_eq!(claim(&first, 1).await, Claim::Ours);
-    assert_eq!(claim(&first, 2).await, Claim::Ours);
-    first.settle(call(1));
-    in_time(first.close()).await;
+    assert_eq!(claim(&first, 1).await, ClaimOutcome::Ours);
+    assert_eq!(claim(&first, 2).await, ClaimOutcome::Ours);
+    first.mark_answered(call(1));
+    in_time(first.flush()).await;
     drop(first);
     let second = journal(&server);
     // What was noted last is told without waiting for it to be kept.
-    in_time(async { while claim(&second, 1).await != (Claim::Taken { is_settled: true }) {} }).await;
-    assert_eq!(claim(&second, 2).await, Claim::Taken { is_settled: false });
+    in_time(async { while claim(&second, 1).await != (ClaimOutcome::Taken { is_answered: true }) {} }).await;
+    assert_eq!(claim(&second, 2).await, ClaimOutcome::Taken { is_answered: false });
 }
 
 /// The limit itself is 1.5 s and stands in the error; a busy machine adds to it.
@@ -86,7 +86,7 @@ const REFUSED_WITHIN: Duration = Duration::from_secs(10);
 async fn nothing_begins_while_the_broker_is_away_and_claims_outlive_it() {
     let mut server = server().await;
     let journal = journal(&server);
-    assert_eq!(claim(&journal, 1).await, Claim::Ours);
+    assert_eq!(claim(&journal, 1).await, ClaimOutcome::Ours);
     server.kill();
     for number in 2..4 {
         let began = Instant::now();
@@ -95,8 +95,8 @@ async fn nothing_begins_while_the_broker_is_away_and_claims_outlive_it() {
         assert!(began.elapsed() < REFUSED_WITHIN, "{:?}", began.elapsed());
     }
     server.restart().await;
-    assert_eq!(claim(&journal, 1).await, Claim::Taken { is_settled: false });
-    assert_eq!(claim(&journal, 4).await, Claim::Ours);
+    assert_eq!(claim(&journal, 1).await, ClaimOutcome::Taken { is_answered: false });
+    assert_eq!(claim(&journal, 4).await, ClaimOutcome::Ours);
 }
 
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn the_bucket_forgets_claims_when_no_request_can_come_any_more() {
     let server = server().await;
     claim(&journal(&server), 1).await;
     let config = bucket_config(&server).await;
-    assert_eq!(config.max_age, KEPT);
+    assert_eq!(config.max_age, CLAIM_RETENTION);
     assert_eq!(config.max_messages_per_subject, 1);
     assert_eq!(config.storage, async_nats::jetstream::stream::StorageType::File);
 }
@@ -151,7 +151,7 @@ async fn a_bucket_that_forgets_too_soon_is_not_used() {
 
 #[tokio::test]
 async fn it_is_said_that_jetstream_is_off_or_nobody_is_there() {
-    let mut server = NatsServer::plain(NatsVersion::Current).await;
+    let mut server = NatsServer::start_default(NatsVersion::Current).await;
     let refused = journal(&server).claim(call(1), &name("w")).await.map_err(|error| error.to_string());
     assert!(refused.as_ref().is_err_and(|text| text.contains("JetStream is needed for it")), "{refused:?}");
     server.kill();

@@ -4,14 +4,14 @@
 #![expect(clippy::unwrap_used, reason = "what tests share fails like a test")]
 
 mod calls;
-mod floods;
-mod lives;
-mod long;
-mod real;
-mod repeats;
+mod chunked_answers;
+mod harness;
+mod lifecycle;
+mod overload;
+mod real_nats;
+mod repeated_calls;
 mod roles;
-mod seals;
-mod stage;
+mod sealed_tokens;
 
 use std::time::Duration;
 

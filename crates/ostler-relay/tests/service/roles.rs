@@ -3,24 +3,24 @@
 use std::sync::{Arc, Mutex};
 
 use ostler_relay::Manifest;
-use ostler_relay::broker::Message;
+use ostler_relay::broker::BrokerMessage;
 use ostler_relay::envelope::{CallHead, Control};
-use ostler_relay::subject::Inbox;
-use ostler_testkit::{Reply, Script, World};
+use ostler_relay::subject::WorkerInbox;
+use ostler_testkit::{Script, ScriptedReply, TestHost};
 use serde_json::{Value, json};
 
+use crate::harness::{ServiceHarness, call_id, code, meta, name, rules, text, tool_call};
 use crate::ms;
-use crate::stage::{Stage, call_id, code, meta, name, rules, text, tool_call};
 
-async fn two_servers() -> World {
+async fn two_servers() -> TestHost {
     let script = || Script::echo().tool("secret").tool("plan");
-    World::new()
+    TestHost::new()
         .options(|options| {
             options.rules = rules(&[("dev", &["a/echo", "a/plan", "b/plan"]), ("all", &["*"])])
         })
         .server("a", script())
         .server("b", script())
-        .open()
+        .start()
         .await
 }
 
@@ -32,16 +32,16 @@ fn tools(manifest: &Manifest) -> Vec<(String, Vec<String>)> {
     let name = |tool: &serde_json::value::RawValue| {
         serde_json::from_str::<Value>(tool.get()).unwrap()["name"].as_str().unwrap().to_owned()
     };
-    let tools = |listed: &ostler_relay::Listed| listed.tools.iter().map(|tool| name(tool)).collect();
+    let tools = |listed: &ostler_relay::ManifestServer| listed.tools.iter().map(|tool| name(tool)).collect();
     manifest.servers.iter().map(|listed| (listed.name.clone(), tools(listed))).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_manifest_holds_exactly_what_the_role_may_use() {
-    let stage = Stage::open(two_servers().await).await;
+    let stage = ServiceHarness::open(two_servers().await).await;
     let mut worker = stage.worker("w1").await;
     worker.ask_manifest(1).await;
-    let (call, answer) = worker.answer().await;
+    let (call, answer) = worker.next_answer().await;
     let manifest = manifest(&answer);
     let expected = [
         ("a".to_owned(), vec!["echo".to_owned(), "plan".to_owned()]),
@@ -54,43 +54,43 @@ async fn a_manifest_holds_exactly_what_the_role_may_use() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unknown_role_gets_nothing_and_the_servers_are_not_touched() {
-    let stage = Stage::open(two_servers().await).await;
+    let stage = ServiceHarness::open(two_servers().await).await;
     let mut worker = stage.worker_as("w1", "nobody", 1).await;
     worker.ask_manifest(1).await;
-    let (_, answer) = worker.answer().await;
+    let (_, answer) = worker.next_answer().await;
     assert_eq!(code(&answer), "invalid-argument");
     assert!(answer["error"]["message"].as_str().unwrap().contains("no role `nobody`"), "{answer}");
     worker.call(2, "a", "echo").await;
-    assert_eq!(code(&worker.answer().await.1), "unknown-server");
+    assert_eq!(code(&worker.next_answer().await.1), "unknown-server");
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#.to_owned();
     worker.send(worker.head(3), body).await;
-    assert_eq!(code(&worker.answer().await.1), "unknown-server");
+    assert_eq!(code(&worker.next_answer().await.1), "unknown-server");
     assert!(worker.is_silent().await, "nothing was accepted");
-    assert_eq!((stage.world.stage("a").connects(), stage.world.stage("b").connects()), (0, 0));
+    assert_eq!((stage.world.server("a").connects(), stage.world.server("b").connects()), (0, 0));
     assert_eq!(stage.service.status().refused, 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_hidden_tool_is_refused_exactly_like_one_that_does_not_exist() {
-    let stage = Stage::open(two_servers().await).await;
+    let stage = ServiceHarness::open(two_servers().await).await;
     let mut worker = stage.worker("w1").await;
     let mut said = Vec::new();
     for (number, tool) in [(1, "secret"), (2, "sekret")] {
         worker.call(number, "a", tool).await;
-        assert_eq!(worker.accepted().await, number);
-        said.push(worker.answer().await.1.to_string().replace("sekret", "secret"));
+        assert_eq!(worker.next_accepted().await, number);
+        said.push(worker.next_answer().await.1.to_string().replace("sekret", "secret"));
     }
     assert_eq!(said[0], said[1]);
     assert!(said[0].contains("unknown-tool"), "{}", said[0]);
-    assert_eq!(stage.world.stage("a").count("secret"), 0);
+    assert_eq!(stage.world.server("a").count("secret"), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_role_or_worker_in_the_body_means_nothing() {
-    let stage = Stage::open(two_servers().await).await;
+    let stage = ServiceHarness::open(two_servers().await).await;
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
     let sink = Arc::clone(&seen);
-    let recorder = move |record: &ostler_host::Record<'_>| {
+    let recorder = move |record: &ostler_host::RequestRecord<'_>| {
         sink.lock().unwrap().push(format!("{} {} {}", record.principal, record.role, record.outcome));
     };
     stage.world.host.set_recorder(Some(Arc::new(recorder)));
@@ -100,13 +100,13 @@ async fn a_role_or_worker_in_the_body_means_nothing() {
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "role": "all", "worker": "w2",
         "params": {"name": "secret", "role": "all", "_meta": meta}});
     worker.send(worker.head(1), body.to_string()).await;
-    assert_eq!(code(&worker.answer().await.1), "unknown-tool");
+    assert_eq!(code(&worker.next_answer().await.1), "unknown-tool");
     assert_eq!(*seen.lock().unwrap(), ["worker:w1 dev unknown-tool"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_is_no_request_for_one_thing_is_refused() {
-    let stage = Stage::open(two_servers().await).await;
+    let stage = ServiceHarness::open(two_servers().await).await;
     let mut worker = stage.worker_as("w1", "all", 1).await;
     let bodies = [
         r#"{"jsonrpc":"2.0","id":7,"method":"tools/call"}"#,
@@ -119,54 +119,54 @@ async fn a_body_that_is_no_request_for_one_thing_is_refused() {
     ];
     for (number, body) in (1..).zip(bodies) {
         worker.send(worker.head(number), body.to_owned()).await;
-        let (call, answer) = worker.answer().await;
+        let (call, answer) = worker.next_answer().await;
         assert_eq!((call, &answer["error"]["code"]), (number, &json!(-32602)), "{body}");
         let id = if body.contains("\"id\":7") { json!(7) } else { Value::Null };
         assert_eq!(answer["id"], id, "{body}");
     }
     assert!(worker.is_silent().await);
-    assert!(stage.world.stage("a").asked().is_empty());
+    assert!(stage.world.server("a").requests().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_opens_no_session_and_asks_no_notification_of_a_server() {
-    let stage = Stage::open(two_servers().await).await;
+    let stage = ServiceHarness::open(two_servers().await).await;
     let mut worker = stage.worker_as("w1", "all", 1).await;
     for (number, method) in (1..).zip(["initialize", "notifications/cancelled", "notifications/initialized"])
     {
         let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": {"requestId": 1}});
         worker.send(worker.head(number), body.to_string()).await;
-        let (call, answer) = worker.answer().await;
+        let (call, answer) = worker.next_answer().await;
         assert_eq!((call, code(&answer)), (number, "unknown-method"), "{answer}");
     }
-    assert!(stage.world.stage("a").asked().is_empty());
+    assert!(stage.world.server("a").requests().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_can_not_be_read_is_dropped_and_counted_and_the_next_call_is_well() {
-    let stage = Stage::open(two_servers().await).await;
+    let stage = ServiceHarness::open(two_servers().await).await;
     let mut worker = stage.worker("w1").await;
     let subject = worker.subjects.call(&name("dev"), &name("w1"));
     let body = tool_call("echo", json!({}));
-    let no_head = Message::new(subject.clone(), Default::default(), body.clone());
-    worker.publish(no_head.with_reply(worker.inbox.answer(call_id(1)))).await;
-    worker.publish(Message::new(subject, worker.head(2).headers(), body)).await;
-    let odd = Message::new("ostler.acme.control.w1.nothing".into(), Default::default(), "");
+    let no_head = BrokerMessage::new(subject.clone(), Default::default(), body.clone());
+    worker.publish(no_head.with_reply_to(worker.inbox.answer_subject(call_id(1)))).await;
+    worker.publish(BrokerMessage::new(subject, worker.head(2).headers(), body)).await;
+    let odd = BrokerMessage::new("ostler.acme.control.w1.nothing".into(), Default::default(), "");
     worker.publish(odd).await;
     assert!(worker.is_silent().await);
     assert_eq!(stage.service.status().refused, 3);
     worker.call(4, "a", "echo").await;
-    assert_eq!(text(&worker.answer().await.1), "{}");
+    assert_eq!(text(&worker.next_answer().await.1), "{}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_host_answers_to_the_inbox_of_the_worker_and_nowhere_else() {
-    let stage = Stage::open(two_servers().await).await;
+    let stage = ServiceHarness::open(two_servers().await).await;
     let mut worker = stage.worker("w1").await;
     let all = stage.worker_as("w1", "all", 1).await;
     let admin = worker.subjects.call(&all.role, &name("w1"));
-    let others = Inbox::new(&name("w2"), worker.instance).answer(call_id(1));
-    let another = worker.inbox.answer(call_id(9));
+    let others = WorkerInbox::new(&name("w2"), worker.instance).answer_subject(call_id(1));
+    let another = worker.inbox.answer_subject(call_id(9));
     let subject = worker.subjects.call(&name("dev"), &name("w1"));
     let body = tool_call("echo", json!({}));
     let mut spy = worker.link.subscribe(">", None).await.unwrap();
@@ -174,27 +174,29 @@ async fn a_host_answers_to_the_inbox_of_the_worker_and_nowhere_else() {
         let headers = worker.head(1).headers();
         let control = worker.subjects.control(&name("w1"), call_id(1));
         let resume = Control::Resume.headers(worker.instance);
-        worker.publish(Message::new(subject.clone(), headers, body.clone()).with_reply(reply.clone())).await;
-        worker.publish(Message::new(control, resume, "").with_reply(reply)).await;
+        worker
+            .publish(BrokerMessage::new(subject.clone(), headers, body.clone()).with_reply_to(reply.clone()))
+            .await;
+        worker.publish(BrokerMessage::new(control, resume, "").with_reply_to(reply)).await;
     }
     assert!(worker.is_silent().await);
     let mut heard = 0;
     while let Ok(Some(message)) = tokio::time::timeout(ms(1), spy.next()).await {
-        assert!(message.reply.is_some(), "only what the worker said itself: {}", message.subject);
+        assert!(message.reply_to.is_some(), "only what the worker said itself: {}", message.subject);
         heard += 1;
     }
     assert_eq!((heard, stage.service.status().refused), (6, 6));
-    assert!(stage.world.stage("a").asked().is_empty());
+    assert!(stage.world.server("a").requests().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn lists_are_filtered_and_need_no_claim() {
-    let stage = Stage::open(two_servers().await).await;
+    let stage = ServiceHarness::open(two_servers().await).await;
     let mut worker = stage.worker("w1").await;
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#.to_owned();
     for _ in 0..2 {
         worker.send(worker.head(1), body.clone()).await;
-        let (_, answer) = worker.answer().await;
+        let (_, answer) = worker.next_answer().await;
         let names: Vec<_> =
             answer["result"]["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
         assert_eq!(names, ["echo", "plan"]);
@@ -204,11 +206,11 @@ async fn lists_are_filtered_and_need_no_claim() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_before_the_walk_is_recorded() {
-    let stage = Stage::open(two_servers().await).await;
+    let stage = ServiceHarness::open(two_servers().await).await;
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
     let sink = Arc::clone(&seen);
-    let recorder = move |record: &ostler_host::Record<'_>| {
-        let denied = record.denied.unwrap_or("-");
+    let recorder = move |record: &ostler_host::RequestRecord<'_>| {
+        let denied = record.denied_by.unwrap_or("-");
         let line =
             format!("{} {}/{} {} {denied}", record.principal, record.server, record.subject, record.outcome);
         sink.lock().unwrap().push(line);
@@ -216,18 +218,18 @@ async fn a_refusal_before_the_walk_is_recorded() {
     stage.world.host.set_recorder(Some(Arc::new(recorder)));
     let mut worker = stage.worker_as("w1", "nobody", 1).await;
     worker.call(1, "a", "echo").await;
-    worker.answer().await;
+    worker.next_answer().await;
     let mut worker = stage.worker("w2").await;
     let late = CallHead { deadline: 0, ..worker.head(2) };
     worker.send(late, tool_call("echo", json!({}))).await;
-    worker.answer().await;
+    worker.next_answer().await;
     worker
         .send(
             worker.head(3),
             r#"{"jsonrpc":"2.0","id":7,"method":"tools/list","params":{"name":"echo"}}"#.into(),
         )
         .await;
-    worker.answer().await;
+    worker.next_answer().await;
     let seen = seen.lock().unwrap().clone();
     assert!(seen[0].starts_with("worker:w1 a/ unknown-server role `nobody`"), "{seen:?}");
     assert_eq!(seen[1], "worker:w2 a/echo timed-out -");
@@ -236,16 +238,16 @@ async fn a_refusal_before_the_walk_is_recorded() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_fails_is_listed_with_the_reason() {
-    let world = World::new()
+    let world = TestHost::new()
         .options(|options| options.rules = rules(&[("dev", &["*"])]))
         .server("a", Script::echo())
-        .server("b", Script::echo().on("tools/list", |_| Reply::error(-1, "broken")))
-        .open()
+        .server("b", Script::echo().on("tools/list", |_| ScriptedReply::error(-1, "broken")))
+        .start()
         .await;
-    let stage = Stage::open(world).await;
+    let stage = ServiceHarness::open(world).await;
     let mut worker = stage.worker("w1").await;
     worker.ask_manifest(1).await;
-    let manifest = manifest(&worker.answer().await.1);
+    let manifest = manifest(&worker.next_answer().await.1);
     assert_eq!(tools(&manifest).len(), 2);
     assert!(manifest.servers[0].error.is_none());
     let error = manifest.servers[1].error.as_ref().map(|error| error.get().to_owned()).unwrap_or_default();

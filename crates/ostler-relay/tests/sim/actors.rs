@@ -6,9 +6,9 @@ use std::time::Duration;
 use fastrand::Rng;
 use tokio::time::sleep;
 
-use crate::post::Wish;
-use crate::site::SERVERS;
-use crate::world::World;
+use crate::sim_host::SERVERS;
+use crate::sim_worker::RelaySimCall;
+use crate::world::RelaySimWorld;
 
 /// Calls that one caller makes.
 const CALLS: usize = 8;
@@ -30,15 +30,15 @@ async fn pause(rng: &mut Rng, millis: u64) {
 }
 
 /// Calls tools, with more and less time.
-pub(crate) async fn call(world: Arc<World>, post: usize, mut rng: Rng) {
-    let post = &world.posts[post];
+pub(crate) async fn call(world: Arc<RelaySimWorld>, post: usize, mut rng: Rng) {
+    let post = &world.workers[post];
     for _ in 0..CALLS {
         pause(&mut rng, 2_500).await;
         if rng.u8(..8) == 0 {
             post.list(pick(&SERVERS, &mut rng)).await;
         }
         let most = pick(&[50, 1_000, 5_000, 10_000, 30_000], &mut rng);
-        let wish = Wish {
+        let wish = RelaySimCall {
             server: pick(&SERVERS, &mut rng),
             tool: pick(&TOOLS, &mut rng),
             limit: Duration::from_millis(rng.u64(50..=most)),
@@ -49,10 +49,10 @@ pub(crate) async fn call(world: Arc<World>, post: usize, mut rng: Rng) {
 }
 
 /// Breaks things and mends some of them.
-pub(crate) async fn break_things(world: Arc<World>, mut rng: Rng) {
+pub(crate) async fn inject_faults(world: Arc<RelaySimWorld>, mut rng: Rng) {
     for _ in 0..ACTS {
         pause(&mut rng, 3_000).await;
-        for site in &world.sites {
+        for site in &world.hosts {
             site.check_limits();
         }
         let act = pick(
@@ -70,53 +70,53 @@ pub(crate) async fn break_things(world: Arc<World>, mut rng: Rng) {
             ],
             &mut rng,
         );
-        world.watch.trace(act);
-        perform(&world, act, &mut rng).await;
+        world.invariants.trace(act);
+        apply_fault(&world, act, &mut rng).await;
     }
 }
 
-async fn perform(world: &World, act: &str, rng: &mut Rng) {
-    let site = &world.sites[rng.usize(..world.sites.len())];
-    let post = &world.posts[rng.usize(..world.posts.len())];
-    let door_of_host = site.door().unwrap_or_default();
+async fn apply_fault(world: &RelaySimWorld, act: &str, rng: &mut Rng) {
+    let site = &world.hosts[rng.usize(..world.hosts.len())];
+    let post = &world.workers[rng.usize(..world.workers.len())];
+    let door_of_host = site.broker_user().unwrap_or_default();
     match act {
-        "cut worker" => world.broker().cut(post.door()),
-        "cut host" => world.broker().cut(&door_of_host),
+        "cut worker" => world.broker().disconnect(post.broker_user()),
+        "cut host" => world.broker().disconnect(&door_of_host),
         "broker" => {
             world.broker().go_down();
             pause(rng, 8_000).await;
             world.broker().come_up();
         }
-        "deafen worker" => deafen(world, post.door(), rng).await,
-        "deafen host" => deafen(world, &door_of_host, rng).await,
+        "deafen worker" => mute_for_a_while(world, post.broker_user(), rng).await,
+        "deafen host" => mute_for_a_while(world, &door_of_host, rng).await,
         "kill" => {
             site.kill();
             pause(rng, 5_000).await;
             site.start().await;
         }
         "drain" => {
-            site.end(Duration::from_secs(8)).await;
+            site.drain(Duration::from_secs(8)).await;
             pause(rng, 3_000).await;
             site.start().await;
         }
         "vanish" => {
-            post.vanish();
+            post.kill();
             pause(rng, 5_000).await;
             post.start();
         }
         "rules" => {
             let has_extra = rng.bool();
-            for site in &world.sites {
+            for site in &world.hosts {
                 site.set_rules(has_extra).await;
             }
         }
-        _ if !world.watch.is_prompt => site.crash_server(rng.usize(..SERVERS.len())),
+        _ if !world.invariants.is_prompt => site.crash_server(rng.usize(..SERVERS.len())),
         _ => {}
     }
 }
 
-async fn deafen(world: &World, door: &str, rng: &mut Rng) {
-    world.sky().deafen(door, true);
+async fn mute_for_a_while(world: &RelaySimWorld, door: &str, rng: &mut Rng) {
+    world.network().mute(door, true);
     pause(rng, 8_000).await;
-    world.sky().deafen(door, false);
+    world.network().mute(door, false);
 }

@@ -14,19 +14,19 @@
 #![expect(clippy::unwrap_used, reason = "what tests share fails like a test")]
 
 mod actors;
-mod door;
+mod faulty_broker;
+mod invariants;
 mod journal;
-mod post;
-mod site;
-mod sky;
-mod watch;
+mod network;
+mod sim_host;
+mod sim_worker;
 mod world;
 
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 
-use crate::journal::Honesty;
-use crate::world::Life;
+use crate::journal::JournalMode;
+use crate::world::RelaySimReport;
 
 /// Seeds that are tried unless the environment says otherwise.
 const SEEDS: u64 = 500;
@@ -40,15 +40,15 @@ fn from_env(name: &str) -> Option<u64> {
 }
 
 /// Lives one life on a thread of its own, in paused time.
-fn live(seed: u64, honesty: Honesty) -> Life {
+fn run_seed(seed: u64, honesty: JournalMode) -> RelaySimReport {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(world::live(seed, honesty))
+    runtime.block_on(world::run_seed(seed, honesty))
 }
 
 /// Lives a life and says what was broken, and how to see it again.
-fn check(seed: u64) -> Life {
-    let life = std::panic::catch_unwind(AssertUnwindSafe(|| live(seed, Honesty::Honest)));
+fn check(seed: u64) -> RelaySimReport {
+    let life = std::panic::catch_unwind(AssertUnwindSafe(|| run_seed(seed, JournalMode::Durable)));
     let Ok(life) = life else { panic!("seed {seed} panicked, see above\n{}", replay(seed)) };
     let broken = life.violations.join("\n  ");
     let trace = life.trace.join("\n  ");
@@ -65,7 +65,7 @@ fn replay(seed: u64) -> String {
 }
 
 /// Lives one fifth of all lives; the tests of the others run beside it.
-fn hold(fifth: u64) {
+fn check_fifth(fifth: u64) {
     if let Some(seed) = from_env("OSTLER_SIM_SEED") {
         if fifth == 0 {
             (0..AGAIN).for_each(|_| drop(check(seed)));
@@ -78,34 +78,34 @@ fn hold(fifth: u64) {
 
 #[test]
 fn whatever_happens_the_promises_hold() {
-    hold(0);
+    check_fifth(0);
 }
 
 #[test]
 fn whatever_happens_in_a_second_world_they_hold() {
-    hold(1);
+    check_fifth(1);
 }
 
 #[test]
 fn whatever_happens_in_a_third_world_they_hold() {
-    hold(2);
+    check_fifth(2);
 }
 
 #[test]
 fn whatever_happens_in_a_fourth_world_they_hold() {
-    hold(3);
+    check_fifth(3);
 }
 
 #[test]
 fn whatever_happens_in_a_fifth_world_they_hold() {
-    hold(4);
+    check_fifth(4);
 }
 
 #[test]
 fn lives_see_every_kind_of_end() {
     let mut seen = BTreeSet::new();
     for seed in 0..40 {
-        seen.extend(live(seed, Honesty::Honest).ends);
+        seen.extend(run_seed(seed, JournalMode::Durable).ends);
     }
     let expected = [
         "ok",
@@ -124,7 +124,7 @@ fn lives_see_every_kind_of_end() {
 #[test]
 fn a_journal_that_forgets_is_caught() {
     let is_caught = |seed| {
-        let life = live(seed, Honesty::Forgetful);
+        let life = run_seed(seed, JournalMode::Forgetful);
         life.violations.iter().any(|violation| violation.contains("was executed 2 times"))
     };
     assert!((0..40).any(is_caught), "calls run twice in no life, though nothing keeps them from it");

@@ -4,10 +4,10 @@
 #![expect(clippy::unwrap_used, reason = "what tests share fails like a test")]
 #![expect(clippy::expect_used, reason = "what tests share fails like a test")]
 
-mod alike;
-mod client;
+mod agent_client;
+mod outages;
 mod pair;
+mod progress;
 mod roles;
-mod rounds;
-mod signs;
-mod trouble;
+mod server_requests;
+mod transparency;

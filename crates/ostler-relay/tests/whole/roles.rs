@@ -2,36 +2,36 @@
 
 use ostler_core::config::Role;
 use ostler_host::Rules;
-use ostler_testkit::{Opening, Reconfigure, Script, World};
+use ostler_testkit::{Reconfigure, Script, TestHost, TestHostBuilder};
 use ostler_wire::Era;
 use serde_json::{Value, json};
 
-use crate::client::Client;
-use crate::pair::Pair;
+use crate::agent_client::AgentClient;
+use crate::pair::RelayPair;
 
 fn rules(allow: &[&str]) -> Rules {
     let allow = allow.iter().map(|&rule| rule.to_owned()).collect();
     let role = Role { allow, deny: Vec::new(), budget: None, max_in_flight: None };
-    Rules::of(&[("dev".to_owned(), role)].into())
+    Rules::from_roles(&[("dev".to_owned(), role)].into())
 }
 
-fn opening(allow: &[&str]) -> Opening {
+fn opening(allow: &[&str]) -> TestHostBuilder {
     let rules = rules(allow);
-    World::new()
+    TestHost::new()
         .options(|options| options.rules = rules)
         .server("a", Script::new().tool("yes").tool("no"))
         .server("b", Script::new().tool("no"))
 }
 
-async fn names(agent: &mut Client) -> Vec<String> {
-    let listed = agent.ask("tools/list", json!({})).await;
+async fn names(agent: &mut AgentClient) -> Vec<String> {
+    let listed = agent.request("tools/list", json!({})).await;
     let tools = listed["result"]["tools"].as_array().unwrap_or_else(|| panic!("{listed}"));
     tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_the_role_may_not_use_does_not_exist() {
-    let pair = Pair::open(opening(&["a/yes"])).await;
+    let pair = RelayPair::open(opening(&["a/yes"])).await;
     let (mut agent, mut client) =
         (pair.agent(Era::Modern, json!({})).await, pair.client(Era::Modern, json!({})).await);
     assert_eq!(names(&mut agent).await, ["a__yes"]);
@@ -41,23 +41,23 @@ async fn what_the_role_may_not_use_does_not_exist() {
         assert_eq!(there["error"]["data"]["code"], "unknown-tool", "{there}");
         assert_eq!(there["error"], here["error"], "{hidden}");
     }
-    assert_eq!((pair.world.stage("a").count("no"), pair.world.stage("b").count("no")), (0, 0));
+    assert_eq!((pair.world.server("a").count("no"), pair.world.server("b").count("no")), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_role_that_nobody_knows_gets_an_error_and_no_empty_list() {
-    let pair = Pair::with_role(opening(&["*"]), "ghost").await;
+    let pair = RelayPair::with_role(opening(&["*"]), "ghost").await;
     let mut agent = pair.agent(Era::Modern, json!({})).await;
-    let listed = agent.ask("tools/list", json!({})).await;
+    let listed = agent.request("tools/list", json!({})).await;
     assert!(listed.get("error").is_some(), "{listed}");
     let called = agent.call("a__yes", json!({})).await;
     assert!(called.get("error").is_some(), "{called}");
-    assert_eq!(pair.world.stage("a").count("yes"), 0);
+    assert_eq!(pair.world.server("a").count("yes"), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn other_rules_reach_the_agent_as_a_changed_list() {
-    let pair = Pair::open(opening(&["a/yes"])).await;
+    let pair = RelayPair::open(opening(&["a/yes"])).await;
     let mut agent = pair.agent(Era::Legacy, json!({})).await;
     assert_eq!(names(&mut agent).await, ["a__yes"]);
     pair.world.host.set_rules(rules(&["a/*", "b/*"])).await;

@@ -2,53 +2,54 @@
 
 use bytes::Bytes;
 use ostler_core::fault::{Delivery, FaultKind};
-use ostler_relay::chunk::{ACK_EVERY, CHUNK};
-use ostler_relay::envelope::{Control, Progress, Reply};
+use ostler_relay::chunk::{ACK_EVERY, CHUNK_SIZE};
+use ostler_relay::envelope::{Control, RelayProgress, RelayReply};
 use sha2::{Digest, Sha256};
 
-use crate::kit::*;
+use crate::harness::*;
 
 /// A response of some mebibytes, and how it is announced.
-fn large(id: u64, mebibytes: usize) -> (Vec<u8>, Reply) {
+fn large(id: u64, mebibytes: usize) -> (Vec<u8>, RelayReply) {
     let text = "abcdefghijklmnop".repeat(mebibytes << 16);
     let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"text":"{text}"}}}}"#).into_bytes();
     let sha256 = data_encoding::HEXLOWER.encode(&Sha256::digest(&body));
-    let reply = Reply::Chunked { length: body.len() as u64, sha256 };
+    let reply = RelayReply::Chunked { length: body.len() as u64, sha256 };
     (body, reply)
 }
 
 #[tokio::test(start_paused = true)]
 async fn twenty_mebibytes_arrive_in_order_and_are_acknowledged() {
-    let stage = Stage::new().await;
-    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let stage = WorkerHarness::new().await;
+    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
     let call = stage.call("large");
-    let came = peer.call().await;
+    let came = peer.next_call().await;
     peer.accept(&came).await;
     let (body, reply) = large(came.id, 20);
     peer.reply(&came, reply, Bytes::new()).await;
     let mut expected = 0;
-    for (number, chunk) in (0_u32..).zip(body.chunks(CHUNK)) {
-        peer.say(came.head.call, Progress::Chunk(number), Bytes::copy_from_slice(chunk)).await;
+    for (number, chunk) in (0_u32..).zip(body.chunks(CHUNK_SIZE)) {
+        peer.send_progress(came.head.call, RelayProgress::Chunk(number), Bytes::copy_from_slice(chunk)).await;
         if (number + 1).is_multiple_of(ACK_EVERY) {
             expected += ACK_EVERY;
-            assert_eq!(peer.control().await.1, Control::Ack(expected));
+            assert_eq!(peer.next_control().await.1, Control::Ack(expected));
         }
     }
     assert_eq!(call.result().await.len(), (20 << 20) + r#"{"text":""}"#.len());
-    let count = u32::try_from(body.len().div_ceil(CHUNK)).unwrap();
-    assert_eq!(peer.control().await.1, Control::Ack(count), "the last one");
+    let count = u32::try_from(body.len().div_ceil(CHUNK_SIZE)).unwrap();
+    assert_eq!(peer.next_control().await.1, Control::Ack(count), "the last one");
 }
 
 #[tokio::test(start_paused = true)]
 async fn chunks_in_any_order_more_than_once_and_before_their_announcement_are_one_answer() {
-    let stage = Stage::new().await;
-    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let stage = WorkerHarness::new().await;
+    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
     let call = stage.call("large");
-    let came = peer.call().await;
+    let came = peer.next_call().await;
     let (body, reply) = large(came.id, 3);
-    let chunks: Vec<(u32, &[u8])> = (0_u32..).zip(body.chunks(CHUNK)).collect();
+    let chunks: Vec<(u32, &[u8])> = (0_u32..).zip(body.chunks(CHUNK_SIZE)).collect();
     for (number, chunk) in chunks.iter().rev().chain(chunks.iter().take(3)) {
-        peer.say(came.head.call, Progress::Chunk(*number), Bytes::copy_from_slice(chunk)).await;
+        peer.send_progress(came.head.call, RelayProgress::Chunk(*number), Bytes::copy_from_slice(chunk))
+            .await;
     }
     peer.reply(&came, reply, Bytes::new()).await;
     let expected = &body[format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, came.id).len()..body.len() - 1];
@@ -57,15 +58,15 @@ async fn chunks_in_any_order_more_than_once_and_before_their_announcement_are_on
 
 #[tokio::test(start_paused = true)]
 async fn a_damaged_chunk_makes_no_answer() {
-    let stage = Stage::new().await;
-    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let stage = WorkerHarness::new().await;
+    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
     let call = stage.call("large");
-    let came = peer.call().await;
+    let came = peer.next_call().await;
     let (mut body, reply) = large(came.id, 3);
     body[2 << 20] ^= 1;
     peer.reply(&came, reply, Bytes::new()).await;
-    for (number, chunk) in (0_u32..).zip(body.chunks(CHUNK)) {
-        peer.say(came.head.call, Progress::Chunk(number), Bytes::copy_from_slice(chunk)).await;
+    for (number, chunk) in (0_u32..).zip(body.chunks(CHUNK_SIZE)) {
+        peer.send_progress(came.head.call, RelayProgress::Chunk(number), Bytes::copy_from_slice(chunk)).await;
     }
     let (fault, _) = call.fault().await;
     assert_eq!(fault.delivery, Delivery::Unknown);
@@ -74,13 +75,13 @@ async fn a_damaged_chunk_makes_no_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn more_than_an_answer_may_have_is_refused_and_cancelled() {
-    let stage = Stage::new().await;
-    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let stage = WorkerHarness::new().await;
+    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
     let call = stage.call("large");
-    let came = peer.call().await;
-    let reply = Reply::Chunked { length: (64 << 20) + 1, sha256: "ab".repeat(32) };
+    let came = peer.next_call().await;
+    let reply = RelayReply::Chunked { length: (64 << 20) + 1, sha256: "ab".repeat(32) };
     peer.reply(&came, reply, Bytes::new()).await;
     let (fault, _) = call.fault().await;
     assert_eq!((fault.delivery, fault.kind), (Delivery::Unknown, FaultKind::Oversize(64 << 20)));
-    assert_eq!(peer.control().await.1, Control::Cancel);
+    assert_eq!(peer.next_control().await.1, Control::Cancel);
 }

@@ -3,22 +3,25 @@
 use std::sync::Arc;
 
 use ostler_core::fault::{Delivery, FaultKind};
-use ostler_core::name::ServerName;
-use ostler_host::upstream::{BoxFuture, Force};
-use ostler_relay::broker::memory::{MemoryBroker, Rights};
-use ostler_relay::broker::{Broker, Denial, Link, Message, Refusal, Subscription, Unsent, Welcome};
+use ostler_core::server_name::ServerName;
+use ostler_host::upstream::{BoxFuture, CloseMode};
+use ostler_relay::broker::memory::{BrokerPermissions, MemoryBroker};
+use ostler_relay::broker::{
+    Broker, BrokerConnectError, BrokerInfo, BrokerMessage, BrokerSubscription, Denial, LinkError, RelayLink,
+};
 use ostler_relay::envelope::Control;
 use tokio::sync::{broadcast, watch};
 
-use crate::kit::*;
+use crate::harness::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_call_is_carried_and_its_answer_comes_back_byte_for_byte() {
-    let stage = Stage::new().await;
-    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let stage = WorkerHarness::new().await;
+    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
     let arguments = r#"{ "b":1, "a":123456789012345678901234567890 }"#;
-    let call = stage.call_with("echo", Wish { arguments: arguments.into(), ..Wish::default() });
-    let came = peer.call().await;
+    let call = stage
+        .call_with("echo", TestCallOptions { arguments: arguments.into(), ..TestCallOptions::default() });
+    let came = peer.next_call().await;
     let text = String::from_utf8(came.message.body.to_vec()).unwrap();
     assert!(text.contains(arguments), "{text}");
     assert_eq!(came.body["method"], "tools/call");
@@ -33,11 +36,11 @@ async fn a_call_is_carried_and_its_answer_comes_back_byte_for_byte() {
 
 #[tokio::test(start_paused = true)]
 async fn deadlines_are_told_in_the_hosts_time() {
-    let stage = Stage::new().await;
-    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let stage = WorkerHarness::new().await;
+    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
     tokio::time::sleep(secs(5)).await;
     let call = stage.call("echo");
-    let came = peer.call().await;
+    let came = peer.next_call().await;
     assert_eq!(came.head.begin_by, HOST_TIME + 5_000 + 2_000);
     assert_eq!(came.head.deadline, HOST_TIME + 5_000 + 600_000);
     drop(call);
@@ -45,7 +48,7 @@ async fn deadlines_are_told_in_the_hosts_time() {
 
 #[tokio::test(start_paused = true)]
 async fn without_anybody_who_listens_a_call_was_not_sent_when_its_time_is_over() {
-    let stage = Stage::new().await;
+    let stage = WorkerHarness::new().await;
     let (fault, after) = stage.call("echo").fault().await;
     assert_eq!(fault.delivery, Delivery::NotSent);
     assert_eq!(fault.to_string(), "out of reach: no host answers at the broker at memory");
@@ -54,11 +57,11 @@ async fn without_anybody_who_listens_a_call_was_not_sent_when_its_time_is_over()
 
 #[tokio::test(start_paused = true)]
 async fn a_call_waits_for_a_host_and_is_sent_as_soon_as_one_is_heard() {
-    let stage = Stage::new().await;
+    let stage = WorkerHarness::new().await;
     let call = stage.call("echo");
     tokio::time::sleep(secs(10)).await;
-    let mut peer = Peer::beating(&stage.broker, "h").await;
-    let came = peer.call().await;
+    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
+    let came = peer.next_call().await;
     peer.answer(&came, "{}").await;
     let (outcome, after) = call.end().await;
     assert!(outcome.is_ok(), "{outcome:?}");
@@ -67,38 +70,38 @@ async fn a_call_waits_for_a_host_and_is_sent_as_soon_as_one_is_heard() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_nobody_accepts_is_unknown_after_two_seconds_and_cancelled() {
-    let stage = Stage::new().await;
-    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let stage = WorkerHarness::new().await;
+    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
     tokio::time::sleep(secs(1)).await;
     let call = stage.call("echo");
-    let came = peer.call().await;
+    let came = peer.next_call().await;
     let (fault, after) = call.fault().await;
     assert_eq!(fault.delivery, Delivery::Unknown);
     assert_eq!(fault.to_string(), "out of reach: no host has accepted it within 2s");
     assert_eq!(after, secs(2));
-    let (cancelled, control, _) = peer.control().await;
+    let (cancelled, control, _) = peer.next_control().await;
     assert_eq!((cancelled, control), (came.head.call, Control::Cancel));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_whose_host_works_ends_with_its_own_time_as_unknown() {
-    let stage = Stage::new().await;
-    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let stage = WorkerHarness::new().await;
+    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
     tokio::time::sleep(secs(1)).await;
     let call = stage.call("echo");
-    let came = peer.call().await;
+    let came = peer.next_call().await;
     peer.accept(&came).await;
     let (fault, after) = call.fault().await;
     assert_eq!((fault.delivery, fault.kind), (Delivery::Unknown, FaultKind::TimedOut(secs(60))));
     assert_eq!(after, secs(60));
-    assert_eq!(peer.control().await.1, Control::Cancel);
+    assert_eq!(peer.next_control().await.1, Control::Cancel);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_the_broker_denies_is_rejected_at_once() {
     let publish = ["ostler.acme.manifest.dev.w1", "ostler.acme.control.w1.*"].map(str::to_owned).into();
-    let stage = Stage::with(Rights { publish, ..Rights::all() }).await;
-    let _peer = Peer::beating(&stage.broker, "h").await;
+    let stage = WorkerHarness::with(BrokerPermissions { publish, ..BrokerPermissions::all() }).await;
+    let _peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
     tokio::time::sleep(secs(1)).await;
     let (fault, after) = stage.call("bad").fault().await;
     assert_eq!(fault.delivery, Delivery::Rejected);
@@ -108,35 +111,39 @@ async fn a_call_that_the_broker_denies_is_rejected_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_of_the_host_is_an_answer() {
-    let stage = Stage::new().await;
-    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let stage = WorkerHarness::new().await;
+    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
     let call = stage.call("echo");
-    let came = peer.call().await;
+    let came = peer.next_call().await;
     let body = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":-31005,"message":"no"}}}}"#, came.id);
-    peer.reply(&came, ostler_relay::envelope::Reply::Answer, body).await;
+    peer.reply(&came, ostler_relay::envelope::RelayReply::Answer, body).await;
     match call.end().await.0 {
-        Ok(ostler_wire::Outcome::Error(error)) => assert_eq!(error.code, -31_005),
+        Ok(ostler_wire::RpcOutcome::Error(error)) => assert_eq!(error.code, -31_005),
         other => panic!("{other:?}"),
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_may_not_be_sent_any_more_is_not_sent() {
-    let stage = Stage::new().await;
-    let mut peer = Peer::beating(&stage.broker, "h").await;
-    let (fault, _) = stage.call_with("echo", Wish { is_fit: false, ..Wish::default() }).fault().await;
-    assert_eq!((fault.delivery, fault.kind), (Delivery::Rejected, FaultKind::Renewed));
+    let stage = WorkerHarness::new().await;
+    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
+    let (fault, _) = stage
+        .call_with("echo", TestCallOptions { is_fit: false, ..TestCallOptions::default() })
+        .fault()
+        .await;
+    assert_eq!((fault.delivery, fault.kind), (Delivery::Rejected, FaultKind::StaleSession));
     let call = stage.call("next");
-    assert_eq!(peer.call().await.body["params"]["name"], "next");
+    assert_eq!(peer.next_call().await.body["params"]["name"], "next");
     drop(call);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_the_broker_does_not_take_is_rejected_with_both_lengths() {
-    let stage = Stage::new().await;
-    let _peer = Peer::beating(&stage.broker, "h").await;
+    let stage = WorkerHarness::new().await;
+    let _peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
     let arguments = format!(r#"{{"text":"{}"}}"#, "x".repeat(1 << 20));
-    let (fault, after) = stage.call_with("echo", Wish { arguments, ..Wish::default() }).fault().await;
+    let (fault, after) =
+        stage.call_with("echo", TestCallOptions { arguments, ..TestCallOptions::default() }).fault().await;
     assert_eq!((fault.delivery, after), (Delivery::Rejected, ms(0)));
     let text = fault.to_string();
     assert!(text.contains("bytes, the broker takes 1048576"), "{text}");
@@ -144,11 +151,11 @@ async fn a_request_that_the_broker_does_not_take_is_rejected_with_both_lengths()
 
 #[tokio::test(start_paused = true)]
 async fn a_subject_tells_neither_the_server_nor_the_tool() {
-    let stage = Stage::new().await;
-    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let stage = WorkerHarness::new().await;
+    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
     let tool = format!("a.b > * {}", "x".repeat(600));
     let call = stage.call(&tool);
-    let came = peer.call().await;
+    let came = peer.next_call().await;
     assert_eq!(came.message.subject, "ostler.acme.call.dev.w1");
     assert_eq!((came.head.server.as_str(), &came.body["params"]["name"]), ("s", &serde_json::json!(tool)));
     peer.answer(&came, "{}").await;
@@ -157,15 +164,15 @@ async fn a_subject_tells_neither_the_server_nor_the_tool() {
 
 #[tokio::test(start_paused = true)]
 async fn every_attempt_of_one_call_has_one_id() {
-    let stage = Stage::new().await;
-    let mut peer = Peer::beating(&stage.broker, "h").await;
-    let wish = || Wish { key: Some("k-1"), ..Wish::default() };
+    let stage = WorkerHarness::new().await;
+    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
+    let wish = || TestCallOptions { key: Some("k-1"), ..TestCallOptions::default() };
     let first = stage.call_with("echo", wish());
-    let one = peer.call().await;
+    let one = peer.next_call().await;
     peer.answer(&one, "{}").await;
     first.result().await;
     let second = stage.call_with("echo", wish());
-    let other = peer.call().await;
+    let other = peer.next_call().await;
     assert_eq!(one.head.call, other.head.call);
     assert_ne!(one.id, other.id);
     // The answer that was kept has the number of the first attempt.
@@ -178,46 +185,46 @@ async fn every_attempt_of_one_call_has_one_id() {
 async fn a_call_that_ends_before_the_connection_has_taken_it_is_taken_back() {
     let broker = MemoryBroker::new();
     let (open, gate) = watch::channel(false);
-    let slow = Arc::new(Slow { door: broker.door("worker", Rights::all()), gate });
+    let slow = Arc::new(GatedBroker { inner: broker.for_user("worker", BrokerPermissions::all()), gate });
     let worker = worker(slow);
     let host = ostler_host::Host::new(ostler_host::HostOptions::default());
     let session = session(&host, worker.connector(ServerName::new("s").unwrap())).await;
-    let peer = Peer::beating(&broker, "h").await;
-    let call = Calling::begin(&session, "echo", Wish::default());
+    let peer = ManualHost::connect_with_heartbeat(&broker, "h").await;
+    let call = SpawnedCall::spawn(&session, "echo", TestCallOptions::default());
     tokio::time::sleep(secs(1)).await;
     open.send_replace(true);
-    session.close(Force::Gentle).await;
+    session.close(CloseMode::Graceful).await;
     let (fault, _) = call.fault().await;
     assert_eq!(fault.delivery, Delivery::NotSent, "{fault}");
-    peer.nothing_came().await;
+    peer.assert_no_call().await;
 }
 
 /// A broker that takes calls when it is told to.
-struct Slow {
-    door: Arc<dyn Broker>,
+struct GatedBroker {
+    inner: Arc<dyn Broker>,
     gate: watch::Receiver<bool>,
 }
 
-impl Broker for Slow {
-    fn connect(&self) -> BoxFuture<'_, Result<Arc<dyn Link>, Refusal>> {
+impl Broker for GatedBroker {
+    fn connect(&self) -> BoxFuture<'_, Result<Arc<dyn RelayLink>, BrokerConnectError>> {
         Box::pin(async {
-            let link = self.door.connect().await?;
-            Ok(Arc::new(SlowLink { link, gate: self.gate.clone() }) as Arc<dyn Link>)
+            let link = self.inner.connect().await?;
+            Ok(Arc::new(GatedLink { link, gate: self.gate.clone() }) as Arc<dyn RelayLink>)
         })
     }
 
-    fn place(&self) -> String {
-        self.door.place()
+    fn address(&self) -> String {
+        self.inner.address()
     }
 }
 
-struct SlowLink {
-    link: Arc<dyn Link>,
+struct GatedLink {
+    link: Arc<dyn RelayLink>,
     gate: watch::Receiver<bool>,
 }
 
-impl Link for SlowLink {
-    fn publish(&self, message: Message) -> BoxFuture<'_, Result<(), Unsent>> {
+impl RelayLink for GatedLink {
+    fn publish(&self, message: BrokerMessage) -> BoxFuture<'_, Result<(), LinkError>> {
         Box::pin(async move {
             if message.subject.contains(".call.") {
                 let _ = self.gate.clone().wait_for(|is_open| *is_open).await;
@@ -226,11 +233,15 @@ impl Link for SlowLink {
         })
     }
 
-    fn subscribe(&self, subject: &str, queue: Option<&str>) -> BoxFuture<'_, Result<Subscription, Unsent>> {
+    fn subscribe(
+        &self,
+        subject: &str,
+        queue: Option<&str>,
+    ) -> BoxFuture<'_, Result<BrokerSubscription, LinkError>> {
         self.link.subscribe(subject, queue)
     }
 
-    fn flush(&self) -> BoxFuture<'_, Result<(), Unsent>> {
+    fn flush(&self) -> BoxFuture<'_, Result<(), LinkError>> {
         self.link.flush()
     }
 
@@ -246,18 +257,18 @@ impl Link for SlowLink {
         self.link.denials()
     }
 
-    fn welcome(&self) -> &Welcome {
-        self.link.welcome()
+    fn broker_info(&self) -> &BrokerInfo {
+        self.link.broker_info()
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn whose_credentials_are_refused_is_told_so_and_does_not_wait_for_its_time() {
     let broker = MemoryBroker::new();
-    let worker = worker(broker.wrong_door("worker"));
+    let worker = worker(broker.with_bad_credentials("worker"));
     let host = ostler_host::Host::new(ostler_host::HostOptions::default());
     let session = session(&host, worker.connector(ServerName::new("s").unwrap())).await;
-    let (fault, after) = Calling::begin(&session, "echo", Wish::default()).fault().await;
+    let (fault, after) = SpawnedCall::spawn(&session, "echo", TestCallOptions::default()).fault().await;
     assert_eq!(fault.delivery, Delivery::Rejected);
     assert!(fault.to_string().contains("does not accept the credentials"), "{fault}");
     assert!(after < ms(20), "{after:?}");

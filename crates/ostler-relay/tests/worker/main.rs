@@ -3,12 +3,12 @@
 
 #![expect(clippy::unwrap_used, reason = "what tests share fails like a test")]
 
-mod kit;
+mod harness;
 
 mod chunks;
-mod crowds;
+mod concurrency;
 mod delivery;
 mod lists;
 mod mirror;
 mod outages;
-mod talk;
+mod progress;

@@ -2,24 +2,24 @@
 
 use ostler_core::fault::{Delivery, FaultKind};
 use ostler_relay::Instance;
-use ostler_relay::broker::memory::Rights;
+use ostler_relay::broker::memory::BrokerPermissions;
 use ostler_relay::envelope::Control;
 use tokio::time::Instant;
 
-use crate::kit::*;
+use crate::harness::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_host_of_another_life_ends_its_calls_at_once() {
-    let stage = Stage::new().await;
-    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let stage = WorkerHarness::new().await;
+    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
     let call = stage.call("echo");
-    let came = peer.call().await;
+    let came = peer.next_call().await;
     peer.accept(&came).await;
     tokio::time::sleep(ms(500)).await;
-    peer.stop_beating();
+    peer.stop_heartbeat();
     peer.generation = Instance(2);
     let at = Instant::now();
-    peer.beat().await;
+    peer.send_heartbeat().await;
     let (fault, _) = call.fault().await;
     assert_eq!(fault.delivery, Delivery::Unknown);
     assert_eq!(fault.to_string(), "out of reach: the host `h` was started anew meanwhile");
@@ -28,14 +28,14 @@ async fn a_host_of_another_life_ends_its_calls_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_host_that_is_silent_for_three_heartbeats_ends_its_calls() {
-    let stage = Stage::new().await;
-    let mut peer = Peer::enter(&stage.broker, "h").await;
+    let stage = WorkerHarness::new().await;
+    let mut peer = ManualHost::connect(&stage.broker, "h").await;
     let call = stage.call("echo");
-    let came = peer.call().await;
+    let came = peer.next_call().await;
     peer.accept(&came).await;
     for _ in 0..3 {
         tokio::time::sleep(secs(3)).await;
-        peer.beat().await;
+        peer.send_heartbeat().await;
     }
     let (fault, after) = call.fault().await;
     assert_eq!(fault.delivery, Delivery::Unknown);
@@ -45,28 +45,28 @@ async fn a_host_that_is_silent_for_three_heartbeats_ends_its_calls() {
 
 #[tokio::test(start_paused = true)]
 async fn the_heartbeat_of_another_host_says_nothing() {
-    let stage = Stage::new().await;
-    let mut peer = Peer::enter(&stage.broker, "h").await;
+    let stage = WorkerHarness::new().await;
+    let mut peer = ManualHost::connect(&stage.broker, "h").await;
     let call = stage.call("echo");
-    let came = peer.call().await;
+    let came = peer.next_call().await;
     peer.accept(&came).await;
-    let _other = Peer::beating(&stage.broker, "other").await;
+    let _other = ManualHost::connect_with_heartbeat(&stage.broker, "other").await;
     let (_, after) = call.fault().await;
     assert_eq!(after, ms(3_200));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_connection_is_made_again_and_the_call_asked_about() {
-    let stage = Stage::new().await;
-    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let stage = WorkerHarness::new().await;
+    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
     let call = stage.call("echo");
-    let came = peer.call().await;
+    let came = peer.next_call().await;
     peer.accept(&came).await;
     tokio::time::sleep(secs(1)).await;
-    stage.broker.cut("worker");
+    stage.broker.disconnect("worker");
     // Nobody hears this.
     peer.answer(&came, "1").await;
-    let (asked, control, _) = peer.control().await;
+    let (asked, control, _) = peer.next_control().await;
     assert_eq!((asked, control), (came.head.call, Control::Resume));
     peer.answer(&came, "2").await;
     assert_eq!(call.result().await, "2");
@@ -74,14 +74,14 @@ async fn a_lost_connection_is_made_again_and_the_call_asked_about() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_was_asked_about_goes_on_when_its_host_has_it() {
-    let stage = Stage::new().await;
-    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let stage = WorkerHarness::new().await;
+    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
     let call = stage.call("echo");
-    let came = peer.call().await;
+    let came = peer.next_call().await;
     peer.accept(&came).await;
     tokio::time::sleep(secs(1)).await;
-    stage.broker.cut("worker");
-    assert_eq!(peer.control().await.1, Control::Resume);
+    stage.broker.disconnect("worker");
+    assert_eq!(peer.next_control().await.1, Control::Resume);
     peer.accept(&came).await;
     tokio::time::sleep(secs(30)).await;
     assert!(!call.is_over());
@@ -91,13 +91,13 @@ async fn a_call_that_was_asked_about_goes_on_when_its_host_has_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_no_host_knows_of_afterwards_is_unknown() {
-    let stage = Stage::new().await;
-    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let stage = WorkerHarness::new().await;
+    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
     tokio::time::sleep(secs(1)).await;
     let call = stage.call("echo");
-    let came = peer.call().await;
-    stage.broker.cut("worker");
-    let (asked, control, _) = peer.control().await;
+    let came = peer.next_call().await;
+    stage.broker.disconnect("worker");
+    let (asked, control, _) = peer.next_control().await;
     assert_eq!((asked, control), (came.head.call, Control::Resume));
     let at = Instant::now();
     let (fault, _) = call.fault().await;
@@ -109,18 +109,18 @@ async fn a_call_that_no_host_knows_of_afterwards_is_unknown() {
 
 #[tokio::test(start_paused = true)]
 async fn a_host_that_comes_back_later_than_the_worker_is_asked_again() {
-    let stage = Stage::new().await;
-    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let stage = WorkerHarness::new().await;
+    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
     let call = stage.call("echo");
-    let came = peer.call().await;
+    let came = peer.next_call().await;
     peer.accept(&came).await;
     tokio::time::sleep(secs(1)).await;
     stage.broker.go_down();
     stage.broker.come_up();
-    until(|| stage.broker.links() == 1).await;
+    wait_until(|| stage.broker.link_count() == 1).await;
     tokio::time::sleep(ms(2_500)).await;
-    let mut again = Peer::beating(&stage.broker, "h").await;
-    assert_eq!(again.control().await.1, Control::Resume);
+    let mut again = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
+    assert_eq!(again.next_control().await.1, Control::Resume);
     again.answer(&came, "{}").await;
     assert_eq!(call.result().await, "{}");
 }
@@ -128,21 +128,21 @@ async fn a_host_that_comes_back_later_than_the_worker_is_asked_again() {
 #[tokio::test(start_paused = true)]
 async fn a_host_whose_acceptance_was_lost_is_asked_when_it_comes_back_later_than_the_worker() {
     for is_announced in [false, true] {
-        let stage = Stage::new().await;
-        let mut peer = Peer::beating(&stage.broker, "h").await;
+        let stage = WorkerHarness::new().await;
+        let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
         let call = stage.call("echo");
-        let came = peer.call().await;
+        let came = peer.next_call().await;
         stage.broker.go_down();
         stage.broker.come_up();
-        until(|| stage.broker.links() == 1).await;
+        wait_until(|| stage.broker.link_count() == 1).await;
         tokio::time::sleep(ms(500)).await;
-        let mut again = Peer::enter(&stage.broker, "h").await;
+        let mut again = ManualHost::connect(&stage.broker, "h").await;
         match is_announced {
             // As hosts do that have an answer which they could not send.
             true => again.accept(&came).await,
-            false => again.beat().await,
+            false => again.send_heartbeat().await,
         }
-        assert_eq!(again.control().await.1, Control::Resume);
+        assert_eq!(again.next_control().await.1, Control::Resume);
         again.answer(&came, "{}").await;
         assert_eq!(call.result().await, "{}");
     }
@@ -150,13 +150,13 @@ async fn a_host_whose_acceptance_was_lost_is_asked_when_it_comes_back_later_than
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_the_host_could_not_send_is_asked_for() {
-    let stage = Stage::new().await;
-    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let stage = WorkerHarness::new().await;
+    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
     let call = stage.call("echo");
-    let came = peer.call().await;
+    let came = peer.next_call().await;
     peer.accept(&came).await;
     peer.accept(&came).await;
-    let (asked, control, _) = peer.control().await;
+    let (asked, control, _) = peer.next_control().await;
     assert_eq!((asked, control), (came.head.call, Control::Resume));
     peer.answer(&came, "{}").await;
     assert_eq!(call.result().await, "{}");
@@ -164,10 +164,10 @@ async fn an_answer_that_the_host_could_not_send_is_asked_for() {
 
 #[tokio::test(start_paused = true)]
 async fn while_the_broker_is_away_a_call_ends_with_its_own_time() {
-    let stage = Stage::new().await;
-    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let stage = WorkerHarness::new().await;
+    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
     let sent = stage.call("sent");
-    let came = peer.call().await;
+    let came = peer.next_call().await;
     peer.accept(&came).await;
     stage.broker.go_down();
     let unsent = stage.call("unsent");
@@ -182,41 +182,41 @@ async fn while_the_broker_is_away_a_call_ends_with_its_own_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_is_cancelled() {
-    let stage = Stage::new().await;
-    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let stage = WorkerHarness::new().await;
+    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
     let call = stage.call("echo");
-    let came = peer.call().await;
+    let came = peer.next_call().await;
     peer.accept(&came).await;
     tokio::time::sleep(ms(10)).await;
     let at = Instant::now();
-    call.drop_it();
-    let (cancelled, control, _) = peer.control().await;
+    call.abort();
+    let (cancelled, control, _) = peer.next_control().await;
     assert_eq!((cancelled, control), (came.head.call, Control::Cancel));
     assert_eq!(at.elapsed(), ms(0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_in_an_outage_is_cancelled_afterwards() {
-    let stage = Stage::new().await;
-    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let stage = WorkerHarness::new().await;
+    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
     let call = stage.call("echo");
-    let came = peer.call().await;
+    let came = peer.next_call().await;
     peer.accept(&came).await;
     tokio::time::sleep(ms(10)).await;
-    stage.broker.cut("worker");
+    stage.broker.disconnect("worker");
     tokio::time::sleep(ms(1)).await;
-    call.drop_it();
-    let (cancelled, control, _) = peer.control().await;
+    call.abort();
+    let (cancelled, control, _) = peer.next_control().await;
     assert_eq!((cancelled, control), (came.head.call, Control::Cancel));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_worker_says_every_second_that_it_lives_while_a_call_is_out() {
-    let stage = Stage::new().await;
-    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let stage = WorkerHarness::new().await;
+    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
     assert_eq!(peer.count_alive(secs(3)).await, 0);
     let call = stage.call("echo");
-    let came = peer.call().await;
+    let came = peer.next_call().await;
     peer.accept(&came).await;
     tokio::time::sleep(ms(10_500)).await;
     peer.answer(&came, "{}").await;
@@ -227,27 +227,27 @@ async fn the_worker_says_every_second_that_it_lives_while_a_call_is_out() {
 
 #[tokio::test(start_paused = true)]
 async fn shutting_down_cancels_what_is_out_and_sends_nothing_more() {
-    let stage = Stage::new().await;
-    let mut peer = Peer::beating(&stage.broker, "h").await;
+    let stage = WorkerHarness::new().await;
+    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
     let call = stage.call("echo");
-    let came = peer.call().await;
+    let came = peer.next_call().await;
     peer.accept(&came).await;
     let at = Instant::now();
     stage.worker.shutdown().await;
     assert!(at.elapsed() <= ms(500));
     assert_eq!(call.fault().await.0.delivery, Delivery::Unknown);
-    let (cancelled, control, _) = peer.control().await;
+    let (cancelled, control, _) = peer.next_control().await;
     assert_eq!((cancelled, control), (came.head.call, Control::Cancel));
     let (fault, after) = stage.call("late").fault().await;
     assert_eq!((fault.delivery, after), (Delivery::Rejected, ms(0)));
-    until(|| stage.broker.links() == 1).await;
+    wait_until(|| stage.broker.link_count() == 1).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn shutting_down_ends_every_waiting_at_once() {
     for is_down in [true, false] {
         let broker = ostler_relay::broker::memory::MemoryBroker::new();
-        let stage = Stage::on(broker.clone(), Rights::all()).await;
+        let stage = WorkerHarness::on(broker.clone(), BrokerPermissions::all()).await;
         if is_down {
             broker.go_down();
         }
@@ -264,11 +264,11 @@ async fn shutting_down_ends_every_waiting_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_nobody_holds_leaves_the_broker() {
-    let stage = Stage::new().await;
-    until(|| stage.broker.links() == 1).await;
-    let Stage { broker, worker, host, session, .. } = stage;
+    let stage = WorkerHarness::new().await;
+    wait_until(|| stage.broker.link_count() == 1).await;
+    let WorkerHarness { broker, worker, host, session, .. } = stage;
     drop((worker, session));
     host.shutdown().await;
     drop(host);
-    until(|| broker.links() == 0).await;
+    wait_until(|| broker.link_count() == 0).await;
 }

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<ExitCode, Box<dyn std::error::Error + Send + Sync>> {
     let mut told_to_leave = signal(SignalKind::terminate())?;
-    let specs = std::env::args().skip(1).enumerate().map(|(number, text)| spec(number, &text));
+    let specs = std::env::args().skip(1).enumerate().map(|(number, text)| parse_spec(number, &text));
     let specs = specs.collect::<Result<Vec<_>, _>>()?;
     let guard = Some(ostler_testkit::guard_command());
     let host = Host::new(HostOptions { guard, max_processes: specs.len(), ..HostOptions::default() });
@@ -36,7 +36,7 @@ async fn main() -> Result<ExitCode, Box<dyn std::error::Error + Send + Sync>> {
     Ok(if host.shutdown().await { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn spec(number: usize, text: &str) -> Result<ServerSpec, Box<dyn std::error::Error + Send + Sync>> {
+fn parse_spec(number: usize, text: &str) -> Result<ServerSpec, Box<dyn std::error::Error + Send + Sync>> {
     let mut argv: Vec<String> = serde_json::from_str(text)?;
     if argv.is_empty() {
         return Err(Error::other("a server needs a program").into());

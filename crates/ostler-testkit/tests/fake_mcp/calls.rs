@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use serde_json::json;
 use tempfile::tempdir;
 
-use crate::peer::{Peer, lines, modern, text_of};
+use crate::peer::{FakeMcpClient, modern_params, read_lines, text_of};
 
 #[test]
 fn echo_returns_its_arguments_byte_for_byte() {
-    let mut peer = Peer::legacy(&["--tools", "1"]);
+    let mut peer = FakeMcpClient::legacy(&["--tools", "1"]);
     let arguments = r#"{"z":1e2, "a" :9223372036854775808,"é":"\u00e9"}"#;
     for tool in ["echo", "tool_0001"] {
         peer.send(&format!(
@@ -23,7 +23,7 @@ fn echo_returns_its_arguments_byte_for_byte() {
 
 #[test]
 fn simple_tools_answer_what_they_say() {
-    let mut peer = Peer::legacy(&[]);
+    let mut peer = FakeMcpClient::legacy(&[]);
     assert_eq!(peer.text("add", json!({"a": 2, "b": 3})), "5");
     assert_eq!(peer.text("add", json!({"a": 0.5, "b": 0.25})), "0.75");
     assert_eq!(peer.text("text", json!({"text": "a\n\"b\""})), "a\n\"b\"");
@@ -39,7 +39,7 @@ fn simple_tools_answer_what_they_say() {
 
 #[test]
 fn the_kinds_of_failure_are_told_apart() {
-    let mut peer = Peer::legacy(&[]);
+    let mut peer = FakeMcpClient::legacy(&[]);
     let failed = peer.call("fail", json!({"text": "connect refused"}));
     assert_eq!(failed["result"]["isError"], true);
     assert_eq!(text_of(&failed), "connect refused");
@@ -53,8 +53,8 @@ fn the_kinds_of_failure_are_told_apart() {
 fn exact_answers_the_printed_bytes() {
     let printed =
         std::process::Command::new(env!("CARGO_BIN_EXE_fake-mcp")).arg("--print-exact").output().unwrap();
-    let mut peer = Peer::legacy(&[]);
-    let id = peer.ask_tool("exact", json!({}));
+    let mut peer = FakeMcpClient::legacy(&[]);
+    let id = peer.send_call("exact", json!({}));
     let expected = format!(
         "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{}}}\n",
         String::from_utf8(printed.stdout).unwrap()
@@ -64,7 +64,7 @@ fn exact_answers_the_printed_bytes() {
 
 #[test]
 fn hints_travel_with_results_and_each_result_is_new() {
-    let mut peer = Peer::legacy(&[]);
+    let mut peer = FakeMcpClient::legacy(&[]);
     let first = peer.call("hint", json!({"ttl_ms": 60_000, "scope": "public"}));
     assert_eq!(first["result"]["ttlMs"], 60_000);
     assert_eq!(first["result"]["cacheScope"], "public");
@@ -76,27 +76,27 @@ fn hints_travel_with_results_and_each_result_is_new() {
 
 #[test]
 fn sleeps_are_answered_in_the_order_they_end() {
-    let mut peer = Peer::legacy(&[]);
-    let slow = peer.ask_tool("sleep", json!({"ms": 400}));
-    let quick = peer.ask_tool("sleep", json!({"ms": 10}));
+    let mut peer = FakeMcpClient::legacy(&[]);
+    let slow = peer.send_call("sleep", json!({"ms": 400}));
+    let quick = peer.send_call("sleep", json!({"ms": 10}));
     assert_eq!(peer.read()["id"], quick);
     assert_eq!(peer.read()["id"], slow);
 }
 
 #[test]
 fn ten_thousand_sleeps_at_once_are_all_answered() {
-    let mut peer = Peer::legacy(&[]);
+    let mut peer = FakeMcpClient::legacy(&[]);
     let asked: HashSet<u64> =
-        (0..10_000).map(|n| peer.ask_tool("sleep", json!({"ms": 1000 + n % 50}))).collect();
+        (0..10_000).map(|n| peer.send_call("sleep", json!({"ms": 1000 + n % 50}))).collect();
     let answered: HashSet<u64> = (0..10_000).map(|_| peer.read()["id"].as_u64().unwrap()).collect();
     assert_eq!(asked, answered);
 }
 
 #[test]
 fn a_cancelled_sleep_is_never_answered() {
-    let mut peer = Peer::legacy(&[]);
-    let cancelled = peer.ask_tool("sleep", json!({"ms": 500}));
-    let later = peer.ask_tool("sleep", json!({"ms": 600}));
+    let mut peer = FakeMcpClient::legacy(&[]);
+    let cancelled = peer.send_call("sleep", json!({"ms": 500}));
+    let later = peer.send_call("sleep", json!({"ms": 600}));
     peer.cancel(cancelled);
     assert_eq!(peer.read()["id"], later);
     assert_eq!(peer.text("text", json!({"text": "next"})), "next");
@@ -107,7 +107,7 @@ fn the_ledger_counts_executions_and_nothing_else() {
     let directory = tempdir().unwrap();
     let (ledger, requests) = (directory.path().join("ledger"), directory.path().join("requests"));
     let switches = ["--ledger", ledger.to_str().unwrap(), "--requests", requests.to_str().unwrap()];
-    let mut peer = Peer::legacy(&switches);
+    let mut peer = FakeMcpClient::legacy(&switches);
     let pid = peer.pid();
     peer.request(
         "tools/call",
@@ -115,22 +115,22 @@ fn the_ledger_counts_executions_and_nothing_else() {
     );
     peer.call("nobody", json!({}));
     peer.call("add", json!({}));
-    peer.ask_tool("crash", json!({"when": "before"}));
-    peer.expect_silence_until_the_end();
+    peer.send_call("crash", json!({"when": "before"}));
+    peer.expect_eof();
     assert_eq!(
-        lines(&ledger),
+        read_lines(&ledger),
         [format!("{pid}\tcounter\tk-1\t{{\"b\":1}}"), format!("{pid}\tcrash\t\t{{\"when\":\"before\"}}")]
     );
     let calls = ["counter", "nobody", "add", "crash"].map(|name| format!("tools/call\t{name}"));
-    assert_eq!(lines(&requests), [&["initialize\t".to_owned()], &calls[..]].concat());
+    assert_eq!(read_lines(&requests), [&["initialize\t".to_owned()], &calls[..]].concat());
 }
 
 #[test]
 fn progress_is_reported_for_the_token_and_then_the_answer() {
-    let mut peer = Peer::legacy(&[]);
+    let mut peer = FakeMcpClient::legacy(&[]);
     let params =
         json!({"name": "progress", "arguments": {"count": 3, "ms": 1}, "_meta": {"progressToken": "t"}});
-    let id = peer.ask("tools/call", params);
+    let id = peer.send_request("tools/call", params);
     for step in 1..=3 {
         let notice = peer.read();
         assert_eq!(notice["method"], "notifications/progress");
@@ -142,8 +142,8 @@ fn progress_is_reported_for_the_token_and_then_the_answer() {
 
 #[test]
 fn a_question_may_carry_the_id_of_the_call_it_belongs_to() {
-    let mut peer = Peer::legacy(&[]);
-    let id = peer.ask_tool("ask", json!({}));
+    let mut peer = FakeMcpClient::legacy(&[]);
+    let id = peer.send_call("ask", json!({}));
     let question = peer.read();
     assert_eq!(question, json!({"jsonrpc": "2.0", "id": id, "method": "roots/list"}));
     let answer = json!({"jsonrpc": "2.0", "id": id, "result": {"roots": [7]}});
@@ -155,8 +155,9 @@ fn a_question_may_carry_the_id_of_the_call_it_belongs_to() {
 
 #[test]
 fn a_question_has_the_method_id_and_params_it_is_given_and_dies_with_its_call() {
-    let mut peer = Peer::legacy(&[]);
-    let id = peer.ask_tool("ask", json!({"method": "sampling/createMessage", "id": "q", "params": {"n": 1}}));
+    let mut peer = FakeMcpClient::legacy(&[]);
+    let id =
+        peer.send_call("ask", json!({"method": "sampling/createMessage", "id": "q", "params": {"n": 1}}));
     let question = peer.read();
     assert_eq!(
         question,
@@ -171,14 +172,15 @@ fn a_question_has_the_method_id_and_params_it_is_given_and_dies_with_its_call() 
 fn modern_input_takes_two_rounds_and_executes_once() {
     let directory = tempdir().unwrap();
     let ledger = directory.path().join("ledger");
-    let mut peer = Peer::start(&["--ledger", ledger.to_str().unwrap()]);
-    let first = peer.request("tools/call", modern(json!({"name": "input"})));
+    let mut peer = FakeMcpClient::start(&["--ledger", ledger.to_str().unwrap()]);
+    let first = peer.request("tools/call", modern_params(json!({"name": "input"})));
     assert_eq!(first["result"]["resultType"], "input_required");
     assert_eq!(first["result"]["inputRequests"]["confirm"]["method"], "elicitation/create");
-    assert_eq!(lines(&ledger), [""; 0]);
+    assert_eq!(read_lines(&ledger), [""; 0]);
 
     let responses = json!({"confirm": {"action": "accept", "content": {"ok": true}}});
-    let again = |state| modern(json!({"name": "input", "inputResponses": responses, "requestState": state}));
+    let again =
+        |state| modern_params(json!({"name": "input", "inputResponses": responses, "requestState": state}));
     let spoiled = peer.request("tools/call", again(json!("something else")));
     assert_eq!(spoiled["error"]["code"], -32602);
     let second = peer.request("tools/call", again(first["result"]["requestState"].clone()));
@@ -187,8 +189,8 @@ fn modern_input_takes_two_rounds_and_executes_once() {
 
 #[test]
 fn legacy_input_asks_during_the_call() {
-    let mut peer = Peer::legacy(&[]);
-    let id = peer.ask_tool("input", json!({}));
+    let mut peer = FakeMcpClient::legacy(&[]);
+    let id = peer.send_call("input", json!({}));
     let question = peer.read();
     assert_eq!(question["method"], "elicitation/create");
     peer.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "decline"}}).to_string());
@@ -199,9 +201,9 @@ fn legacy_input_asks_during_the_call() {
 
 #[test]
 fn slow_answers_leave_in_order_and_can_be_cancelled() {
-    let mut peer = Peer::legacy(&["--slow", "400"]);
-    let cancelled = peer.ask_tool("counter", json!({}));
-    let kept = peer.ask_tool("counter", json!({}));
+    let mut peer = FakeMcpClient::legacy(&["--slow", "400"]);
+    let cancelled = peer.send_call("counter", json!({}));
+    let kept = peer.send_call("counter", json!({}));
     peer.cancel(cancelled);
     let answer = peer.read();
     assert_eq!(answer["id"], kept);
@@ -210,7 +212,7 @@ fn slow_answers_leave_in_order_and_can_be_cancelled() {
 
 #[test]
 fn shuffled_answers_all_arrive_out_of_order() {
-    let mut peer = Peer::legacy(&["--shuffle"]);
+    let mut peer = FakeMcpClient::legacy(&["--shuffle"]);
     let call =
         |id: u64| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"pid"}}}}"#);
     peer.send(&(100..150).map(call).collect::<Vec<_>>().join("\n"));
@@ -222,9 +224,9 @@ fn shuffled_answers_all_arrive_out_of_order() {
 
 #[test]
 fn raw_echo_answers_every_call() {
-    let mut peer = Peer::legacy(&["--raw-echo"]);
+    let mut peer = FakeMcpClient::legacy(&["--raw-echo"]);
     let answer = peer.call("whatever", json!({"a": [1]}));
     assert_eq!(answer["result"]["structuredContent"], json!({"a": [1]}));
-    let answer = peer.request("tools/call", modern(json!({"name": "whatever"})));
+    let answer = peer.request("tools/call", modern_params(json!({"name": "whatever"})));
     assert_eq!(answer["result"]["resultType"], "complete");
 }

@@ -5,11 +5,11 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-use crate::peer::{Peer, eventually, lines, text_of};
+use crate::peer::{FakeMcpClient, eventually, read_lines, text_of};
 
 /// The lines of the file that begin or end something.
-fn told(file: &Path, what: &str) -> Vec<Value> {
-    let lines = lines(file).into_iter().map(|line| serde_json::from_str::<Value>(&line).unwrap());
+fn records_of(file: &Path, what: &str) -> Vec<Value> {
+    let lines = read_lines(file).into_iter().map(|line| serde_json::from_str::<Value>(&line).unwrap());
     lines.filter(|line| line["what"] == what).collect()
 }
 
@@ -17,9 +17,9 @@ fn told(file: &Path, what: &str) -> Vec<Value> {
 fn a_deed_answers_its_number_and_the_stamp_of_its_execution() {
     let directory = tempdir().unwrap();
     let file = directory.path().join("executions");
-    let mut peer = Peer::legacy(&["--name", "a", "--executions", file.to_str().unwrap()]);
+    let mut peer = FakeMcpClient::legacy(&["--name", "a", "--executions", file.to_str().unwrap()]);
     let answer = peer.call("deed", json!({"nonce": 42, "ms": 20}));
-    let (begun, ended) = (told(&file, "begin"), told(&file, "end"));
+    let (begun, ended) = (records_of(&file, "begin"), records_of(&file, "end"));
     assert_eq!((begun.len(), ended.len()), (1, 1));
     let proof = &answer["result"]["structuredContent"];
     assert_eq!(proof, &json!({"nonce": 42, "stamp": begun[0]["stamp"]}));
@@ -37,16 +37,16 @@ fn a_deed_answers_its_number_and_the_stamp_of_its_execution() {
 fn what_is_cut_short_has_begun_and_not_ended() {
     let directory = tempdir().unwrap();
     let file = directory.path().join("executions");
-    let mut peer = Peer::legacy(&["--executions", file.to_str().unwrap()]);
-    let cancelled = peer.ask_tool("deed", json!({"nonce": 1, "ms": 50}));
+    let mut peer = FakeMcpClient::legacy(&["--executions", file.to_str().unwrap()]);
+    let cancelled = peer.send_call("deed", json!({"nonce": 1, "ms": 50}));
     peer.cancel(cancelled);
     peer.call("deed", json!({"nonce": 2, "ms": 100}));
-    peer.ask_tool("deed", json!({"nonce": 3, "ms": 60_000}));
-    eventually("the third begins", || told(&file, "begin").len() == 3);
+    peer.send_call("deed", json!({"nonce": 3, "ms": 60_000}));
+    eventually("the third begins", || records_of(&file, "begin").len() == 3);
     drop(peer);
-    let calls: Vec<_> = told(&file, "begin").into_iter().map(|line| line["call"].clone()).collect();
+    let calls: Vec<_> = records_of(&file, "begin").into_iter().map(|line| line["call"].clone()).collect();
     assert_eq!(calls, [1, 2, 3]);
-    assert_eq!(told(&file, "end").len(), 1);
+    assert_eq!(records_of(&file, "end").len(), 1);
 }
 
 #[test]
@@ -55,12 +55,13 @@ fn the_sick_tool_is_not_answered_while_its_file_is_there() {
     let (file, sick) = (directory.path().join("executions"), directory.path().join("sick"));
     std::fs::write(&sick, "").unwrap();
     let switches = ["--executions", file.to_str().unwrap(), "--sick-while", sick.to_str().unwrap()];
-    let mut peer = Peer::legacy(&switches);
-    peer.ask_tool("sick", json!({"nonce": 1, "ms": 5}));
-    eventually("the first ends", || told(&file, "end").len() == 1);
+    let mut peer = FakeMcpClient::legacy(&switches);
+    peer.send_call("sick", json!({"nonce": 1, "ms": 5}));
+    eventually("the first ends", || records_of(&file, "end").len() == 1);
     std::fs::remove_file(&sick).unwrap();
     assert_eq!(peer.call("sick", json!({"nonce": 2}))["result"]["structuredContent"]["nonce"], 2);
-    let failed: Vec<_> = told(&file, "end").into_iter().map(|line| line["has_failed"].clone()).collect();
+    let failed: Vec<_> =
+        records_of(&file, "end").into_iter().map(|line| line["has_failed"].clone()).collect();
     assert_eq!(failed, [true, false]);
 }
 
@@ -68,12 +69,12 @@ fn the_sick_tool_is_not_answered_while_its_file_is_there() {
 fn a_secret_may_be_remembered_for_its_caller_and_is_new_each_time() {
     let directory = tempdir().unwrap();
     let file = directory.path().join("executions");
-    let mut peer = Peer::legacy(&["--executions", file.to_str().unwrap()]);
+    let mut peer = FakeMcpClient::legacy(&["--executions", file.to_str().unwrap()]);
     let first = peer.call("secret", json!({"ttl_ms": 500}));
     let second = peer.call("secret", json!({"ttl_ms": 500}));
     assert_eq!(first["result"]["ttlMs"], 500);
     assert_eq!(first["result"]["cacheScope"], "private");
     assert_ne!(first["result"]["structuredContent"]["stamp"], second["result"]["structuredContent"]["stamp"]);
-    let begun = told(&file, "begin");
+    let begun = records_of(&file, "begin");
     assert_eq!((&begun[0]["ttl_ms"], &begun[0]["call"]), (&json!(500), &Value::Null));
 }

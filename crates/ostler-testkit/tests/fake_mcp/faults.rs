@@ -4,28 +4,28 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-use crate::peer::{Peer, eventually, stat, text_of};
+use crate::peer::{FakeMcpClient, eventually, stat_field, text_of};
 
 #[test]
 fn a_crash_before_the_answer_leaves_nothing() {
-    let mut peer = Peer::legacy(&[]);
-    peer.ask_tool("crash", json!({}));
-    peer.expect_silence_until_the_end();
+    let mut peer = FakeMcpClient::legacy(&[]);
+    peer.send_call("crash", json!({}));
+    peer.expect_eof();
     assert_eq!(peer.wait().code(), Some(1));
 }
 
 #[test]
 fn a_crash_after_the_answer_leaves_all_of_it() {
-    let mut peer = Peer::legacy(&[]);
+    let mut peer = FakeMcpClient::legacy(&[]);
     assert_eq!(peer.text("crash", json!({"when": "after"})), "survived");
-    peer.expect_silence_until_the_end();
+    peer.expect_eof();
     assert_eq!(peer.wait().code(), Some(1));
 }
 
 #[test]
 fn a_crash_in_the_middle_leaves_half_a_line() {
-    let mut peer = Peer::legacy(&[]);
-    peer.ask_tool("crash", json!({"when": "middle"}));
+    let mut peer = FakeMcpClient::legacy(&[]);
+    peer.send_call("crash", json!({"when": "middle"}));
     let line = peer.read_raw();
     assert!(line.starts_with(b"{\"jsonrpc\"") && !line.ends_with(b"\n"));
     assert!(serde_json::from_slice::<Value>(&line).is_err());
@@ -36,31 +36,31 @@ fn a_crash_in_the_middle_leaves_half_a_line() {
 fn a_crash_that_happens_once_spares_the_next_process() {
     let directory = tempdir().unwrap();
     let arguments = json!({"once": directory.path().join("crashed")});
-    let mut first = Peer::legacy(&[]);
-    first.ask_tool("crash_safe", arguments.clone());
-    first.expect_silence_until_the_end();
-    assert_eq!(Peer::legacy(&[]).text("crash_safe", arguments), "survived");
+    let mut first = FakeMcpClient::legacy(&[]);
+    first.send_call("crash_safe", arguments.clone());
+    first.expect_eof();
+    assert_eq!(FakeMcpClient::legacy(&[]).text("crash_safe", arguments), "survived");
 }
 
 #[test]
 fn earlier_answers_are_out_before_a_crash() {
-    let mut peer = Peer::legacy(&[]);
+    let mut peer = FakeMcpClient::legacy(&[]);
     let call = |id: u64, tool: &str| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": tool}});
     peer.send(&format!("{}\n{}", call(50, "pid"), call(51, "crash")));
     assert_eq!(peer.read()["id"], 50);
-    peer.expect_silence_until_the_end();
+    peer.expect_eof();
 }
 
 #[test]
 fn exit_ends_with_the_code_it_is_given() {
-    let mut peer = Peer::legacy(&[]);
-    peer.ask_tool("exit", json!({"code": 42}));
+    let mut peer = FakeMcpClient::legacy(&[]);
+    peer.send_call("exit", json!({"code": 42}));
     assert_eq!(peer.wait().code(), Some(42));
 }
 
 #[test]
 fn stderr_gets_every_byte_before_the_answer() {
-    let mut peer = Peer::legacy(&[]);
+    let mut peer = FakeMcpClient::legacy(&[]);
     assert_eq!(peer.text("stderr", json!({"bytes": 300_001})), "written");
     peer.close_stdin();
     peer.wait();
@@ -69,8 +69,8 @@ fn stderr_gets_every_byte_before_the_answer() {
 
 #[test]
 fn a_flood_comes_before_the_answer() {
-    let mut peer = Peer::legacy(&[]);
-    let id = peer.ask_tool("flood_notifications", json!({"count": 5000}));
+    let mut peer = FakeMcpClient::legacy(&[]);
+    let id = peer.send_call("flood_notifications", json!({"count": 5000}));
     for number in 1..=5000 {
         let notice = peer.read();
         assert_eq!(notice["method"], "notifications/message");
@@ -81,13 +81,13 @@ fn a_flood_comes_before_the_answer() {
 
 #[test]
 fn a_huge_line_is_as_long_as_asked_and_proper_json() {
-    let mut peer = Peer::legacy(&[]);
+    let mut peer = FakeMcpClient::legacy(&[]);
     for (place, head) in [
         ("first", r#"{"jsonrpc":"2.0","id":"#),
         ("last", r#"{"jsonrpc":"2.0","result":"#),
         ("none", r#"{"jsonrpc":"2.0","result":"#),
     ] {
-        let id = peer.ask_tool("huge_line", json!({"bytes": 1_000_000, "id": place}));
+        let id = peer.send_call("huge_line", json!({"bytes": 1_000_000, "id": place}));
         let line = peer.read_raw();
         assert_eq!(line.len(), 1_000_001, "{place}");
         assert!(line.starts_with(head.as_bytes()), "{place}");
@@ -98,16 +98,16 @@ fn a_huge_line_is_as_long_as_asked_and_proper_json() {
 
 #[test]
 fn a_huge_line_may_lack_its_end() {
-    let mut peer = Peer::legacy(&[]);
-    peer.ask_tool("huge_line", json!({"bytes": 1000, "newline": false}));
+    let mut peer = FakeMcpClient::legacy(&[]);
+    peer.send_call("huge_line", json!({"bytes": 1000, "newline": false}));
     peer.close_stdin();
     assert_eq!(peer.read_raw().len(), 1000);
 }
 
 #[test]
 fn garbage_comes_before_the_answer() {
-    let mut peer = Peer::legacy(&[]);
-    let id = peer.ask_tool("garbage", json!({}));
+    let mut peer = FakeMcpClient::legacy(&[]);
+    let id = peer.send_call("garbage", json!({}));
     let mut rubbish = Vec::new();
     let answer = loop {
         let line = peer.read_raw();
@@ -125,21 +125,21 @@ fn garbage_comes_before_the_answer() {
 
 #[test]
 fn ids_come_back_twice_foreign_or_as_strings() {
-    let mut peer = Peer::legacy(&[]);
-    let id = peer.ask_tool("twice", json!({}));
+    let mut peer = FakeMcpClient::legacy(&[]);
+    let id = peer.send_call("twice", json!({}));
     assert_eq!((peer.read()["id"].as_u64(), peer.read()["id"].as_u64()), (Some(id), Some(id)));
-    let id = peer.ask_tool("foreign_id", json!({}));
+    let id = peer.send_call("foreign_id", json!({}));
     assert_ne!(peer.read()["id"], id);
     assert_eq!(peer.read()["id"], id);
-    let id = peer.ask_tool("string_id", json!({}));
+    let id = peer.send_call("string_id", json!({}));
     assert_eq!(peer.read()["id"], id.to_string());
 }
 
 #[test]
 fn a_stopped_process_answers_when_it_is_continued() {
-    let mut peer = Peer::legacy(&[]);
-    let id = peer.ask_tool("stop_self", json!({}));
-    eventually("the process is stopped", || stat(peer.pid(), 0).as_deref() == Some("T"));
+    let mut peer = FakeMcpClient::legacy(&[]);
+    let id = peer.send_call("stop_self", json!({}));
+    eventually("the process is stopped", || stat_field(peer.pid(), 0).as_deref() == Some("T"));
     peer.signal(Signal::SIGCONT);
     let answer = peer.read();
     assert_eq!(answer["id"], id);
@@ -148,8 +148,8 @@ fn a_stopped_process_answers_when_it_is_continued() {
 
 #[test]
 fn a_hanging_call_holds_up_nobody_else() {
-    let mut peer = Peer::legacy(&[]);
-    let hanging = peer.ask_tool("hang", json!({}));
+    let mut peer = FakeMcpClient::legacy(&[]);
+    let hanging = peer.send_call("hang", json!({}));
     assert_eq!(peer.text("text", json!({"text": "next"})), "next");
     peer.cancel(hanging);
     assert_eq!(peer.text("text", json!({"text": "still here"})), "still here");
@@ -159,10 +159,10 @@ fn a_hanging_call_holds_up_nobody_else() {
 fn a_process_that_closed_stdout_lives_on() {
     let directory = tempdir().unwrap();
     let ledger = directory.path().join("ledger");
-    let mut peer = Peer::legacy(&["--ledger", ledger.to_str().unwrap()]);
-    peer.ask_tool("close_stdout", json!({}));
-    peer.expect_silence_until_the_end();
-    peer.ask_tool("counter", json!({}));
-    eventually("a later call is executed", || crate::peer::lines(&ledger).len() == 2);
+    let mut peer = FakeMcpClient::legacy(&["--ledger", ledger.to_str().unwrap()]);
+    peer.send_call("close_stdout", json!({}));
+    peer.expect_eof();
+    peer.send_call("counter", json!({}));
+    eventually("a later call is executed", || crate::peer::read_lines(&ledger).len() == 2);
     assert!(peer.is_running());
 }

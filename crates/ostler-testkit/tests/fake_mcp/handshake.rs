@@ -2,22 +2,22 @@
 
 use serde_json::json;
 
-use crate::peer::{Peer, modern, text_of};
+use crate::peer::{FakeMcpClient, modern_params, text_of};
 
 #[test]
 fn a_legacy_client_negotiates_each_known_version_and_the_newest_otherwise() {
     for version in ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"] {
-        let answer = Peer::start(&["--era", "legacy", "--name", "bob"]).initialize(version);
+        let answer = FakeMcpClient::start(&["--era", "legacy", "--name", "bob"]).initialize(version);
         assert_eq!(answer["result"]["protocolVersion"], version);
         assert_eq!(answer["result"]["serverInfo"]["name"], "bob");
     }
-    let answer = Peer::start(&[]).initialize("2030-01-01");
+    let answer = FakeMcpClient::start(&[]).initialize("2030-01-01");
     assert_eq!(answer["result"]["protocolVersion"], "2025-11-25");
 }
 
 #[test]
 fn a_legacy_session_serves_only_after_it_is_initialized() {
-    let mut peer = Peer::start(&["--era", "legacy"]);
+    let mut peer = FakeMcpClient::start(&["--era", "legacy"]);
     assert_eq!(peer.request("ping", json!({}))["result"], json!({}));
     assert_eq!(peer.request("tools/list", json!({}))["error"]["code"], -32600);
     peer.request("initialize", json!({"protocolVersion": "2025-06-18"}));
@@ -32,29 +32,30 @@ fn a_legacy_session_serves_only_after_it_is_initialized() {
 #[test]
 fn a_modern_client_needs_no_handshake_but_its_meta() {
     for era in ["modern", "both"] {
-        let mut peer = Peer::start(&["--era", era, "--name", "bob"]);
-        let found = peer.request("server/discover", modern(json!({})));
+        let mut peer = FakeMcpClient::start(&["--era", era, "--name", "bob"]);
+        let found = peer.request("server/discover", modern_params(json!({})));
         assert_eq!(found["result"]["supportedVersions"], json!(["2026-07-28"]));
         assert_eq!(found["result"]["resultType"], "complete");
         assert_eq!(found["result"]["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "bob");
 
-        let answer = peer.request("tools/call", modern(json!({"name": "echo", "arguments": {"a": 1}})));
+        let answer =
+            peer.request("tools/call", modern_params(json!({"name": "echo", "arguments": {"a": 1}})));
         assert_eq!(answer["result"]["resultType"], "complete");
         assert_eq!(answer["result"]["structuredContent"], json!({"a": 1}));
 
         assert_eq!(peer.request("tools/list", json!({}))["error"]["code"], -32602);
         let half = json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}});
         assert_eq!(peer.request("tools/list", half)["error"]["code"], -32602);
-        assert_eq!(peer.request("ping", modern(json!({})))["error"]["code"], -32601);
-        assert_eq!(peer.request("initialize", modern(json!({})))["error"]["code"], -32601);
-        assert_eq!(peer.request("subscriptions/listen", modern(json!({})))["error"]["code"], -32601);
+        assert_eq!(peer.request("ping", modern_params(json!({})))["error"]["code"], -32601);
+        assert_eq!(peer.request("initialize", modern_params(json!({})))["error"]["code"], -32601);
+        assert_eq!(peer.request("subscriptions/listen", modern_params(json!({})))["error"]["code"], -32601);
     }
 }
 
 #[test]
 fn an_unsupported_version_is_refused_with_what_is_supported() {
-    let mut peer = Peer::start(&[]);
-    let mut params = modern(json!({}));
+    let mut peer = FakeMcpClient::start(&[]);
+    let mut params = modern_params(json!({}));
     params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2031-01-01");
     let refused = peer.request("tools/list", params);
     assert_eq!(refused["error"]["code"], -32022);
@@ -63,9 +64,9 @@ fn an_unsupported_version_is_refused_with_what_is_supported() {
 
 #[test]
 fn both_eras_are_served_over_one_pipe() {
-    let mut peer = Peer::legacy(&[]);
+    let mut peer = FakeMcpClient::legacy(&[]);
     let legacy = peer.call("pid", json!({}));
-    let modern = peer.request("tools/call", modern(json!({"name": "pid"})));
+    let modern = peer.request("tools/call", modern_params(json!({"name": "pid"})));
     assert!(legacy["result"].get("resultType").is_none());
     assert_eq!(modern["result"]["resultType"], "complete");
     assert_eq!(text_of(&legacy), text_of(&modern));
@@ -73,46 +74,46 @@ fn both_eras_are_served_over_one_pipe() {
 
 #[test]
 fn a_legacy_server_does_not_know_the_probe() {
-    let mut peer = Peer::start(&["--era", "legacy"]);
-    assert_eq!(peer.request("server/discover", modern(json!({})))["error"]["code"], -32601);
+    let mut peer = FakeMcpClient::start(&["--era", "legacy"]);
+    assert_eq!(peer.request("server/discover", modern_params(json!({})))["error"]["code"], -32601);
 }
 
 #[test]
 fn a_silent_server_ignores_the_probe_and_answers_initialize() {
-    let mut peer = Peer::start(&["--era", "silent-probe"]);
-    peer.ask("server/discover", modern(json!({})));
+    let mut peer = FakeMcpClient::start(&["--era", "silent-probe"]);
+    peer.send_request("server/discover", modern_params(json!({})));
     let answer = peer.initialize("2025-11-25");
     assert_eq!(answer["result"]["protocolVersion"], "2025-11-25");
-    assert_eq!(peer.request("server/discover", modern(json!({})))["error"]["code"], -32601);
+    assert_eq!(peer.request("server/discover", modern_params(json!({})))["error"]["code"], -32601);
 }
 
 #[test]
 fn a_hanging_handshake_is_never_answered() {
-    let mut peer = Peer::start(&["--hang-at-start"]);
-    peer.ask("server/discover", modern(json!({})));
-    peer.ask("initialize", json!({"protocolVersion": "2025-11-25"}));
+    let mut peer = FakeMcpClient::start(&["--hang-at-start"]);
+    peer.send_request("server/discover", modern_params(json!({})));
+    peer.send_request("initialize", json!({"protocolVersion": "2025-11-25"}));
     assert_eq!(peer.request("ping", json!({}))["result"], json!({}));
 }
 
 #[test]
 fn a_failing_handshake_is_an_error_in_both_eras() {
-    let mut peer = Peer::start(&["--handshake-error"]);
-    assert_eq!(peer.request("server/discover", modern(json!({})))["error"]["code"], -32603);
+    let mut peer = FakeMcpClient::start(&["--handshake-error"]);
+    assert_eq!(peer.request("server/discover", modern_params(json!({})))["error"]["code"], -32603);
     assert_eq!(peer.request("initialize", json!({}))["error"]["code"], -32603);
 }
 
 #[test]
 fn a_bad_version_is_offered_in_both_eras() {
-    let mut peer = Peer::start(&["--bad-version"]);
-    let found = peer.request("server/discover", modern(json!({})));
+    let mut peer = FakeMcpClient::start(&["--bad-version"]);
+    let found = peer.request("server/discover", modern_params(json!({})));
     assert_eq!(found["result"]["supportedVersions"], json!(["1999-01-01"]));
-    assert_eq!(peer.request("tools/list", modern(json!({})))["error"]["code"], -32022);
+    assert_eq!(peer.request("tools/list", modern_params(json!({})))["error"]["code"], -32022);
     assert_eq!(peer.initialize("2025-11-25")["result"]["protocolVersion"], "1999-01-01");
 }
 
 #[test]
 fn what_is_not_json_is_answered_with_a_parse_error_and_blank_lines_are_skipped() {
-    let mut peer = Peer::legacy(&[]);
+    let mut peer = FakeMcpClient::legacy(&[]);
     peer.send("");
     peer.send("{half");
     let refused = peer.read();

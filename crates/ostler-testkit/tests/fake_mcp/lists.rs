@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-use crate::peer::{Peer, modern};
+use crate::peer::{FakeMcpClient, modern_params};
 
 fn names(page: &Value) -> Vec<String> {
     let tools = page["result"]["tools"].as_array().unwrap();
@@ -14,11 +14,11 @@ fn names(page: &Value) -> Vec<String> {
 
 #[test]
 fn pages_together_hold_every_tool_once() {
-    let mut whole = Peer::legacy(&["--tools", "25"]);
+    let mut whole = FakeMcpClient::legacy(&["--tools", "25"]);
     let expected = names(&whole.request("tools/list", json!({})));
     assert!(expected.contains(&"tool_0025".to_owned()));
 
-    let mut peer = Peer::legacy(&["--tools", "25", "--page-size", "7"]);
+    let mut peer = FakeMcpClient::legacy(&["--tools", "25", "--page-size", "7"]);
     let (mut found, mut params) = (Vec::new(), json!({}));
     loop {
         let page = peer.request("tools/list", params);
@@ -33,7 +33,7 @@ fn pages_together_hold_every_tool_once() {
 
 #[test]
 fn a_repeated_cursor_leads_back_to_its_own_page() {
-    let mut peer = Peer::legacy(&["--repeat-cursor"]);
+    let mut peer = FakeMcpClient::legacy(&["--repeat-cursor"]);
     let first = peer.request("tools/list", json!({}))["result"]["nextCursor"].clone();
     let second = peer.request("tools/list", json!({"cursor": first}))["result"]["nextCursor"].clone();
     assert!(first.is_string());
@@ -42,7 +42,7 @@ fn a_repeated_cursor_leads_back_to_its_own_page() {
 
 #[test]
 fn endless_pages_name_a_new_cursor_each_time() {
-    let mut peer = Peer::legacy(&["--endless-pages"]);
+    let mut peer = FakeMcpClient::legacy(&["--endless-pages"]);
     let (mut seen, mut params) = (std::collections::HashSet::new(), json!({}));
     for _ in 0..50 {
         let cursor = peer.request("tools/list", params)["result"]["nextCursor"].clone();
@@ -53,7 +53,7 @@ fn endless_pages_name_a_new_cursor_each_time() {
 
 #[test]
 fn one_tool_may_be_malformed_and_all_may_lie_about_their_origin() {
-    let mut peer = Peer::legacy(&["--bad-tool", "--forge-origin"]);
+    let mut peer = FakeMcpClient::legacy(&["--bad-tool", "--forge-origin"]);
     let page = peer.request("tools/list", json!({}));
     let tools = page["result"]["tools"].as_array().unwrap();
     let (good, bad): (Vec<_>, Vec<_>) = tools.iter().partition(|tool| tool["name"].is_string());
@@ -67,17 +67,17 @@ fn a_changed_file_changes_the_list_and_is_announced_once() {
     let directory = tempdir().unwrap();
     let file = directory.path().join("text");
     fs::write(&file, "one").unwrap();
-    let mut peer = Peer::legacy(&["--change-tools", file.to_str().unwrap()]);
+    let mut peer = FakeMcpClient::legacy(&["--change-tools", file.to_str().unwrap()]);
     let description = |page: &Value| page["result"]["tools"][0]["description"].as_str().unwrap().to_owned();
     assert!(description(&peer.request("tools/list", json!({}))).ends_with("one"));
 
     fs::write(&file, "two").unwrap();
-    peer.ask("tools/list", json!({}));
+    peer.send_request("tools/list", json!({}));
     assert_eq!(peer.read()["method"], "notifications/tools/list_changed");
     assert!(description(&peer.read()).ends_with("two"));
 
     fs::write(&file, "three").unwrap();
-    peer.ask_tool("touch_tools", json!({}));
+    peer.send_call("touch_tools", json!({}));
     assert_eq!(peer.read()["method"], "notifications/tools/list_changed");
     assert!(peer.read()["result"].is_object());
     assert!(description(&peer.request("tools/list", json!({}))).ends_with("three"));
@@ -86,8 +86,8 @@ fn a_changed_file_changes_the_list_and_is_announced_once() {
 
 #[test]
 fn list_changed_is_sent_as_often_as_asked() {
-    let mut peer = Peer::legacy(&[]);
-    let id = peer.ask_tool("list_changed", json!({"count": 3}));
+    let mut peer = FakeMcpClient::legacy(&[]);
+    let id = peer.send_call("list_changed", json!({"count": 3}));
     for _ in 0..3 {
         assert_eq!(peer.read()["method"], "notifications/tools/list_changed");
     }
@@ -96,27 +96,30 @@ fn list_changed_is_sent_as_often_as_asked() {
 
 #[test]
 fn hints_are_on_lists_and_reads_as_scripted() {
-    let mut peer = Peer::start(&["--list-ttl", "5000:public", "--read-ttl", "70"]);
-    let list = peer.request("tools/list", modern(json!({})));
+    let mut peer = FakeMcpClient::start(&["--list-ttl", "5000:public", "--read-ttl", "70"]);
+    let list = peer.request("tools/list", modern_params(json!({})));
     assert_eq!((&list["result"]["ttlMs"], &list["result"]["cacheScope"]), (&json!(5000), &json!("public")));
-    let read = peer.request("resources/read", modern(json!({"uri": "fake://static"})));
+    let read = peer.request("resources/read", modern_params(json!({"uri": "fake://static"})));
     assert_eq!((&read["result"]["ttlMs"], &read["result"]["cacheScope"]), (&json!(70), &json!("private")));
-    let prompts = peer.request("prompts/list", modern(json!({})));
+    let prompts = peer.request("prompts/list", modern_params(json!({})));
     assert_eq!(prompts["result"]["ttlMs"], 0);
 }
 
 #[test]
 fn a_list_may_fail_or_be_slow_while_calls_are_not() {
-    assert_eq!(Peer::legacy(&["--list-error"]).request("tools/list", json!({}))["error"]["code"], -32603);
-    let mut peer = Peer::legacy(&["--slow-list", "300"]);
-    let list = peer.ask("tools/list", json!({}));
+    assert_eq!(
+        FakeMcpClient::legacy(&["--list-error"]).request("tools/list", json!({}))["error"]["code"],
+        -32603
+    );
+    let mut peer = FakeMcpClient::legacy(&["--slow-list", "300"]);
+    let list = peer.send_request("tools/list", json!({}));
     assert_eq!(peer.text("text", json!({"text": "first"})), "first");
     assert_eq!(peer.read()["id"], list);
 }
 
 #[test]
 fn resources_and_prompts_are_listed_read_and_got() {
-    let mut peer = Peer::legacy(&[]);
+    let mut peer = FakeMcpClient::legacy(&[]);
     let resources = peer.request("resources/list", json!({}));
     assert_eq!(resources["result"]["resources"][0]["uri"], "fake://static");
     let templates = peer.request("resources/templates/list", json!({}));
@@ -124,7 +127,7 @@ fn resources_and_prompts_are_listed_read_and_got() {
     let read = peer.request("resources/read", json!({"uri": "fake://item/\"7\""}));
     assert_eq!(read["result"]["contents"][0]["text"], "\"7\"");
     assert_eq!(peer.request("resources/read", json!({"uri": "fake://nope"}))["error"]["code"], -32002);
-    let refused = peer.request("resources/read", modern(json!({"uri": "fake://nope"})));
+    let refused = peer.request("resources/read", modern_params(json!({"uri": "fake://nope"})));
     assert_eq!(refused["error"]["code"], -32602);
     assert_eq!(peer.request("prompts/list", json!({}))["result"]["prompts"][0]["name"], "greet");
     let prompt = peer.request("prompts/get", json!({"name": "greet", "arguments": {"who": "Ann"}}));

@@ -12,10 +12,10 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 /// Longer than anything takes on a busy machine; only a failing test waits this long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A running `fake-mcp`, killed when dropped.
-pub(crate) struct Peer {
+pub(crate) struct FakeMcpClient {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<Vec<u8>>,
@@ -23,7 +23,7 @@ pub(crate) struct Peer {
     next_id: u64,
 }
 
-impl Peer {
+impl FakeMcpClient {
     /// Starts the server; no handshake yet.
     pub(crate) fn start(switches: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_fake-mcp"))
@@ -86,15 +86,15 @@ impl Peer {
     }
 
     /// Sends a request without waiting and returns its id.
-    pub(crate) fn ask(&mut self, method: &str, params: Value) -> u64 {
+    pub(crate) fn send_request(&mut self, method: &str, params: Value) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string());
         id
     }
 
-    pub(crate) fn ask_tool(&mut self, tool: &str, arguments: Value) -> u64 {
-        self.ask("tools/call", json!({"name": tool, "arguments": arguments}))
+    pub(crate) fn send_call(&mut self, tool: &str, arguments: Value) -> u64 {
+        self.send_request("tools/call", json!({"name": tool, "arguments": arguments}))
     }
 
     pub(crate) fn cancel(&mut self, id: u64) {
@@ -105,7 +105,7 @@ impl Peer {
 
     /// Sends a request and returns the next line, which must be its answer.
     pub(crate) fn request(&mut self, method: &str, params: Value) -> Value {
-        let id = self.ask(method, params);
+        let id = self.send_request(method, params);
         let answer = self.read();
         assert_eq!(answer["id"], id, "{answer}");
         answer
@@ -122,7 +122,7 @@ impl Peer {
 
     /// The next line as it came, newline included.
     pub(crate) fn read_raw(&self) -> Vec<u8> {
-        self.lines.recv_timeout(PATIENCE).unwrap()
+        self.lines.recv_timeout(ANSWER_TIMEOUT).unwrap()
     }
 
     pub(crate) fn read(&self) -> Value {
@@ -132,8 +132,8 @@ impl Peer {
     }
 
     /// Asserts that stdout closes and that nothing came before.
-    pub(crate) fn expect_silence_until_the_end(&self) {
-        assert_eq!(self.lines.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
+    pub(crate) fn expect_eof(&self) {
+        assert_eq!(self.lines.recv_timeout(ANSWER_TIMEOUT), Err(RecvTimeoutError::Disconnected));
     }
 
     pub(crate) fn wait(&mut self) -> ExitStatus {
@@ -150,7 +150,7 @@ impl Peer {
     }
 }
 
-impl Drop for Peer {
+impl Drop for FakeMcpClient {
     fn drop(&mut self) {
         // Already dead is as good.
         let _ = self.child.kill();
@@ -159,12 +159,12 @@ impl Drop for Peer {
 }
 
 /// A process the server left behind, killed when dropped.
-pub(crate) struct Stray(pub(crate) i32);
+pub(crate) struct StrayProcess(pub(crate) i32);
 
-impl Stray {
+impl StrayProcess {
     /// The pid on the last line of `file`.
-    pub(crate) fn recorded_in(file: &Path) -> Self {
-        Self(lines(file).pop().unwrap().parse().unwrap())
+    pub(crate) fn read_from(file: &Path) -> Self {
+        Self(read_lines(file).pop().unwrap().parse().unwrap())
     }
 
     /// Whether the process ignores a signal; what is ignored is never pending, so no waiting could tell more.
@@ -175,19 +175,19 @@ impl Stray {
     }
 
     /// A field of `/proc/PID/stat`, counted from the state (0): parent 1, group 2, session 3.
-    pub(crate) fn stat(&self, field: usize) -> String {
-        stat(self.0, field).unwrap()
+    pub(crate) fn stat_field(&self, field: usize) -> String {
+        stat_field(self.0, field).unwrap()
     }
 }
 
-impl Drop for Stray {
+impl Drop for StrayProcess {
     fn drop(&mut self) {
         let _ = kill(Pid::from_raw(self.0), Signal::SIGKILL);
     }
 }
 
 /// A field of `/proc/PID/stat` after the process name, or None when the process is gone.
-pub(crate) fn stat(pid: i32, field: usize) -> Option<String> {
+pub(crate) fn stat_field(pid: i32, field: usize) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(") ")?;
     rest.split(' ').nth(field).map(str::to_owned)
@@ -195,7 +195,7 @@ pub(crate) fn stat(pid: i32, field: usize) -> Option<String> {
 
 /// Waits for a condition nothing announces.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + ANSWER_TIMEOUT;
     while !holds() {
         assert!(Instant::now() < end, "never happened: {what}");
         std::thread::sleep(Duration::from_millis(2));
@@ -206,12 +206,12 @@ pub(crate) fn text_of(answer: &Value) -> &str {
     answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text in {answer}"))
 }
 
-pub(crate) fn lines(file: &Path) -> Vec<String> {
+pub(crate) fn read_lines(file: &Path) -> Vec<String> {
     std::fs::read_to_string(file).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
 /// Parameters of a modern request.
-pub(crate) fn modern(mut params: Value) -> Value {
+pub(crate) fn modern_params(mut params: Value) -> Value {
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},

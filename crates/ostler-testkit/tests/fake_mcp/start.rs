@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tempfile::tempdir;
 
-use crate::peer::{Peer, lines};
+use crate::peer::{FakeMcpClient, read_lines};
 
 fn run(switches: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_fake-mcp")).args(switches).output().unwrap()
@@ -44,15 +44,15 @@ fn only_the_first_starts_fail() {
     let switches = ["--exit-at-start-times", "2", "--starts", starts.to_str().unwrap()];
     assert_eq!(run(&switches).status.code(), Some(1));
     assert_eq!(run(&switches).status.code(), Some(1));
-    let mut third = Peer::legacy(&switches);
+    let mut third = FakeMcpClient::legacy(&switches);
     assert_eq!(third.text("pid", json!({})), third.pid().to_string());
-    assert_eq!(lines(&starts).len(), 3);
-    assert_eq!(lines(&starts)[2], third.pid().to_string());
+    assert_eq!(read_lines(&starts).len(), 3);
+    assert_eq!(read_lines(&starts)[2], third.pid().to_string());
 }
 
 #[test]
 fn a_delayed_start_answers_late() {
     let begin = Instant::now();
-    Peer::legacy(&["--start-delay", "150"]);
+    FakeMcpClient::legacy(&["--start-delay", "150"]);
     assert!(begin.elapsed() >= Duration::from_millis(150));
 }

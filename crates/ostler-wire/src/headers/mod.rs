@@ -10,15 +10,15 @@
 //! A server refuses a request whose headers and body disagree ([`crate::HEADER_MISMATCH`]), because a proxy may
 //! have decided by the one what the server does by the other.
 
+mod encoding;
 mod param;
-mod value;
 
 use std::borrow::Cow;
 
-pub use param::{Invalid, ParamHeader, ParamKind, param_headers, values};
-pub use value::{BadEncoding, decode_value, encode_value};
+pub use encoding::{HeaderEncodingError, decode_value, encode_value};
+pub use param::{ParamHeader, ParamHeaderError, ParamKind, param_header_values, param_headers};
 
-use crate::naming::Naming;
+use crate::item_param::ItemParam;
 use crate::params::Params;
 
 /// The revision of the protocol; in the legacy era sent behind `initialize` only.
@@ -36,10 +36,10 @@ pub const LAST_EVENT_ID: &str = "Last-Event-ID";
 
 /// The value that `Mcp-Name` must have, before [`encode_value`]. `None` for a method that has no such header,
 /// and for parameters that lack the member, which the server refuses for its own reasons.
-pub fn name_of<'p>(method: &str, params: &'p Params) -> Option<Cow<'p, str>> {
+pub fn mcp_name<'p>(method: &str, params: &'p Params) -> Option<Cow<'p, str>> {
     match method {
         "tools/call" | "prompts/get" | "resources/read" | "tasks/get" | "tasks/update" | "tasks/cancel" => {
-            Naming::of(method).text(params)
+            ItemParam::for_method(method).text(params)
         }
         _ => None,
     }
@@ -65,8 +65,8 @@ mod tests {
             ("completion/complete", None),
         ];
         for (method, name) in table {
-            assert_eq!(name_of(method, &params).as_deref(), name, "{method}");
+            assert_eq!(mcp_name(method, &params).as_deref(), name, "{method}");
         }
-        assert_eq!(name_of("tools/call", &Params::empty()), None);
+        assert_eq!(mcp_name("tools/call", &Params::empty()), None);
     }
 }

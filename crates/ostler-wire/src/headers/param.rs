@@ -6,9 +6,9 @@ use memchr::memmem;
 use serde_json::{Map, Value};
 
 use super::PARAM_PREFIX;
-use super::value::{BadEncoding, decode_value, encode_value};
-use crate::object::open_text;
-use crate::text::decode;
+use super::encoding::{HeaderEncodingError, decode_value, encode_value};
+use crate::json_string::decode_string;
+use crate::object::select_members_str;
 
 /// The keyword that marks a property.
 const KEYWORD: &str = "x-mcp-header";
@@ -40,7 +40,7 @@ pub enum ParamKind {
 
 /// Why a tool's marks make its definition invalid. Such a tool is left out, alone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Invalid {
+pub enum ParamHeaderError {
     /// The schema is no JSON object.
     #[error("the schema is not a JSON object")]
     NotASchema,
@@ -59,21 +59,22 @@ pub enum Invalid {
 }
 
 /// The marked properties of a tool's `inputSchema`. A schema without a trace of a mark is not parsed.
-pub fn param_headers(input_schema: &[u8]) -> Result<Vec<ParamHeader>, Invalid> {
+pub fn param_headers(input_schema: &[u8]) -> Result<Vec<ParamHeader>, ParamHeaderError> {
     let may_be_marked =
         [KEYWORD.as_bytes(), b"\\u00"].iter().any(|needle| memmem::find(input_schema, needle).is_some());
     if !may_be_marked {
         return Ok(Vec::new());
     }
-    let schema: Map<String, Value> = serde_json::from_slice(input_schema).map_err(|_| Invalid::NotASchema)?;
-    let mut search = Search { path: Vec::new(), found: Vec::new() };
+    let schema: Map<String, Value> =
+        serde_json::from_slice(input_schema).map_err(|_| ParamHeaderError::NotASchema)?;
+    let mut search = ParamHeaderSearch { path: Vec::new(), found: Vec::new() };
     search.visit(&schema, true)?;
     Ok(search.found)
 }
 
 /// The headers that a call with these arguments needs: names and encoded values. Arguments that are absent or
 /// `null` have none.
-pub fn values(headers: &[ParamHeader], arguments: Option<&[u8]>) -> Vec<(String, String)> {
+pub fn param_header_values(headers: &[ParamHeader], arguments: Option<&[u8]>) -> Vec<(String, String)> {
     let Some(arguments) = arguments.filter(|_| !headers.is_empty()) else { return Vec::new() };
     let value = |header: &ParamHeader| {
         let value = header.value(arguments)?;
@@ -86,11 +87,11 @@ impl ParamHeader {
     /// The text that the header of a call with these arguments stands for. `None` if it must not be expected:
     /// the argument is absent, `null`, no scalar, or an integer that not every reader understands alike.
     pub fn value<'a>(&self, arguments: &'a [u8]) -> Option<Cow<'a, str>> {
-        text_of(self.raw(arguments)?)
+        scalar_text(self.raw(arguments)?)
     }
 
     /// Whether a header says what the argument says. Integers are compared as numbers, so `42.0` is 42.
-    pub fn agrees(&self, header: &str, arguments: &[u8]) -> Result<bool, BadEncoding> {
+    pub fn matches_argument(&self, header: &str, arguments: &[u8]) -> Result<bool, HeaderEncodingError> {
         let header = decode_value(header)?;
         let Some(value) = self.value(arguments) else { return Ok(true) };
         if header == value {
@@ -104,7 +105,7 @@ impl ParamHeader {
     fn raw<'a>(&self, arguments: &'a [u8]) -> Option<&'a str> {
         let mut value = std::str::from_utf8(arguments).ok()?;
         for key in &self.path {
-            let [member] = open_text(value, &[key]).ok()?;
+            let [member] = select_members_str(value, &[key]).ok()?;
             value = member?;
         }
         Some(value)
@@ -112,10 +113,10 @@ impl ParamHeader {
 }
 
 /// A scalar as text; `None` for everything else.
-fn text_of(raw: &str) -> Option<Cow<'_, str>> {
+fn scalar_text(raw: &str) -> Option<Cow<'_, str>> {
     match raw {
         "true" | "false" => return Some(Cow::Borrowed(raw)),
-        _ if raw.starts_with('"') => return decode(raw),
+        _ if raw.starts_with('"') => return decode_string(raw),
         _ if !is_number(raw) => return None,
         _ => {}
     }
@@ -138,21 +139,21 @@ fn number(text: &str) -> Option<f64> {
     is_number(text).then(|| text.parse().ok()).flatten()
 }
 
-struct Search {
+struct ParamHeaderSearch {
     /// The names from the root to the schema at hand.
     path: Vec<String>,
     found: Vec<ParamHeader>,
 }
 
-impl Search {
+impl ParamHeaderSearch {
     /// Looks through a schema. `is_certain` as long as only `properties` led here, so that an argument stands
     /// at a known path.
-    fn visit(&mut self, schema: &Map<String, Value>, is_certain: bool) -> Result<(), Invalid> {
+    fn visit(&mut self, schema: &Map<String, Value>, is_certain: bool) -> Result<(), ParamHeaderError> {
         if let Some(mark) = schema.get(KEYWORD) {
             if !is_certain || self.path.is_empty() {
-                return Err(Invalid::Unreachable(self.place()));
+                return Err(ParamHeaderError::Unreachable(self.property_path()));
             }
-            self.note(schema, mark)?;
+            self.add_header(schema, mark)?;
         }
         for (keyword, value) in schema {
             match keyword.as_str() {
@@ -169,7 +170,7 @@ impl Search {
     }
 
     /// A map from names to schemas.
-    fn visit_named(&mut self, map: &Value, is_certain: bool) -> Result<(), Invalid> {
+    fn visit_named(&mut self, map: &Value, is_certain: bool) -> Result<(), ParamHeaderError> {
         for (name, schema) in map.as_object().into_iter().flatten() {
             let Value::Object(schema) = schema else { continue };
             self.path.push(name.clone());
@@ -180,7 +181,7 @@ impl Search {
     }
 
     /// The value of a keyword that may hold a schema, or several.
-    fn visit_any(&mut self, keyword: &str, value: &Value) -> Result<(), Invalid> {
+    fn visit_any(&mut self, keyword: &str, value: &Value) -> Result<(), ParamHeaderError> {
         let schemas = match value {
             Value::Array(values) => values.as_slice(),
             one => std::slice::from_ref(one),
@@ -193,24 +194,24 @@ impl Search {
         Ok(())
     }
 
-    fn note(&mut self, schema: &Map<String, Value>, mark: &Value) -> Result<(), Invalid> {
+    fn add_header(&mut self, schema: &Map<String, Value>, mark: &Value) -> Result<(), ParamHeaderError> {
         let name = mark.as_str().filter(|name| is_token(name));
-        let name = name.ok_or_else(|| Invalid::BadName(self.place()))?;
+        let name = name.ok_or_else(|| ParamHeaderError::BadName(self.property_path()))?;
         let kind = match schema.get("type").and_then(Value::as_str) {
             Some("string") => ParamKind::String,
             Some("integer") => ParamKind::Integer,
             Some("boolean") => ParamKind::Boolean,
-            _ => return Err(Invalid::BadType(self.place())),
+            _ => return Err(ParamHeaderError::BadType(self.property_path())),
         };
         let name = format!("{PARAM_PREFIX}{name}");
         if self.found.iter().any(|other| other.name.eq_ignore_ascii_case(&name)) {
-            return Err(Invalid::Duplicate(name));
+            return Err(ParamHeaderError::Duplicate(name));
         }
         self.found.push(ParamHeader { name, path: self.path.clone(), kind });
         Ok(())
     }
 
-    fn place(&self) -> String {
+    fn property_path(&self) -> String {
         self.path.join(".")
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-fn marked(properties: &str) -> Result<Vec<ParamHeader>, Invalid> {
+fn marked(properties: &str) -> Result<Vec<ParamHeader>, ParamHeaderError> {
     param_headers(format!(r#"{{"type":"object","properties":{properties}}}"#).as_bytes())
 }
 
@@ -38,17 +38,20 @@ fn bad_marks_make_the_definition_invalid() {
         [r#""""#, r#""My Region""#, r#""Region:Primary""#, r#""Région""#, r#""Region\t1""#, "1", "null"]
     {
         let properties = format!(r#"{{"value":{}}}"#, string(name));
-        assert_eq!(marked(&properties), Err(Invalid::BadName("value".into())), "{name}");
+        assert_eq!(marked(&properties), Err(ParamHeaderError::BadName("value".into())), "{name}");
     }
     for kind in [r#""object""#, r#""array""#, r#""null""#, r#""number""#, r#"["string"]"#] {
         let properties = format!(r#"{{"value":{{"type":{kind},"x-mcp-header":"Value"}}}}"#);
-        assert_eq!(marked(&properties), Err(Invalid::BadType("value".into())), "{kind}");
+        assert_eq!(marked(&properties), Err(ParamHeaderError::BadType("value".into())), "{kind}");
     }
-    assert_eq!(marked(r#"{"value":{"x-mcp-header":"Value"}}"#), Err(Invalid::BadType("value".into())));
+    assert_eq!(
+        marked(r#"{"value":{"x-mcp-header":"Value"}}"#),
+        Err(ParamHeaderError::BadType("value".into()))
+    );
     for (one, other) in [("Region", "Region"), ("MyField", "myfield")] {
         let properties =
             format!(r#"{{"a":{},"b":{}}}"#, string(&format!("{one:?}")), string(&format!("{other:?}")));
-        assert!(matches!(marked(&properties), Err(Invalid::Duplicate(_))), "{one} {other}");
+        assert!(matches!(marked(&properties), Err(ParamHeaderError::Duplicate(_))), "{one} {other}");
     }
 }
 
@@ -64,14 +67,17 @@ fn a_mark_where_no_argument_is_certain_is_invalid() {
         format!(r#"{{"$defs":{{"a":{mark}}}}}"#),
         format!(r#"{{"patternProperties":{{"^x":{mark}}}}}"#),
     ] {
-        assert!(matches!(param_headers(schema.as_bytes()), Err(Invalid::Unreachable(_))), "{schema}");
+        assert!(
+            matches!(param_headers(schema.as_bytes()), Err(ParamHeaderError::Unreachable(_))),
+            "{schema}"
+        );
     }
 }
 
 #[test]
 fn a_schema_that_is_none_is_invalid() {
     for schema in ["[\"x-mcp-header\"]", "{\"x-mcp-header\"", "\"x-mcp-header\""] {
-        assert_eq!(param_headers(schema.as_bytes()), Err(Invalid::NotASchema), "{schema}");
+        assert_eq!(param_headers(schema.as_bytes()), Err(ParamHeaderError::NotASchema), "{schema}");
     }
 }
 
@@ -81,7 +87,7 @@ fn header(kind: ParamKind) -> ParamHeader {
 
 fn value(argument: &str) -> Option<String> {
     let arguments = format!(r#"{{"v":"wrong","a":{{"w":1,"v":{argument}}}}}"#);
-    let found = values(&[header(ParamKind::String)], Some(arguments.as_bytes()));
+    let found = param_header_values(&[header(ParamKind::String)], Some(arguments.as_bytes()));
     found.into_iter().next().map(|(_, value)| value)
 }
 
@@ -117,9 +123,9 @@ fn scalars_become_texts_and_nothing_else_does() {
 #[test]
 fn absent_arguments_have_no_header() {
     let headers = [header(ParamKind::String)];
-    assert_eq!(values(&headers, None), []);
+    assert_eq!(param_header_values(&headers, None), []);
     for arguments in ["{}", r#"{"a":{}}"#, r#"{"a":null}"#, r#"{"a":"v"}"#, "[]", "no json"] {
-        assert_eq!(values(&headers, Some(arguments.as_bytes())), [], "{arguments}");
+        assert_eq!(param_header_values(&headers, Some(arguments.as_bytes())), [], "{arguments}");
     }
 }
 
@@ -129,7 +135,7 @@ fn a_header_agrees_when_it_says_what_the_argument_says() {
         (ParamKind::String, r#""Hello""#, "Hello", Ok(true)),
         (ParamKind::String, r#""Hello""#, "=?base64?SGVsbG8=?=", Ok(true)),
         (ParamKind::String, r#""Hello""#, "hello", Ok(false)),
-        (ParamKind::String, r#""Hello""#, "=?base64?SGVsbG8?=", Err(BadEncoding)),
+        (ParamKind::String, r#""Hello""#, "=?base64?SGVsbG8?=", Err(HeaderEncodingError)),
         (ParamKind::String, r#""42""#, "42.0", Ok(false)),
         (ParamKind::Integer, "42", "42.0", Ok(true)),
         (ParamKind::Integer, "42", "43", Ok(false)),
@@ -141,6 +147,6 @@ fn a_header_agrees_when_it_says_what_the_argument_says() {
     ];
     for (kind, argument, text, expected) in table {
         let arguments = format!(r#"{{"a":{{"v":{argument}}}}}"#);
-        assert_eq!(header(kind).agrees(text, arguments.as_bytes()), expected, "{argument} {text}");
+        assert_eq!(header(kind).matches_argument(text, arguments.as_bytes()), expected, "{argument} {text}");
     }
 }

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use ostler_core::error::{BudgetOf, CallError, Remedy, RpcAnswer, Unavailable, UnavailableState};
+use ostler_core::argument_schema::Mistake;
+use ostler_core::error::{BudgetOwner, CallError, Remedy, Unavailable, UnavailableState, UpstreamRpcError};
 use ostler_core::fault::Delivery;
-use ostler_core::name::ServerName;
-use ostler_core::schema::Mistake;
+use ostler_core::server_name::ServerName;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -104,7 +104,7 @@ impl From<&CallError> for ErrorBody {
             hint: error.hint(),
             server: error.server().map(ToString::to_string),
             delivery: error.delivery(),
-            retry_after_ms: error.retry_after().map(millis),
+            retry_after_ms: error.retry_after().map(millis_rounded_up),
             ..Self::default()
         };
         match error {
@@ -128,12 +128,12 @@ impl From<&CallError> for ErrorBody {
             CallError::InvalidArguments { tool, mistakes, .. } => {
                 (told.tool, told.mistakes) = (Some(tool.clone()), mistakes.clone());
             }
-            CallError::TimedOut { after, .. } => told.after_ms = Some(millis(*after)),
+            CallError::TimedOut { after, .. } => told.after_ms = Some(millis_rounded_up(*after)),
             CallError::Overloaded { what, .. } | CallError::Invalid { what, .. } => {
                 told.subject = Some(what.clone());
             }
             CallError::Rpc(answer) => told.rpc = serde_json::from_slice(&answer.raw).ok(),
-            CallError::OverBudget { of, .. } => told.subject = Some(of.as_str().to_owned()),
+            CallError::OverBudget { owner: of, .. } => told.subject = Some(of.as_str().to_owned()),
             CallError::UpstreamProtocol { .. } | CallError::CardUnreadable { .. } => {}
         }
         told
@@ -147,7 +147,7 @@ impl ErrorBody {
     }
 
     /// The error that was told; `None` if this version does not know it.
-    pub(crate) fn error(self) -> Option<CallError> {
+    pub(crate) fn into_call_error(self) -> Option<CallError> {
         let server = self.server.as_deref().and_then(|name| ServerName::new(name).ok());
         let retry_after = self.retry_after_ms.map(Duration::from_millis);
         let cause = self.cause.unwrap_or_default();
@@ -159,8 +159,8 @@ impl ErrorBody {
             "unknown-method" => CallError::UnknownMethod { method: self.subject? },
             "over-budget" => {
                 let word = self.subject?;
-                let of = BudgetOf::ALL.into_iter().find(|of| of.as_str() == word)?;
-                CallError::OverBudget { of, reset_after: retry_after }
+                let of = BudgetOwner::ALL.into_iter().find(|of| of.as_str() == word)?;
+                CallError::OverBudget { owner: of, reset_after: retry_after }
             }
             "server-unavailable" => {
                 let word = self.state?;
@@ -185,7 +185,7 @@ impl ErrorBody {
             "card-unreadable" => {
                 CallError::CardUnreadable { server: server?, why: cause, hint: self.hint.unwrap_or_default() }
             }
-            "upstream-error" => CallError::Rpc(answer(server?, &self.rpc?)?),
+            "upstream-error" => CallError::Rpc(parse_rpc_error(server?, &self.rpc?)?),
             "invalid-argument" => {
                 CallError::Invalid { what: self.subject?, hint: self.hint.unwrap_or_default() }
             }
@@ -194,7 +194,7 @@ impl ErrorBody {
     }
 }
 
-fn answer(server: ServerName, raw: &RawValue) -> Option<RpcAnswer> {
+fn parse_rpc_error(server: ServerName, raw: &RawValue) -> Option<UpstreamRpcError> {
     #[derive(Deserialize)]
     struct Error {
         code: i64,
@@ -202,11 +202,11 @@ fn answer(server: ServerName, raw: &RawValue) -> Option<RpcAnswer> {
         message: String,
     }
     let Error { code, message } = serde_json::from_str(raw.get()).ok()?;
-    Some(RpcAnswer { server, code, message, raw: bytes::Bytes::copy_from_slice(raw.get().as_bytes()) })
+    Some(UpstreamRpcError { server, code, message, raw: bytes::Bytes::copy_from_slice(raw.get().as_bytes()) })
 }
 
 /// Rounded up, so that nobody who waits exactly that long comes too early.
-fn millis(time: Duration) -> u64 {
+fn millis_rounded_up(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
@@ -237,9 +237,9 @@ mod tests {
             CallError::UnknownPrompt { name: "p".into() },
             CallError::UnknownResource { uri: "file:///x".into() },
             CallError::UnknownMethod { method: "vendor/do".into() },
-            CallError::OverBudget { of: BudgetOf::Role, reset_after: Some(Duration::from_secs(60)) },
-            CallError::OverBudget { of: BudgetOf::Token, reset_after: Some(Duration::from_secs(60)) },
-            CallError::OverBudget { of: BudgetOf::Dispatch, reset_after: None },
+            CallError::OverBudget { owner: BudgetOwner::Role, reset_after: Some(Duration::from_secs(60)) },
+            CallError::OverBudget { owner: BudgetOwner::Token, reset_after: Some(Duration::from_secs(60)) },
+            CallError::OverBudget { owner: BudgetOwner::Dispatch, reset_after: None },
             CallError::OutcomeUnknown { server: server(), tool: Some("t".into()), cause: "gone".into() },
             CallError::OutcomeUnknown { server: server(), tool: None, cause: String::new() },
             CallError::Overloaded { what: "64 calls".into(), retry_after: Duration::from_secs(1) },
@@ -252,7 +252,7 @@ mod tests {
             CallError::UpstreamProtocol { server: server(), detail: "rubbish".into() },
             CallError::CardUnreadable { server: server(), why: "no card".into(), hint: "h".into() },
             CallError::Invalid { what: "w".into(), hint: "h".into() },
-            CallError::Rpc(RpcAnswer {
+            CallError::Rpc(UpstreamRpcError {
                 server: server(),
                 code: -32_000,
                 message: "no".into(),
@@ -273,7 +273,7 @@ mod tests {
         for error in errors() {
             let text = serde_json::to_string(&ErrorBody::from(&error)).unwrap();
             let told: ErrorBody = serde_json::from_str(&text).unwrap();
-            let arrived = told.error().unwrap_or_else(|| panic!("{text}"));
+            let arrived = told.into_call_error().unwrap_or_else(|| panic!("{text}"));
             assert_eq!(arrived.render(), error.render(), "{text}");
             assert_eq!(arrived.exit_code(), error.exit_code(), "{text}");
             assert_eq!(arrived.data(), error.data(), "{text}");
@@ -283,6 +283,6 @@ mod tests {
     #[test]
     fn an_error_of_another_version_is_not_taken_for_one_of_this() {
         let told: ErrorBody = serde_json::from_str(r#"{"code":"moon-phase","message":"full"}"#).unwrap();
-        assert!(told.error().is_none());
+        assert!(told.into_call_error().is_none());
     }
 }

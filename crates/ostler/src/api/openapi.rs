@@ -8,8 +8,8 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::about::About;
-use crate::proof::Proof;
+use crate::daemon_info::DaemonInfo;
+use crate::daemon_proof::DaemonProof;
 
 const UPDATE: &str = "OSTLER_UPDATE_OPENAPI";
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
@@ -18,7 +18,7 @@ const SCHEMAS: &str = "/components/schemas";
 type SchemaOf = fn(&mut SchemaGenerator) -> schemars::Schema;
 
 /// Content of an answer.
-enum Content {
+enum ResponseContent {
     /// One value.
     Json(SchemaOf),
     /// One value a line.
@@ -33,7 +33,7 @@ struct Operation {
     path: &'static str,
     summary: &'static str,
     queries: Vec<Value>,
-    responses: Vec<(u16, &'static str, Content)>,
+    responses: Vec<(u16, &'static str, ResponseContent)>,
     /// Whether it asks for no token.
     is_open: bool,
 }
@@ -62,15 +62,15 @@ impl Operation {
     }
 
     fn answers<T: JsonSchema>(self, status: u16, description: &'static str) -> Self {
-        self.with(status, description, Content::Json(schema_of::<T>))
+        self.with(status, description, ResponseContent::Json(schema_of::<T>))
     }
 
     fn lines<T: JsonSchema>(self, status: u16, description: &'static str) -> Self {
-        self.with(status, description, Content::Lines(schema_of::<T>))
+        self.with(status, description, ResponseContent::Lines(schema_of::<T>))
     }
 
     fn text(self, status: u16, description: &'static str) -> Self {
-        self.with(status, description, Content::Text)
+        self.with(status, description, ResponseContent::Text)
     }
 
     fn refuses(self, status: u16, description: &'static str) -> Self {
@@ -78,20 +78,20 @@ impl Operation {
     }
 
     fn switches(self, description: &'static str) -> Self {
-        self.with(101, description, Content::Nothing)
+        self.with(101, description, ResponseContent::Nothing)
     }
 
-    fn open(self) -> Self {
+    fn without_token(self) -> Self {
         Self { is_open: true, ..self }
     }
 
-    fn with(mut self, status: u16, description: &'static str, content: Content) -> Self {
+    fn with(mut self, status: u16, description: &'static str, content: ResponseContent) -> Self {
         self.responses.push((status, description, content));
         self
     }
 
     /// Adds the answers of the checks that come before every handler.
-    fn checked(self) -> Self {
+    fn with_check_responses(self) -> Self {
         let asks_for_token = !self.is_open;
         let is_api = self.path.starts_with("/api/");
         let checked = match asks_for_token {
@@ -109,10 +109,12 @@ impl Operation {
         for (status, description, content) in self.responses {
             let mut response = json!({ "description": description });
             let content = match content {
-                Content::Json(schema) => json!({ "application/json": { "schema": schema(answers) } }),
-                Content::Lines(schema) => json!({ "application/x-ndjson": { "schema": schema(answers) } }),
-                Content::Text => json!({ "text/plain": { "schema": { "type": "string" } } }),
-                Content::Nothing => Value::Null,
+                ResponseContent::Json(schema) => json!({ "application/json": { "schema": schema(answers) } }),
+                ResponseContent::Lines(schema) => {
+                    json!({ "application/x-ndjson": { "schema": schema(answers) } })
+                }
+                ResponseContent::Text => json!({ "text/plain": { "schema": { "type": "string" } } }),
+                ResponseContent::Nothing => Value::Null,
             };
             if !content.is_null() {
                 response["content"] = content;
@@ -142,25 +144,25 @@ fn operations() -> Vec<Operation> {
     vec![
         get("/healthz", "Whether the process is up.")
             .answers::<Confirmation>(200, "It is.")
-            .open(),
+            .without_token(),
         get("/readyz", "Whether every server that should be up has come up or failed.")
-            .answers::<Readiness>(200, "They have.")
-            .answers::<Readiness>(503, "Some have not; `waiting` says how many.")
-            .open(),
+            .answers::<ReadinessResponse>(200, "They have.")
+            .answers::<ReadinessResponse>(503, "Some have not; `waiting` says how many.")
+            .without_token(),
         get("/api/v1/version", "Which daemon this is.")
-            .answers::<Version>(200, "Its version and process."),
+            .answers::<VersionResponse>(200, "Its version and process."),
         get("/api/v1/daemon", "The daemon itself.")
-            .answers::<About>(200, "Its address, process, version, config and clients."),
+            .answers::<DaemonInfo>(200, "Its address, process, version, config and clients."),
         post("/api/v1/shutdown", "Ends the daemon in order, as SIGTERM does.")
             .query("calls_ms", "How long calls in flight have to finish; 3000 if absent.", json!({"type": "integer", "minimum": 0, "maximum": 600000}))
-            .answers::<About>(202, "It ends. Clients of `ostler stdio` go on with the next daemon.")
+            .answers::<DaemonInfo>(202, "It ends. Clients of `ostler stdio` go on with the next daemon.")
             .refuses(400, "`calls_ms` is no number of milliseconds."),
         get("/api/v1/openapi.json", "This description.")
             .answers::<Map<String, Value>>(200, "This description."),
         get("/api/v1/servers", "All servers, in the order of the config.")
-            .answers::<Servers>(200, "How they are."),
+            .answers::<ServersResponse>(200, "How they are."),
         get("/api/v1/servers/{name}", "One server.")
-            .answers::<Server>(200, "How the server is now.")
+            .answers::<ServerResponse>(200, "How the server is now.")
             .refuses(404, "There is no such server, or no such tool."),
         get("/api/v1/servers/{name}/card", "The card that the server publishes of itself. The server is not started for it.")
             .answers::<CardReport>(200, "The card, and where the running server says something else.")
@@ -169,15 +171,15 @@ fn operations() -> Vec<Operation> {
             .refuses(502, "The card can't be read.")
             .refuses(503, "The server is disabled."),
         post("/api/v1/servers/{name}/start", "Brings a stopped or sleeping server up, and waits for it.")
-            .answers::<Server>(200, "How the server is now.")
+            .answers::<ServerResponse>(200, "How the server is now.")
             .refuses(400, "The host does not take the server.")
             .refuses(404, "There is no such server, or no such tool.")
             .refuses(503, "The server can't be used now; `state` says what keeps it."),
         post("/api/v1/servers/{name}/stop", "Drains a server, ends it, and waits until nothing of it is left.")
-            .answers::<Server>(200, "How the server is now.")
+            .answers::<ServerResponse>(200, "How the server is now.")
             .refuses(404, "There is no such server, or no such tool."),
         post("/api/v1/servers/{name}/reload", "Gives a server a fresh process and a clean record.")
-            .answers::<Server>(200, "How the server is now.")
+            .answers::<ServerResponse>(200, "How the server is now.")
             .refuses(400, "The host does not take the server.")
             .refuses(404, "There is no such server, or no such tool.")
             .refuses(503, "The server can't be used now; `state` says what keeps it."),
@@ -193,24 +195,24 @@ fn operations() -> Vec<Operation> {
             .query("follow", "Go on with what it says from now on.", switch())
             .query("since", "Only lines from this time on: how long ago, such as `10m`, or RFC 3339.", text())
             .query("lines", "Only the last lines, this many.", json!({"type": "integer", "minimum": 0}))
-            .lines::<LogLine>(200, "The lines, each with its server and the time at which it began. With `follow` the answer does not end.")
+            .lines::<ServerLogLine>(200, "The lines, each with its server and the time at which it began. With `follow` the answer does not end.")
             .refuses(400, "The host does not take the server.")
             .refuses(404, "There is no such server, or no such tool."),
         get("/api/v1/definitions", "Every tool as its server defines it, asked for now. Neither roles nor pins leave any out.")
             .query("server", "Only this server.", text())
-            .answers::<Definitions>(200, "The definitions, and the servers that could not tell.")
+            .answers::<DefinitionsResponse>(200, "The definitions, and the servers that could not tell.")
             .refuses(404, "There is no such server."),
         get("/api/v1/pins", "What differs from what was approved, as far as it is known. Nobody is asked.")
-            .answers::<Pins>(200, "The lock file and the differences."),
+            .answers::<PinsResponse>(200, "The lock file and the differences."),
         post("/api/v1/pins/reload", "Takes up the lock file on disk; with sha256 only if it is that one.")
             .query("sha256", "The hash of the lock that was written.", text())
             .answers::<Confirmation>(200, "It is in force.")
             .refuses(422, "It can't be used, so the one before stays in force.")
             .refuses(409, "The lock file is another one."),
         get("/api/v1/budgets", "How much of each budget is used.")
-            .answers::<Budgets>(200, "The budgets of roles, and of tokens that have made calls lately."),
+            .answers::<BudgetsResponse>(200, "The budgets of roles, and of tokens that have made calls lately."),
         get("/api/v1/relay", "How workers elsewhere are served.")
-            .answers::<Relay>(200, "The relay; null where the config has none."),
+            .answers::<RelayResponse>(200, "The relay; null where the config has none."),
         get("/api/v1/config", "The config as it is applied.")
             .answers::<AppliedConfig>(200, "What it says, and what became of its last change."),
         post("/api/v1/config/reload", "Reads the config again and applies what has changed.")
@@ -218,7 +220,7 @@ fn operations() -> Vec<Operation> {
             .answers::<Reload>(200, "It was applied, except for what is in `failed`.")
             .answers::<Reload>(422, "It can't be used, so nothing was changed."),
         get("/api/v1/tokens", "When the tokens of callers were last used.")
-            .answers::<Tokens>(200, "The tokens, by name."),
+            .answers::<TokensResponse>(200, "The tokens, by name."),
         post("/api/v1/tokens/reload", "Reads the tokens of callers again, and ends what was begun with those that are gone.")
             .answers::<TokenCount>(200, "How many are good now.")
             .refuses(422, "They can't be read, so those from before stay."),
@@ -242,9 +244,9 @@ fn operations() -> Vec<Operation> {
             .refuses(503, "The file can't be read now."),
         get("/api/v1/proof", "Proves that this is the daemon: it knows the admin token. Commands ask before they send the token, on the same connection.")
             .query("nonce", "64 hexadecimal digits, never used before.", json!({"type": "string", "pattern": "^[0-9a-fA-F]{64}$"}))
-            .answers::<Proof>(200, "HMAC-SHA256, keyed with the admin token, of `ostler daemon proof 1`, a zero byte and the bytes of the nonce.")
+            .answers::<DaemonProof>(200, "HMAC-SHA256, keyed with the admin token, of `ostler daemon proof 1`, a zero byte and the bytes of the nonce.")
             .refuses(400, "The nonce is missing or has another form.")
-            .open(),
+            .without_token(),
     ]
 }
 
@@ -258,7 +260,7 @@ fn description() -> Value {
     let mut paths = Map::new();
     for operation in operations() {
         let (path, method) = (operation.path, operation.method);
-        let described = operation.checked().describe(&mut answers);
+        let described = operation.with_check_responses().describe(&mut answers);
         paths.entry(path).or_insert_with(|| json!({}))[method] = described;
     }
     let schemas = answers.take_definitions(true);

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ostler_core::config::{PinMode, Plan, Problem};
-use ostler_core::name::ServerName;
-use ostler_core::pins::Section;
+use ostler_core::pins::LockSection;
+use ostler_core::server_name::ServerName;
 use ostler_core::status::ServerStatus;
 use ostler_host::BudgetStatus;
 use ostler_relay::service::ServiceStatus;
@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::ErrorBody;
-use crate::audit::query::Event;
-use crate::command::list::Entry;
+use crate::audit::query::AuditEvent;
+use crate::command::list::ConfigEntry;
 
 /// Confirmation of something that has no other answer.
 #[derive(Debug, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub(crate) struct Confirmation {
 /// Readiness of the servers that should be up.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct Readiness {
+pub(crate) struct ReadinessResponse {
     pub(crate) ready: bool,
     /// Servers that have neither come up nor failed.
     pub(crate) waiting: usize,
@@ -37,7 +37,7 @@ pub(crate) struct Readiness {
 /// Version and process of a daemon.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct Version {
+pub(crate) struct VersionResponse {
     pub(crate) version: String,
     pub(crate) pid: u32,
     /// Absent from a daemon of an earlier version.
@@ -63,21 +63,21 @@ pub(crate) struct AuditState {
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct AuditPage {
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Vec<AuditEvent>,
     pub(crate) state: AuditState,
 }
 
 /// All servers, in the order of the config.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct Servers {
-    pub(crate) servers: Vec<Server>,
+pub(crate) struct ServersResponse {
+    pub(crate) servers: Vec<ServerResponse>,
 }
 
 /// One server: the fields of `ostler status --json`.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct Server {
+pub(crate) struct ServerResponse {
     #[serde(flatten)]
     pub(crate) status: ServerStatus,
     /// Why the host does not take the server at all.
@@ -95,7 +95,7 @@ pub(crate) struct ServerError {
 /// Everything that servers define, asked for now.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct Definitions {
+pub(crate) struct DefinitionsResponse {
     pub(crate) servers: Vec<ServerDefinitions>,
     pub(crate) errors: Vec<ServerError>,
 }
@@ -105,16 +105,16 @@ pub(crate) struct Definitions {
 #[cfg_attr(test, derive(JsonSchema))]
 pub(crate) struct ServerDefinitions {
     pub(crate) server: ServerName,
-    pub(crate) items: Vec<Definition>,
+    pub(crate) items: Vec<DefinitionItem>,
     /// Items that the server lists more than once.
-    pub(crate) repeated: Vec<Repeated>,
+    pub(crate) repeated: Vec<RepeatedItem>,
 }
 
 /// One definition.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct Definition {
-    pub(crate) section: Section,
+pub(crate) struct DefinitionItem {
+    pub(crate) section: LockSection,
     /// As the server calls it.
     pub(crate) name: String,
     /// As the server wrote it.
@@ -125,15 +125,15 @@ pub(crate) struct Definition {
 /// An item that a server lists more than once.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct Repeated {
-    pub(crate) section: Section,
+pub(crate) struct RepeatedItem {
+    pub(crate) section: LockSection,
     pub(crate) name: String,
 }
 
 /// The lock file, and what differs from it as far as it is known.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct Pins {
+pub(crate) struct PinsResponse {
     /// The lock file; null for the built-in server.
     pub(crate) file: Option<PathBuf>,
     /// What happens to tools that are not approved; `off` without a lock file.
@@ -164,7 +164,7 @@ pub(crate) struct PinnedServer {
 /// Use of the budgets of roles, and of tokens that have made calls lately.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct Budgets {
+pub(crate) struct BudgetsResponse {
     pub(crate) budgets: Vec<BudgetStatus>,
     /// Whether a restart would keep what was charged.
     pub(crate) kept: bool,
@@ -173,7 +173,7 @@ pub(crate) struct Budgets {
 /// State of the service for workers elsewhere.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct Relay {
+pub(crate) struct RelayResponse {
     /// Null where the config has none.
     pub(crate) relay: Option<ServiceStatus>,
 }
@@ -187,7 +187,7 @@ pub(crate) struct AppliedConfig {
     /// Whether an edit applies by itself.
     pub(crate) watch: bool,
     /// The entries of `ostler list --json`.
-    pub(crate) servers: Vec<Entry>,
+    pub(crate) servers: Vec<ConfigEntry>,
     /// Warnings.
     pub(crate) problems: Vec<Problem>,
     /// What became of the last change; null if there was none.
@@ -201,12 +201,12 @@ pub(crate) struct Reload {
     /// When, in seconds since 1970.
     pub(crate) at: u64,
     #[serde(flatten)]
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: ReloadOutcome,
 }
 
 impl Reload {
     /// Makes the record of a change that came to its end now.
-    pub(crate) fn now(outcome: Outcome) -> Self {
+    pub(crate) fn now(outcome: ReloadOutcome) -> Self {
         let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         Self { at, outcome }
     }
@@ -216,7 +216,7 @@ impl Reload {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
-pub(crate) enum Outcome {
+pub(crate) enum ReloadOutcome {
     /// It was applied, except for what failed.
     Applied {
         /// What it came to.
@@ -246,7 +246,7 @@ pub(crate) enum Outcome {
     },
 }
 
-impl Outcome {
+impl ReloadOutcome {
     /// Returns whether the config before it stays in force.
     pub(crate) fn is_refused(&self) -> bool {
         !matches!(self, Self::Applied { .. })
@@ -271,7 +271,7 @@ pub(crate) enum LockChange {
 /// Times at which the tokens of callers were last used, by name.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct Tokens {
+pub(crate) struct TokensResponse {
     pub(crate) tokens: Vec<TokenUse>,
 }
 
@@ -294,7 +294,7 @@ pub(crate) struct TokenCount {
 /// One line of a server's stderr. `ostler logs --own` has lines without a server.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-pub(crate) struct LogLine {
+pub(crate) struct ServerLogLine {
     #[cfg_attr(test, schemars(with = "String"))]
     pub(crate) server: Option<String>,
     /// When the line began, as RFC 3339 has it.

@@ -5,16 +5,16 @@ use serde_json::{Map, Value};
 use crate::invocation::command;
 
 /// References and unions are followed this deep; a schema may refer to itself.
-const DEEPEST: usize = 8;
+const MAX_DEPTH: usize = 8;
 
 /// How types are written on a command line.
-pub(super) fn how() -> String {
+pub(super) fn type_syntax_hint() -> String {
     format!("{} shows the arguments; lists and objects are written as JSON", command("tools --full"))
 }
 
 /// The type of a JSON value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum JsonType {
     String,
     Integer,
     Number,
@@ -24,30 +24,30 @@ pub(crate) enum Kind {
     Null,
 }
 
-const KINDS: [(&str, Kind, &str); 7] = [
-    ("string", Kind::String, "a text"),
-    ("integer", Kind::Integer, "a whole number"),
-    ("number", Kind::Number, "a number"),
-    ("boolean", Kind::Boolean, "true or false"),
-    ("array", Kind::Array, "a JSON list"),
-    ("object", Kind::Object, "a JSON object"),
-    ("null", Kind::Null, "null"),
+const JSON_TYPES: [(&str, JsonType, &str); 7] = [
+    ("string", JsonType::String, "a text"),
+    ("integer", JsonType::Integer, "a whole number"),
+    ("number", JsonType::Number, "a number"),
+    ("boolean", JsonType::Boolean, "true or false"),
+    ("array", JsonType::Array, "a JSON list"),
+    ("object", JsonType::Object, "a JSON object"),
+    ("null", JsonType::Null, "null"),
 ];
 
-impl Kind {
-    fn named(word: &str) -> Option<Self> {
-        KINDS.iter().find(|(name, ..)| *name == word).map(|(_, kind, _)| *kind)
+impl JsonType {
+    fn from_name(word: &str) -> Option<Self> {
+        JSON_TYPES.iter().find(|(name, ..)| *name == word).map(|(_, kind, _)| *kind)
     }
 
     /// What is wanted, for "wants …".
-    pub(super) fn wanted(self) -> &'static str {
-        KINDS.iter().find(|(_, kind, _)| *kind == self).map_or("", |(.., wanted)| wanted)
+    pub(super) fn description(self) -> &'static str {
+        JSON_TYPES.iter().find(|(_, kind, _)| *kind == self).map_or("", |(.., wanted)| wanted)
     }
 
     /// Whether the text of a JSON value is of this kind. A text that merely
     /// looks like one is a string that was typed without quotes, so a string
     /// fits nothing here.
-    pub(super) fn fits(self, json: &str) -> bool {
+    pub(super) fn accepts(self, json: &str) -> bool {
         let first = json.bytes().next().unwrap_or_default();
         match self {
             Self::String => false,
@@ -75,7 +75,7 @@ fn is_whole(number: &str) -> bool {
 
 /// The `inputSchema` of a tool; an empty one where there is none.
 #[derive(Debug, Default)]
-pub(crate) struct Schema {
+pub(crate) struct InputSchema {
     root: Value,
 }
 
@@ -92,16 +92,16 @@ pub(crate) struct Argument {
     pub(crate) description: String,
 }
 
-impl Schema {
+impl InputSchema {
     /// The schema in a tool's definition.
-    pub(crate) fn of_tool(definition: &[u8]) -> Self {
+    pub(crate) fn from_tool(definition: &[u8]) -> Self {
         let definition: Value = serde_json::from_slice(definition).unwrap_or_default();
         Self { root: definition.get("inputSchema").cloned().unwrap_or_default() }
     }
 
     /// The arguments that are described, required ones first.
     pub(crate) fn arguments(&self) -> Vec<Argument> {
-        let required: Vec<&str> = texts(self.root.get("required")).collect();
+        let required: Vec<&str> = strings(self.root.get("required")).collect();
         let mut arguments: Vec<Argument> = self
             .properties()
             .into_iter()
@@ -124,7 +124,7 @@ impl Schema {
         };
         let listed = property.get("enum").and_then(Value::as_array);
         let Some(listed) = listed else {
-            let is_boolean = self.kinds(key) == [Kind::Boolean];
+            let is_boolean = self.types_of(key) == [JsonType::Boolean];
             return if is_boolean { vec!["true".into(), "false".into()] } else { Vec::new() };
         };
         listed.iter().map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned)).collect()
@@ -132,10 +132,10 @@ impl Schema {
 
     /// The known keys, if this key is not one of them and no other is allowed, or a required one is missing among all
     /// keys that are given: then this one is probably a wrong name of it.
-    pub(super) fn refuses(&self, key: &str, given: &[&str]) -> Option<Vec<&str>> {
+    pub(super) fn known_keys_if_rejected(&self, key: &str, given: &[&str]) -> Option<Vec<&str>> {
         let has = |keyword: &str| self.root.get(keyword).is_some();
         let is_closed = self.root.get("additionalProperties") == Some(&Value::Bool(false))
-            || texts(self.root.get("required")).any(|required| !given.contains(&required))
+            || strings(self.root.get("required")).any(|required| !given.contains(&required))
                 && !["allOf", "anyOf", "oneOf", "$ref"].into_iter().any(has)
                 && self.properties().is_some_and(|properties| !properties.is_empty());
         let is_closed = is_closed && !has("patternProperties");
@@ -144,7 +144,7 @@ impl Schema {
     }
 
     /// The types that a key may have; none if nothing is said.
-    pub(super) fn kinds(&self, key: &str) -> Vec<Kind> {
+    pub(super) fn types_of(&self, key: &str) -> Vec<JsonType> {
         let mut kinds = Vec::new();
         if let Some(property) = self.properties().and_then(|properties| properties.get(key)) {
             self.collect(property, 0, &mut kinds);
@@ -156,16 +156,16 @@ impl Schema {
         self.root.get("properties")?.as_object()
     }
 
-    fn collect(&self, schema: &Value, depth: usize, kinds: &mut Vec<Kind>) {
-        if depth > DEEPEST {
+    fn collect(&self, schema: &Value, depth: usize, kinds: &mut Vec<JsonType>) {
+        if depth > MAX_DEPTH {
             return;
         }
-        let named = texts(schema.get("type")).filter_map(Kind::named);
+        let named = strings(schema.get("type")).filter_map(JsonType::from_name);
         let listed = schema.get("enum").and_then(Value::as_array).into_iter().flatten();
         let constant = schema.get("const").into_iter();
-        let found: Vec<Kind> = match schema.get("type") {
+        let found: Vec<JsonType> = match schema.get("type") {
             Some(_) => named.collect(),
-            None => listed.chain(constant).map(kind_of).collect(),
+            None => listed.chain(constant).map(type_of_value).collect(),
         };
         for kind in found {
             if !kinds.contains(&kind) {
@@ -177,13 +177,13 @@ impl Schema {
                 self.collect(branch, depth + 1, kinds);
             }
         }
-        if let Some(target) = self.target(schema) {
+        if let Some(target) = self.resolve_reference(schema) {
             self.collect(target, depth + 1, kinds);
         }
     }
 
     /// What a local reference leads to. Others are never fetched.
-    fn target(&self, schema: &Value) -> Option<&Value> {
+    fn resolve_reference(&self, schema: &Value) -> Option<&Value> {
         let pointer = schema.get("$ref")?.as_str()?.strip_prefix('#')?;
         self.root.pointer(pointer)
     }
@@ -194,11 +194,12 @@ impl Schema {
         }
         let mut kinds = Vec::new();
         self.collect(property, 0, &mut kinds);
-        let word =
-            |kind: &Kind| KINDS.iter().find(|(_, known, _)| known == kind).map_or("", |(word, ..)| *word);
+        let word = |kind: &JsonType| {
+            JSON_TYPES.iter().find(|(_, known, _)| known == kind).map_or("", |(word, ..)| *word)
+        };
         match kinds.as_slice() {
             [] => "any".into(),
-            [Kind::Array] => match property.get("items").map(|items| self.describe(items)) {
+            [JsonType::Array] => match property.get("items").map(|items| self.describe(items)) {
                 Some(items) if items != "any" => format!("array of {items}"),
                 _ => "array".into(),
             },
@@ -207,25 +208,25 @@ impl Schema {
     }
 
     fn text(&self, property: &Value, key: &str) -> String {
-        let own = property.get(key).or_else(|| self.target(property)?.get(key));
+        let own = property.get(key).or_else(|| self.resolve_reference(property)?.get(key));
         own.and_then(Value::as_str).unwrap_or_default().to_owned()
     }
 }
 
-fn kind_of(value: &Value) -> Kind {
+fn type_of_value(value: &Value) -> JsonType {
     match value {
-        Value::Null => Kind::Null,
-        Value::Bool(_) => Kind::Boolean,
-        Value::Number(number) if number.is_f64() => Kind::Number,
-        Value::Number(_) => Kind::Integer,
-        Value::String(_) => Kind::String,
-        Value::Array(_) => Kind::Array,
-        Value::Object(_) => Kind::Object,
+        Value::Null => JsonType::Null,
+        Value::Bool(_) => JsonType::Boolean,
+        Value::Number(number) if number.is_f64() => JsonType::Number,
+        Value::Number(_) => JsonType::Integer,
+        Value::String(_) => JsonType::String,
+        Value::Array(_) => JsonType::Array,
+        Value::Object(_) => JsonType::Object,
     }
 }
 
 /// A text, or a list of texts.
-fn texts(value: Option<&Value>) -> impl Iterator<Item = &str> {
+fn strings(value: Option<&Value>) -> impl Iterator<Item = &str> {
     let list = value.and_then(Value::as_array).into_iter().flatten();
     value.into_iter().chain(list).filter_map(Value::as_str)
 }

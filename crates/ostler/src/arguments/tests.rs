@@ -24,9 +24,10 @@ const TOOL: &str = r##"{"name":"t","inputSchema":{
 }}"##;
 
 fn build(definition: &str, pairs: &[&str]) -> Result<String, String> {
-    let given = pairs.iter().map(|text| read_pair(text)).collect::<Result<Vec<_>, _>>().map(Given::Pairs);
+    let given =
+        pairs.iter().map(|text| parse_pair(text)).collect::<Result<Vec<_>, _>>().map(TypedArguments::Pairs);
     given
-        .and_then(|given| given.for_tool(definition.as_bytes()))
+        .and_then(|given| given.tool_object(definition.as_bytes()))
         .map_err(|failure| failure.render(crate::output::Style::plain()))
 }
 
@@ -93,7 +94,7 @@ fn a_tool_that_says_nothing_gets_json_where_it_reads_as_json() {
 
 #[test]
 fn arguments_are_described_with_the_required_ones_first() {
-    let arguments = Schema::of_tool(TOOL.as_bytes()).arguments();
+    let arguments = InputSchema::from_tool(TOOL.as_bytes()).arguments();
     assert_eq!((arguments[0].name.as_str(), arguments[0].is_required), ("whole", true));
     assert_eq!(arguments[0].description, "How many");
     let kind = |name| arguments.iter().find(|argument| argument.name == name).unwrap().kind.as_str();
@@ -112,15 +113,15 @@ fn arguments_are_described_with_the_required_ones_first() {
 proptest! {
     #[test]
     fn any_text_arrives_as_it_was_typed(value in "[^@]\\PC{0,40}") {
-        let pair = read_pair(&format!("text={value}")).unwrap();
-        let json = pair.json(&Schema::of_tool(TOOL.as_bytes()), &["whole"]).unwrap();
+        let pair = parse_pair(&format!("text={value}")).unwrap();
+        let json = pair.json(&InputSchema::from_tool(TOOL.as_bytes()), &["whole"]).unwrap();
         prop_assert_eq!(serde_json::from_str::<String>(&json).unwrap(), value);
     }
 
     #[test]
     fn digits_are_never_changed(digits in "-?[1-9][0-9]{0,60}(\\.[0-9]{1,40})?") {
-        let pair = read_pair(&format!("real={digits}")).unwrap();
-        prop_assert_eq!(pair.json(&Schema::of_tool(TOOL.as_bytes()), &["whole"]).unwrap(), digits);
+        let pair = parse_pair(&format!("real={digits}")).unwrap();
+        prop_assert_eq!(pair.json(&InputSchema::from_tool(TOOL.as_bytes()), &["whole"]).unwrap(), digits);
     }
 }
 

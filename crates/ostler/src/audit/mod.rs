@@ -13,16 +13,16 @@
 //! counted and not waited for. The file and the thread are those of `ostler-store`.
 
 mod batch;
-mod fingerprint;
-mod flood;
-pub(crate) mod http;
-mod layout;
+mod host_events;
+pub(crate) mod http_refusals;
+mod keyed_hash;
 pub(crate) mod query;
 mod queue;
 mod redact;
+mod refusal_limiter;
 mod retention;
 mod row;
-mod sources;
+mod schema;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -31,54 +31,54 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::config::{self, AuditedArguments, WhenFull};
-use ostler_core::fault::Span;
+use ostler_core::fault::HumanDuration;
 use ostler_host::upstream::BoxFuture;
-use ostler_store::Thread;
+use ostler_store::WriterThread;
 
-use self::queue::{RowQueue, Rows};
-use self::redact::Veil;
-use self::row::{Kind, Row, Said};
-use self::writer::{Health, Place, Writer};
-use crate::output::tell;
-use crate::spot::Spot;
+use self::queue::{PendingRows, RowQueue};
+use self::redact::AuditRedactor;
+use self::row::{AuditRow, RowFields, RowKind};
+use self::writer::{AuditWriter, AuditWriterOptions, WriterHealth};
+use crate::instance::DaemonInstance;
+use crate::output::print_stderr;
 
 /// How long a command waits at its end until its rows are written.
-pub(crate) const PARTING: Duration = Duration::from_secs(1);
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Whether the process stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stay {
+pub(crate) enum ProcessLifetime {
     /// A daemon.
-    Long,
+    Daemon,
     /// A command, which ends soon.
-    Short,
+    Command,
 }
 
 /// Takes rows, until it is closed.
 #[derive(Debug)]
-pub(crate) struct Audit {
+pub(crate) struct AuditLog {
     queue: RowQueue,
-    thread: Thread<Rows>,
-    health: Arc<Health>,
+    thread: WriterThread<PendingRows>,
+    health: Arc<WriterHealth>,
     /// Hides values that rows must not hold.
-    veil: Arc<Veil>,
+    redactor: Arc<AuditRedactor>,
     /// Whether what happens to servers in between is of interest.
-    stay: Stay,
+    lifetime: ProcessLifetime,
     when_full: WhenFull,
 }
 
 /// How writing goes.
 #[derive(Debug, Clone)]
-pub(crate) struct Going {
+pub(crate) struct AuditStatus {
     /// Why nothing can be written now.
-    pub(crate) trouble: Option<String>,
+    pub(crate) error: Option<String>,
     /// Rows that were dropped so far.
-    pub(crate) lost: u64,
+    pub(crate) dropped: u64,
 }
 
 /// Something that an operator did.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Note<'a> {
+pub(crate) struct AuditedAction<'a> {
     /// What: a word, such as `config-applied` or `token-created`.
     pub(crate) action: &'a str,
     /// With which server.
@@ -92,76 +92,92 @@ pub(crate) struct Note<'a> {
 /// Who did it, unless a credential says otherwise.
 const OPERATOR: &str = "operator";
 
-impl Audit {
+impl AuditLog {
     /// Begins to take rows; `None` if the config does not want any. No file is
     /// touched before the first one.
-    pub(crate) fn begin(spot: &Spot, settings: &config::Audit, stay: Stay) -> Option<Arc<Self>> {
+    pub(crate) fn start(
+        spot: &DaemonInstance,
+        settings: &config::AuditConfig,
+        stay: ProcessLifetime,
+    ) -> Option<Arc<Self>> {
         if !settings.enabled {
             return None;
         }
-        let place = Place {
+        let place = AuditWriterOptions {
             file: spot.audit_file(),
             key: spot.audit_key_file(),
-            is_full: settings.arguments == AuditedArguments::Full,
-            is_passing: stay == Stay::Short,
-            veil: Arc::default(),
+            keeps_arguments: settings.arguments == AuditedArguments::Full,
+            is_short_lived: stay == ProcessLifetime::Command,
+            redactor: Arc::default(),
         };
-        let veil = Arc::clone(&place.veil);
-        let (queue, health) = (RowQueue::new(), Arc::<Health>::default());
-        let writer = Writer::new(queue.clone(), Arc::clone(&health), place, *settings);
-        match Thread::begin("audit", Arc::clone(&queue.rows), writer) {
-            Ok(thread) => {
-                Some(Arc::new(Self { queue, thread, health, veil, stay, when_full: settings.when_full }))
-            }
+        let veil = Arc::clone(&place.redactor);
+        let (queue, health) = (RowQueue::new(), Arc::<WriterHealth>::default());
+        let writer = AuditWriter::new(queue.clone(), Arc::clone(&health), place, *settings);
+        match WriterThread::spawn("audit", Arc::clone(&queue.rows), writer) {
+            Ok(thread) => Some(Arc::new(Self {
+                queue,
+                thread,
+                health,
+                redactor: veil,
+                lifetime: stay,
+                when_full: settings.when_full,
+            })),
             Err(error) => {
-                tell(&format!("warning: the audit can't be written: no thread for it: {error}"));
+                print_stderr(&format!("warning: the audit can't be written: no thread for it: {error}"));
                 None
             }
         }
     }
 
     /// Notes something that an operator did.
-    pub(crate) fn note(&self, note: &Note<'_>) {
-        let Note { action, server, subject, detail } = *note;
-        let said =
-            Said { principal: OPERATOR, role: OPERATOR, server, action, subject, detail, ..Said::default() };
+    pub(crate) fn record_action(&self, note: &AuditedAction<'_>) {
+        let AuditedAction { action, server, subject, detail } = *note;
+        let said = RowFields {
+            principal: OPERATOR,
+            role: OPERATOR,
+            server,
+            action,
+            subject,
+            detail,
+            ..RowFields::default()
+        };
         let outcome = if action == "config-refused" { "refused" } else { "ok" };
-        self.push(Row::now(Kind::Admin, outcome, &said));
+        self.push(AuditRow::now(RowKind::Admin, outcome, &said));
     }
 
     /// Tells how writing goes.
-    pub(crate) fn going(&self) -> Going {
-        Going { trouble: self.health.trouble(), lost: self.queue.dropped() }
+    pub(crate) fn status(&self) -> AuditStatus {
+        AuditStatus { error: self.health.error(), dropped: self.queue.dropped() }
     }
 
     /// Takes no more rows, and waits until those it has are written, but not
     /// longer than this. Tells how many are not.
     pub(crate) fn close(&self, within: Duration) {
         let has_ended = self.thread.close(within);
-        self.queue.release();
+        self.queue.release_waiters();
         let unwritten = self.queue.unwritten();
         if unwritten > 0 {
             let why = match has_ended {
                 true => String::new(),
-                false => format!(": the disk has not taken them within {}", Span(within)),
+                false => format!(": the disk has not taken them within {}", HumanDuration(within)),
             };
-            tell(&format!("warning: {unwritten} rows of the audit could not be written{why}"));
+            print_stderr(&format!("warning: {unwritten} rows of the audit could not be written{why}"));
         }
     }
 
     /// Waits until a call has room for its row; `None` if it has.
-    fn room(self: &Arc<Self>) -> Option<BoxFuture<'static, ()>> {
-        self.queue.is_worth_waiting().then(|| {
+    fn wait_for_room(self: &Arc<Self>) -> Option<BoxFuture<'static, ()>> {
+        self.queue.should_wait().then(|| {
             let audit = Arc::clone(self);
             Box::pin(async move {
-                if audit.queue.room().await {
-                    audit.health.stalled();
+                if audit.queue.wait_for_room().await {
+                    audit.health.report_stall();
                 }
             }) as BoxFuture<'static, ()>
         })
     }
 
-    fn push(&self, row: Row) {
+    fn push(&self, row: AuditRow) {
         self.queue.push(row);
     }
 }
@@ -169,9 +185,9 @@ impl Audit {
 /// Notes something that an operator did with a command, in whichever process.
 /// The command has done its work; that nobody wrote it down is said, and is no
 /// reason for it to fail.
-pub(crate) fn note(spot: &Spot, settings: &config::Audit, note: &Note<'_>) {
-    if let Some(audit) = Audit::begin(spot, settings, Stay::Short) {
-        audit.note(note);
-        audit.close(PARTING);
+pub(crate) fn record_action(spot: &DaemonInstance, settings: &config::AuditConfig, note: &AuditedAction<'_>) {
+    if let Some(audit) = AuditLog::start(spot, settings, ProcessLifetime::Command) {
+        audit.record_action(note);
+        audit.close(CLOSE_TIMEOUT);
     }
 }

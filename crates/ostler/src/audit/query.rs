@@ -7,19 +7,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rusqlite::{Connection, ErrorCode, OpenFlags, named_params};
 use serde::{Deserialize, Serialize};
 
-use super::layout::{self, LATE};
-use crate::clock;
+use super::schema::{self, LATE_MICROS};
+use crate::time_text;
 
 /// How long another process may hold the file.
-const BUSY: Duration = Duration::from_secs(5);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Rows that are read at a time. In between nothing is held: who reads slowly
 /// must not keep the writer's log from being written into the file.
-const BATCH: u32 = 1_000;
+const ROWS_PER_READ: u32 = 1_000;
 
 /// Which rows are wanted. Gaps are always shown: they say what is missing.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Filter {
+pub(crate) struct AuditFilter {
     /// Not before this, in microseconds since 1970.
     pub(crate) since: Option<i64>,
     /// Before this.
@@ -45,7 +45,7 @@ pub(crate) struct Filter {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "AuditEvent"))]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Event {
+pub(crate) struct AuditEvent {
     /// Grows with every row.
     pub(crate) id: i64,
     /// When it ended, as RFC 3339 has it.
@@ -106,12 +106,12 @@ pub(crate) enum QueryError {
     Sqlite(#[from] rusqlite::Error),
     /// Whoever takes the rows says no.
     #[error("nobody takes the rows")]
-    Taker,
+    Stopped,
 }
 
 impl QueryError {
     /// Whether there is nothing to read yet: no file, or one without a table.
-    fn is_nothing(&self) -> bool {
+    fn is_missing(&self) -> bool {
         let Self::Sqlite(rusqlite::Error::SqliteFailure(error, words)) = self else { return false };
         let has_no_table = words.as_deref().is_some_and(|words| words.contains("no such table"));
         error.code == ErrorCode::CannotOpen || has_no_table
@@ -131,11 +131,11 @@ const WHERE: &str = "id > :after AND id < :end AND at >= :since AND at < :until 
 
 /// The file, opened to be read.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub(crate) struct AuditReader {
     connection: Connection,
 }
 
-impl Reader {
+impl AuditReader {
     /// `None` if there is no file. One is never made.
     pub(crate) fn open(file: &Path) -> Result<Option<Self>, QueryError> {
         if !file.exists() {
@@ -143,27 +143,35 @@ impl Reader {
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(file, flags)?;
-        connection.busy_timeout(BUSY)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
         Ok(Some(Self { connection }))
     }
 
     /// Gives every row that is wanted, oldest first, until `take` says false.
-    pub(crate) fn each(&self, filter: &Filter, take: impl FnMut(Event) -> bool) -> Result<(), QueryError> {
+    pub(crate) fn each(
+        &self,
+        filter: &AuditFilter,
+        take: impl FnMut(AuditEvent) -> bool,
+    ) -> Result<(), QueryError> {
         match self.each_row(filter, take) {
-            Err(error) if error.is_nothing() => Ok(()),
+            Err(error) if error.is_missing() => Ok(()),
             other => other,
         }
     }
 
-    fn each_row(&self, filter: &Filter, mut take: impl FnMut(Event) -> bool) -> Result<(), QueryError> {
+    fn each_row(
+        &self,
+        filter: &AuditFilter,
+        mut take: impl FnMut(AuditEvent) -> bool,
+    ) -> Result<(), QueryError> {
         let mut after = filter.after.unwrap_or(-1);
         loop {
             let rows = self.batch(filter, after)?;
-            let is_all = filter.limit.is_some() || rows.len() < BATCH as usize;
+            let is_all = filter.limit.is_some() || rows.len() < ROWS_PER_READ as usize;
             after = rows.last().map_or(after, |event| event.id);
             for event in rows {
                 if !take(event) {
-                    return Err(QueryError::Taker);
+                    return Err(QueryError::Stopped);
                 }
             }
             if is_all {
@@ -173,14 +181,14 @@ impl Reader {
     }
 
     /// Reads rows after the last one that was read, in the order of their numbers.
-    fn batch(&self, filter: &Filter, after: i64) -> Result<Vec<Event>, QueryError> {
+    fn batch(&self, filter: &AuditFilter, after: i64) -> Result<Vec<AuditEvent>, QueryError> {
         let newest = format!("SELECT {COLUMNS} FROM events WHERE {WHERE} ORDER BY id DESC LIMIT :limit");
         let text = match filter.limit {
             Some(_) => format!("SELECT * FROM ({newest}) ORDER BY id"),
             None => format!("SELECT {COLUMNS} FROM events WHERE {WHERE} ORDER BY id LIMIT :limit"),
         };
         let (since, until) = (filter.since.unwrap_or(i64::MIN), filter.until.unwrap_or(i64::MAX));
-        let numbers = self.numbers(since..until)?;
+        let numbers = self.id_range(since..until)?;
         let mut statement = self.connection.prepare_cached(&text)?;
         let mut rows = statement.query(named_params! {
             // One bound below: SQLite looks for the first row by one of them only.
@@ -194,38 +202,38 @@ impl Reader {
             ":tool": filter.tool,
             ":outcome": filter.outcome,
             ":denied": filter.denied,
-            ":limit": filter.limit.unwrap_or(BATCH),
+            ":limit": filter.limit.unwrap_or(ROWS_PER_READ),
         })?;
         let mut events = Vec::new();
         while let Some(row) = rows.next()? {
-            events.push(Event::of(row)?);
+            events.push(AuditEvent::from_row(row)?);
         }
         Ok(events)
     }
 
     /// The numbers that rows of a time can have. None is before its row's time,
     /// and none is later than the latest.
-    fn numbers(&self, times: Range<i64>) -> Result<Range<i64>, QueryError> {
-        let classes = layout::classes(&self.connection)?;
+    fn id_range(&self, times: Range<i64>) -> Result<Range<i64>, QueryError> {
+        let classes = schema::classes(&self.connection)?;
         if classes.is_empty() {
             return Ok(i64::MIN..i64::MAX);
         }
-        let mut latest = LATE;
+        let mut latest = LATE_MICROS;
         for class in classes {
             let (entries, _) = class.tables();
-            let of_class = format!("SELECT coalesce(max(late), 0) FROM {entries} WHERE late > {LATE}");
+            let of_class = format!("SELECT coalesce(max(late), 0) FROM {entries} WHERE late > {LATE_MICROS}");
             latest = latest.max(self.connection.prepare_cached(&of_class)?.query_row([], |row| row.get(0))?);
         }
         Ok(times.start..times.end.saturating_add(latest))
     }
 }
 
-impl Event {
-    fn of(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
+impl AuditEvent {
+    fn from_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
         let took: Option<i64> = row.get(13)?;
         Ok(Self {
             id: row.get(0)?,
-            at: clock::rfc3339(moment(row.get(1)?)),
+            at: time_text::rfc3339(time_from_micros(row.get(1)?)),
             kind: row.get(2)?,
             principal: row.get(3)?,
             role: row.get(4)?,
@@ -247,6 +255,6 @@ impl Event {
 }
 
 /// A time of a row.
-pub(super) fn moment(micros: i64) -> SystemTime {
+pub(super) fn time_from_micros(micros: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_micros(micros.max(0).unsigned_abs())
 }

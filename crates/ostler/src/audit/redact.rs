@@ -8,12 +8,12 @@ use ostler_host::Host;
 use serde_json::Value;
 
 /// The longest text that is kept of one call.
-const LONGEST: usize = 16 << 10;
+const MAX_TEXT_BYTES: usize = 16 << 10;
 /// The longest text in which values are looked for: far more than is kept, so
 /// that none is cut in two before it is hidden.
-const LOOKED_AT: usize = 8 * LONGEST;
+const MAX_SCANNED_BYTES: usize = 8 * MAX_TEXT_BYTES;
 /// What stands in the place of a secret.
-const HIDDEN: &str = "…";
+const REDACTED: &str = "…";
 
 /// The text of arguments, with `…` in the place of values whose keys say that
 /// they are secrets and of what begins like a well-known token, and without
@@ -21,31 +21,31 @@ const HIDDEN: &str = "…";
 pub(super) fn redact(text: &[u8], veil: impl Fn(&str) -> String) -> String {
     let mut redacted = match serde_json::from_slice::<Value>(text) {
         Ok(mut value) => {
-            hide(&mut value);
+            redact_value(&mut value);
             value.to_string()
         }
         Err(_) => mask_secrets(&String::from_utf8_lossy(text)),
     };
-    redacted.truncate(redacted.floor_char_boundary(LOOKED_AT));
+    redacted.truncate(redacted.floor_char_boundary(MAX_SCANNED_BYTES));
     redacted = veil(&redacted);
-    if redacted.len() > LONGEST {
-        redacted.truncate(redacted.floor_char_boundary(LONGEST));
-        redacted.push_str(HIDDEN);
+    if redacted.len() > MAX_TEXT_BYTES {
+        redacted.truncate(redacted.floor_char_boundary(MAX_TEXT_BYTES));
+        redacted.push_str(REDACTED);
     }
     redacted
 }
 
-fn hide(value: &mut Value) {
+fn redact_value(value: &mut Value) {
     match value {
         Value::Object(members) => {
             for (key, member) in members {
                 match is_secret_key(key) && !member.is_null() {
-                    true => *member = HIDDEN.into(),
-                    false => hide(member),
+                    true => *member = REDACTED.into(),
+                    false => redact_value(member),
                 }
             }
         }
-        Value::Array(members) => members.iter_mut().for_each(hide),
+        Value::Array(members) => members.iter_mut().for_each(redact_value),
         Value::String(text) => *text = mask_secrets(text),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
@@ -54,28 +54,28 @@ fn hide(value: &mut Value) {
 /// Hides the values that references of the config stand for, wherever they
 /// turn up. The host knows them.
 #[derive(Default)]
-pub(super) struct Veil(Mutex<Option<Host>>);
+pub(super) struct AuditRedactor(Mutex<Option<Host>>);
 
-impl Veil {
+impl AuditRedactor {
     /// Asks a host from now on.
-    pub(super) fn lay(&self, host: Host) {
+    pub(super) fn attach(&self, host: Host) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(host);
     }
 
     /// Lets go of the host, which holds whoever brings rows.
-    pub(super) fn lift(&self) {
+    pub(super) fn detach(&self) {
         // The host may end its servers when it is dropped; no lock is held then.
         let host = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(host);
     }
 
-    pub(super) fn hide(&self, text: &str) -> String {
+    pub(super) fn redact(&self, text: &str) -> String {
         let host = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        host.map_or_else(|| text.to_owned(), |host| host.hide_secrets(text).into_owned())
+        host.map_or_else(|| text.to_owned(), |host| host.redact(text).into_owned())
     }
 }
 
-impl fmt::Debug for Veil {
+impl fmt::Debug for AuditRedactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Veil")
     }
@@ -104,15 +104,15 @@ mod tests {
 
     #[test]
     fn a_value_is_hidden_before_the_cut_and_not_cut_in_two() {
-        let text = format!(r#"{{"text":"{} canary-0123456789"}}"#, "x".repeat(LONGEST - 15));
+        let text = format!(r#"{{"text":"{} canary-0123456789"}}"#, "x".repeat(MAX_TEXT_BYTES - 15));
         let redacted = redact(text.as_bytes(), |text| text.replace("canary-0123456789", "[hidden]"));
-        assert!(!redacted.contains("cana"), "{}", &redacted[LONGEST - 20..]);
+        assert!(!redacted.contains("cana"), "{}", &redacted[MAX_TEXT_BYTES - 20..]);
     }
 
     #[test]
     fn long_arguments_are_cut() {
-        let text = format!(r#"{{"text":"{}"}}"#, "é".repeat(LONGEST));
+        let text = format!(r#"{{"text":"{}"}}"#, "é".repeat(MAX_TEXT_BYTES));
         let redacted = redact(text.as_bytes(), str::to_owned);
-        assert!(redacted.len() <= LONGEST + HIDDEN.len() && redacted.ends_with('…'));
+        assert!(redacted.len() <= MAX_TEXT_BYTES + REDACTED.len() && redacted.ends_with('…'));
     }
 }

@@ -6,75 +6,79 @@ use std::time::{Duration, Instant};
 use ostler_store::{Database, StoreError};
 use rusqlite::{Connection, TransactionBehavior, params};
 
-use super::batch::BATCH;
-use super::layout::LATE;
-use super::query::moment;
-use super::row::{Class, Kind, Row, Said};
-use crate::clock;
+use super::batch::ROWS_PER_BATCH;
+use super::query::time_from_micros;
+use super::row::{AuditRow, RowClass, RowFields, RowKind};
+use super::schema::LATE_MICROS;
+use crate::time_text;
 
 /// Rows that are deleted at a time.
-const STEP: i64 = 1_000;
+const ROWS_PER_STEP: i64 = 1_000;
 /// Pages that are given back at a time: more than a step frees.
-const PAGES: u32 = 512;
+const PAGES_PER_STEP: u32 = 512;
 
 /// Rows between the first and the last that are deleted in a step, beyond which
 /// what they alone were about stays until all of them have gone.
-const APART: i64 = 16 * STEP;
+const MAX_ID_SPREAD: i64 = 16 * ROWS_PER_STEP;
 
 /// A class that has more than this part of the file makes room for itself; calls have what the others leave.
-const SHARE: u64 = 8;
+const CLASS_SHARE: u64 = 8;
 
 /// How long the sizes of classes are taken for what they are: measuring looks at all their pages.
-const MEASURED: Duration = Duration::from_secs(1);
+const SIZES_TTL: Duration = Duration::from_secs(1);
 
 /// What one step has come to.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Trimmed {
+pub(super) struct TrimResult {
     /// Whether there is more to do.
     pub(super) has_more: bool,
     /// Rows that were deleted because the file is too large.
-    pub(super) for_size: Option<Deleted>,
+    pub(super) for_size: Option<DeletedRows>,
 }
 
 /// Rows of a class that were deleted because the file is too large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Deleted {
-    pub(super) class: Class,
+pub(super) struct DeletedRows {
+    pub(super) class: RowClass,
     pub(super) count: u64,
     /// The times of the first and the last of them.
     pub(super) first: i64,
     pub(super) last: i64,
 }
 
-impl Deleted {
+impl DeletedRows {
     pub(super) fn add(&mut self, more: &Self) {
         self.count += more.count;
         (self.first, self.last) = (self.first.min(more.first), self.last.max(more.last));
     }
 
     /// The row that stands for all of them.
-    pub(super) fn row(&self) -> Row {
-        let time = |at| clock::rfc3339(moment(at));
+    pub(super) fn gap_row(&self) -> AuditRow {
+        let time = |at| time_text::rfc3339(time_from_micros(at));
         let detail = format!(
             "the file was larger than `audit.max_size`: rows from {} to {}",
             time(self.first),
             time(self.last)
         );
-        let said =
-            Said { action: "deleted", subject: self.class.as_str(), detail: &detail, ..Said::default() };
-        Row { count: Some(self.count), ..Row::now(Kind::Gap, "lost", &said) }
+        let said = RowFields {
+            action: "deleted",
+            subject: self.class.as_str(),
+            detail: &detail,
+            ..RowFields::default()
+        };
+        AuditRow { count: Some(self.count), ..AuditRow::now(RowKind::Gap, "lost", &said) }
     }
 }
 
 /// Whether there are more rows than that within bounds.
-fn is_far(entries: &str) -> String {
+fn spread_query(entries: &str) -> String {
     format!("SELECT count(*) > ?3 FROM (SELECT 1 FROM {entries} WHERE id BETWEEN ?1 AND ?2 LIMIT ?3 + 1)")
 }
 
 /// Deletes what no row is about any more, within bounds, after rows within
 /// other bounds were deleted. Later batches use later numbers, so only rows of
 /// these bounds, or within a batch's length of them, can use one.
-fn delete_between((entries, abouts): (&str, &str)) -> String {
+fn delete_between_query((entries, abouts): (&str, &str)) -> String {
     format!(
         "DELETE FROM {abouts} WHERE id BETWEEN ?1 AND ?2 AND id NOT IN (
     SELECT about FROM (SELECT about FROM {entries} WHERE id < ?3 ORDER BY id DESC LIMIT ?5)
@@ -87,7 +91,7 @@ fn delete_between((entries, abouts): (&str, &str)) -> String {
 #[derive(Debug, Default)]
 pub(super) struct Retention {
     /// The bytes of each class, and when they were measured.
-    sizes: Option<(Instant, [u64; Class::ALL.len()])>,
+    sizes: Option<(Instant, [u64; RowClass::ALL.len()])>,
 }
 
 impl Retention {
@@ -98,10 +102,10 @@ impl Retention {
         database: &mut Database,
         oldest: i64,
         max_size: u64,
-    ) -> Result<Trimmed, StoreError> {
-        let Some(connection) = database.connection() else { return Ok(Trimmed::default()) };
+    ) -> Result<TrimResult, StoreError> {
+        let Some(connection) = database.connection() else { return Ok(TrimResult::default()) };
         let mut has_deleted = false;
-        for class in Class::ALL {
+        for class in RowClass::ALL {
             let aged = delete_before(connection, class, oldest)?.is_some()
                 | (delete_late(connection, class, oldest)? > 0);
             if aged {
@@ -110,40 +114,43 @@ impl Retention {
             has_deleted |= aged;
         }
         let mut for_size = None;
-        if !has_deleted && used(connection)? > max_size {
-            let class = self.largest(connection, max_size)?;
+        if !has_deleted && used_bytes(connection)? > max_size {
+            let class = self.class_to_trim(connection, max_size)?;
             for_size = delete_before(connection, class, i64::MAX)?;
             delete_unused(connection, class)?;
         }
         let free = pragma(connection, "freelist_count")?;
         if free > 0 {
-            database.give_back(PAGES)?;
+            database.vacuum(PAGES_PER_STEP)?;
         }
-        Ok(Trimmed { has_more: has_deleted || for_size.is_some() || free > i64::from(PAGES), for_size })
+        Ok(TrimResult {
+            has_more: has_deleted || for_size.is_some() || free > i64::from(PAGES_PER_STEP),
+            for_size,
+        })
     }
 
     /// The class that is to make room: one with more than its share, else calls,
     /// and where these are few the largest of the others.
-    fn largest(&mut self, connection: &Connection, max_size: u64) -> Result<Class, StoreError> {
-        let sizes = match self.sizes.filter(|(at, _)| at.elapsed() < MEASURED) {
+    fn class_to_trim(&mut self, connection: &Connection, max_size: u64) -> Result<RowClass, StoreError> {
+        let sizes = match self.sizes.filter(|(at, _)| at.elapsed() < SIZES_TTL) {
             Some((_, sizes)) => sizes,
             None => self.measure(connection)?,
         };
-        let others = Class::ALL.into_iter().zip(sizes).filter(|(class, _)| *class != Class::Calls);
+        let others = RowClass::ALL.into_iter().zip(sizes).filter(|(class, _)| *class != RowClass::Calls);
         let largest = others.max_by_key(|(_, size)| *size);
-        let over = largest.filter(|(_, size)| *size > max_size / SHARE).map(|(class, _)| class);
+        let over = largest.filter(|(_, size)| *size > max_size / CLASS_SHARE).map(|(class, _)| class);
         if over.is_some() {
             // It is measured again before it loses more.
             self.sizes = None;
         }
-        Ok(over.unwrap_or(Class::Calls))
+        Ok(over.unwrap_or(RowClass::Calls))
     }
 
     /// Measures the bytes of each class.
-    fn measure(&mut self, connection: &Connection) -> Result<[u64; Class::ALL.len()], StoreError> {
+    fn measure(&mut self, connection: &Connection) -> Result<[u64; RowClass::ALL.len()], StoreError> {
         const SIZE: &str = "SELECT coalesce(sum(pgsize), 0) FROM dbstat WHERE aggregate = TRUE AND name = ?";
-        let mut sizes = [0; Class::ALL.len()];
-        for class in Class::ALL.into_iter().filter(|class| *class != Class::Calls) {
+        let mut sizes = [0; RowClass::ALL.len()];
+        for class in RowClass::ALL.into_iter().filter(|class| *class != RowClass::Calls) {
             let (entries, abouts) = class.tables();
             for table in [entries, abouts] {
                 let size: i64 = connection.prepare_cached(SIZE)?.query_row([table], |row| row.get(0))?;
@@ -156,19 +163,23 @@ impl Retention {
 }
 
 /// Deletes the first rows of a class before a number; those of any time before are among them.
-fn delete_before(connection: &Connection, class: Class, number: i64) -> rusqlite::Result<Option<Deleted>> {
+fn delete_before(
+    connection: &Connection,
+    class: RowClass,
+    number: i64,
+) -> rusqlite::Result<Option<DeletedRows>> {
     let (entries, _) = class.tables();
     let delete = format!(
         "DELETE FROM {entries} WHERE id < min(?1, coalesce(
         (SELECT id FROM {entries} ORDER BY id LIMIT 1 OFFSET ?2), 9223372036854775807)) RETURNING id - late"
     );
     let mut delete = connection.prepare_cached(&delete)?;
-    let times = delete.query_map(params![number, STEP], |row| row.get::<_, i64>(0))?;
-    let mut deleted: Option<Deleted> = None;
+    let times = delete.query_map(params![number, ROWS_PER_STEP], |row| row.get::<_, i64>(0))?;
+    let mut deleted: Option<DeletedRows> = None;
     for at in times {
         let at = at?;
-        let all = deleted.get_or_insert(Deleted { class, count: 0, first: at, last: at });
-        *all = Deleted { class, count: all.count + 1, first: all.first.min(at), last: all.last.max(at) };
+        let all = deleted.get_or_insert(DeletedRows { class, count: 0, first: at, last: at });
+        *all = DeletedRows { class, count: all.count + 1, first: all.first.min(at), last: all.last.max(at) };
     }
     Ok(deleted)
 }
@@ -176,28 +187,28 @@ fn delete_before(connection: &Connection, class: Class, number: i64) -> rusqlite
 /// Deletes rows of before a time that are numbered as much later ones, and
 /// what they alone were about: rows with lower numbers may stay for long, and
 /// would keep that. Those that are latest are oldest, and most likely side by side.
-fn delete_late(connection: &mut Connection, class: Class, oldest: i64) -> rusqlite::Result<usize> {
+fn delete_late(connection: &mut Connection, class: RowClass, oldest: i64) -> rusqlite::Result<usize> {
     let (entries, _) = class.tables();
     let delete = format!(
         "DELETE FROM {entries} WHERE id IN
-            (SELECT id FROM {entries} WHERE late > {LATE} AND id - late < ?1 ORDER BY late DESC LIMIT ?2)
+            (SELECT id FROM {entries} WHERE late > {LATE_MICROS} AND id - late < ?1 ORDER BY late DESC LIMIT ?2)
         RETURNING id, about"
     );
     let deleting = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let gone: Vec<(i64, i64)> = deleting
         .prepare_cached(&delete)?
-        .query_map(params![oldest, STEP], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .query_map(params![oldest, ROWS_PER_STEP], |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect::<rusqlite::Result<_>>()?;
     let (ids, abouts) = (gone.iter().map(|row| row.0), gone.iter().map(|row| row.1));
     let ids = ids.clone().min().zip(ids.max());
     let abouts = abouts.clone().min().zip(abouts.max());
     if let (Some(ids), Some(abouts)) = (ids, abouts) {
-        let bounds = params![abouts.0, abouts.1, ids.0, ids.1, BATCH as i64];
+        let bounds = params![abouts.0, abouts.1, ids.0, ids.1, ROWS_PER_BATCH as i64];
         let is_far: bool = deleting
-            .prepare_cached(&is_far(entries))?
-            .query_row(params![ids.0, ids.1, APART], |row| row.get(0))?;
+            .prepare_cached(&spread_query(entries))?
+            .query_row(params![ids.0, ids.1, MAX_ID_SPREAD], |row| row.get(0))?;
         if !is_far {
-            deleting.prepare_cached(&delete_between(class.tables()))?.execute(bounds)?;
+            deleting.prepare_cached(&delete_between_query(class.tables()))?.execute(bounds)?;
         }
     }
     deleting.commit()?;
@@ -206,13 +217,13 @@ fn delete_late(connection: &mut Connection, class: Class, oldest: i64) -> rusqli
 
 /// Deletes what no row of a class is about any more. Later batches use later
 /// numbers, so no row beyond a batch's length uses one before those.
-fn delete_unused(connection: &Connection, class: Class) -> rusqlite::Result<usize> {
+fn delete_unused(connection: &Connection, class: RowClass) -> rusqlite::Result<usize> {
     let (entries, abouts) = class.tables();
     let delete = format!(
         "DELETE FROM {abouts} WHERE id < coalesce(
         (SELECT min(about) FROM (SELECT about FROM {entries} ORDER BY id LIMIT ?1)), 9223372036854775807)"
     );
-    connection.prepare_cached(&delete)?.execute([BATCH as i64])
+    connection.prepare_cached(&delete)?.execute([ROWS_PER_BATCH as i64])
 }
 
 /// Writes the log into the file, as far as readers let it.
@@ -221,7 +232,7 @@ pub(super) fn checkpoint(connection: &Connection) {
 }
 
 /// Bytes of the file that are in use.
-pub(super) fn used(connection: &Connection) -> Result<u64, StoreError> {
+pub(super) fn used_bytes(connection: &Connection) -> Result<u64, StoreError> {
     let pages = pragma(connection, "page_count")? - pragma(connection, "freelist_count")?;
     Ok(pages.unsigned_abs() * pragma(connection, "page_size")?.unsigned_abs())
 }

@@ -7,13 +7,13 @@ use bytes::Bytes;
 
 /// The longest word that is kept: names are shorter, and whoever sends longer
 /// ones does not fill the disk.
-const LONGEST_WORD: usize = 1 << 10;
+const MAX_FIELD_BYTES: usize = 1 << 10;
 /// What follows a word that was cut.
-const CUT: &str = "…";
+const ELLIPSIS: &str = "…";
 
 /// What a row is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(super) enum RowKind {
     /// A request of a caller.
     Call,
     /// Something that happened to a server.
@@ -26,7 +26,7 @@ pub(super) enum Kind {
     Gap,
 }
 
-impl Kind {
+impl RowKind {
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Call => "call",
@@ -41,7 +41,7 @@ impl Kind {
 /// What rows are kept together with: no row is deleted to make room for rows of another class, as long as its
 /// class keeps to its share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Class {
+pub(super) enum RowClass {
     /// Calls that were let through.
     Calls,
     /// Calls and requests that were refused, which cost a caller nothing.
@@ -52,16 +52,16 @@ pub(super) enum Class {
     Operators,
 }
 
-impl Class {
+impl RowClass {
     pub(super) const ALL: [Self; 4] = [Self::Calls, Self::Refusals, Self::Servers, Self::Operators];
 
-    fn of(kind: Kind, outcome: &str, delivery: Option<&str>) -> Self {
+    fn classify(kind: RowKind, outcome: &str, delivery: Option<&str>) -> Self {
         match kind {
-            Kind::Admin | Kind::Gap => Self::Operators,
-            Kind::Server => Self::Servers,
-            Kind::Refusal => Self::Refusals,
-            Kind::Call if is_refused(outcome, delivery) => Self::Refusals,
-            Kind::Call => Self::Calls,
+            RowKind::Admin | RowKind::Gap => Self::Operators,
+            RowKind::Server => Self::Servers,
+            RowKind::Refusal => Self::Refusals,
+            RowKind::Call if is_refused(outcome, delivery) => Self::Refusals,
+            RowKind::Call => Self::Calls,
         }
     }
 
@@ -88,7 +88,7 @@ impl Class {
 
 /// The words of a row; an empty one is none.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Said<'a> {
+pub(super) struct RowFields<'a> {
     /// Who.
     pub(super) principal: &'a str,
     /// In which role.
@@ -107,21 +107,22 @@ pub(super) struct Said<'a> {
     pub(super) detail: &'a str,
 }
 
-const WORDS: usize = 8;
+const FIELD_COUNT: usize = 8;
 
 /// The same, in one piece of memory: a row is made on the path of a call.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct Words {
+pub(super) struct PackedFields {
     text: String,
-    ends: [u32; WORDS],
+    ends: [u32; FIELD_COUNT],
 }
 
-impl Words {
-    pub(super) fn pack(said: &Said<'_>) -> Self {
-        let Said { principal, role, session, server, action, subject, rule, detail } = said;
-        let words = [principal, role, session, server, action, subject, rule, detail].map(|word| cut(word));
+impl PackedFields {
+    pub(super) fn pack(said: &RowFields<'_>) -> Self {
+        let RowFields { principal, role, session, server, action, subject, rule, detail } = said;
+        let words =
+            [principal, role, session, server, action, subject, rule, detail].map(|word| truncate(word));
         let mut text = String::with_capacity(words.iter().map(|(word, rest)| word.len() + rest.len()).sum());
-        let mut ends = [0; WORDS];
+        let mut ends = [0; FIELD_COUNT];
         for ((word, rest), end) in words.into_iter().zip(&mut ends) {
             text.push_str(word);
             text.push_str(rest);
@@ -131,137 +132,137 @@ impl Words {
         Self { text, ends }
     }
 
-    pub(super) fn said(&self) -> Said<'_> {
+    pub(super) fn unpack(&self) -> RowFields<'_> {
         let mut start = 0;
         let [principal, role, session, server, action, subject, rule, detail] = self.ends.map(|end| {
             let word = self.text.get(start..end as usize).unwrap_or_default();
             start = end as usize;
             word
         });
-        Said { principal, role, session, server, action, subject, rule, detail }
+        RowFields { principal, role, session, server, action, subject, rule, detail }
     }
 }
 
 /// The beginning of a word, and what says that it is only that.
-fn cut(word: &str) -> (&str, &'static str) {
-    match word.len() > LONGEST_WORD {
-        true => (&word[..word.floor_char_boundary(LONGEST_WORD)], CUT),
+fn truncate(word: &str) -> (&str, &'static str) {
+    match word.len() > MAX_FIELD_BYTES {
+        true => (&word[..word.floor_char_boundary(MAX_FIELD_BYTES)], ELLIPSIS),
         false => (word, ""),
     }
 }
 
 /// The arguments of a call.
 #[derive(Debug, Default)]
-pub(super) enum Arguments {
+pub(super) enum RowArguments {
     /// There are none.
     #[default]
     None,
     /// As they came.
     Kept(Bytes),
     /// There was no room for them in the queue.
-    LeftOut,
+    Omitted,
 }
 
-impl Arguments {
+impl RowArguments {
     fn len(&self) -> usize {
         match self {
             Self::Kept(bytes) => bytes.len(),
-            Self::None | Self::LeftOut => 0,
+            Self::None | Self::Omitted => 0,
         }
     }
 }
 
 /// The part that many rows share: everything but time, duration and arguments.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct About {
-    pub(super) kind: Kind,
-    pub(super) words: Words,
+pub(super) struct SharedColumns {
+    pub(super) kind: RowKind,
+    pub(super) fields: PackedFields,
     pub(super) outcome: &'static str,
     pub(super) delivery: Option<&'static str>,
     pub(super) generation: Option<u64>,
     pub(super) count: Option<u64>,
 }
 
-impl About {
-    pub(super) fn class(&self) -> Class {
-        Class::of(self.kind, self.outcome, self.delivery)
+impl SharedColumns {
+    pub(super) fn class(&self) -> RowClass {
+        RowClass::classify(self.kind, self.outcome, self.delivery)
     }
 
     /// Returns the bytes of memory that it takes.
-    pub(super) fn weight(&self) -> usize {
-        size_of::<Self>() + self.words.text.len()
+    pub(super) fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.fields.text.len()
     }
 }
 
 /// A row in the queue. Rows that are queued together share their [`About`].
 #[derive(Debug)]
-pub(super) struct Queued {
+pub(super) struct QueuedRow {
     /// Microseconds since 1970.
     pub(super) at: i64,
     pub(super) took: Option<Duration>,
-    pub(super) about: Arc<About>,
-    pub(super) arguments: Arguments,
+    pub(super) shared: Arc<SharedColumns>,
+    pub(super) arguments: RowArguments,
 }
 
-impl Queued {
+impl QueuedRow {
     /// Returns the bytes of memory that it takes without its [`About`].
-    pub(super) fn weight(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.arguments.len()
     }
 
     /// Drops the row, and returns the bytes of memory that this gives back: those of its [`About`] with the last row.
-    pub(super) fn freed(self) -> usize {
-        self.weight() + Arc::into_inner(self.about).map_or(0, |about| about.weight())
+    pub(super) fn into_freed_bytes(self) -> usize {
+        self.memory_bytes() + Arc::into_inner(self.shared).map_or(0, |about| about.memory_bytes())
     }
 }
 
-impl From<Row> for Queued {
-    fn from(row: Row) -> Self {
-        row.queued(Arc::new)
+impl From<AuditRow> for QueuedRow {
+    fn from(row: AuditRow) -> Self {
+        row.into_queued(Arc::new)
     }
 }
 
 /// One row, as it is made.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct AuditRow {
     /// Microseconds since 1970.
     pub(super) at: i64,
-    pub(super) kind: Kind,
-    pub(super) words: Words,
+    pub(super) kind: RowKind,
+    pub(super) fields: PackedFields,
     pub(super) outcome: &'static str,
     pub(super) delivery: Option<&'static str>,
     pub(super) generation: Option<u64>,
     pub(super) took: Option<Duration>,
     /// How many things this row stands for, if not for one.
     pub(super) count: Option<u64>,
-    pub(super) arguments: Arguments,
+    pub(super) arguments: RowArguments,
 }
 
-impl Row {
+impl AuditRow {
     /// A row about something that has just happened.
-    pub(super) fn now(kind: Kind, outcome: &'static str, said: &Said<'_>) -> Self {
+    pub(super) fn now(kind: RowKind, outcome: &'static str, said: &RowFields<'_>) -> Self {
         Self {
-            at: now(),
+            at: now_micros(),
             kind,
-            words: Words::pack(said),
+            fields: PackedFields::pack(said),
             outcome,
             delivery: None,
             generation: None,
             took: None,
             count: None,
-            arguments: Arguments::None,
+            arguments: RowArguments::None,
         }
     }
 
     /// Makes it a row of the queue; `share` finds or makes the part that it has in common with others.
-    pub(super) fn queued(self, share: impl FnOnce(About) -> Arc<About>) -> Queued {
-        let Self { at, kind, words, outcome, delivery, generation, took, count, arguments } = self;
-        let about = share(About { kind, words, outcome, delivery, generation, count });
-        Queued { at, took, about, arguments }
+    pub(super) fn into_queued(self, share: impl FnOnce(SharedColumns) -> Arc<SharedColumns>) -> QueuedRow {
+        let Self { at, kind, fields: words, outcome, delivery, generation, took, count, arguments } = self;
+        let about = share(SharedColumns { kind, fields: words, outcome, delivery, generation, count });
+        QueuedRow { at, took, shared: about, arguments }
     }
 
-    pub(super) fn class(&self) -> Class {
-        Class::of(self.kind, self.outcome, self.delivery)
+    pub(super) fn class(&self) -> RowClass {
+        RowClass::classify(self.kind, self.outcome, self.delivery)
     }
 }
 
@@ -272,7 +273,7 @@ fn is_refused(outcome: &str, delivery: Option<&str>) -> bool {
 }
 
 /// Microseconds since 1970.
-pub(super) fn now() -> i64 {
+pub(super) fn now_micros() -> i64 {
     micros(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
@@ -287,19 +288,20 @@ mod tests {
 
     #[test]
     fn words_come_out_as_they_went_in() {
-        let said = Said { principal: "ada", server: "zeit-é", rule: "deny `*/x`", ..Said::default() };
-        let words = Words::pack(&said);
-        let out = words.said();
+        let said =
+            RowFields { principal: "ada", server: "zeit-é", rule: "deny `*/x`", ..RowFields::default() };
+        let words = PackedFields::pack(&said);
+        let out = words.unpack();
         assert_eq!((out.principal, out.role, out.server, out.rule), ("ada", "", "zeit-é", "deny `*/x`"));
         assert_eq!((out.session, out.action, out.subject, out.detail), ("", "", "", ""));
     }
 
     #[test]
     fn a_long_word_is_cut_between_characters() {
-        let long = "é".repeat(LONGEST_WORD);
-        let words = Words::pack(&Said { subject: &long, detail: "x", ..Said::default() });
-        let said = words.said();
-        assert!(said.subject.ends_with("é…") && said.subject.len() <= LONGEST_WORD + CUT.len());
+        let long = "é".repeat(MAX_FIELD_BYTES);
+        let words = PackedFields::pack(&RowFields { subject: &long, detail: "x", ..RowFields::default() });
+        let said = words.unpack();
+        assert!(said.subject.ends_with("é…") && said.subject.len() <= MAX_FIELD_BYTES + ELLIPSIS.len());
         assert_eq!(said.detail, "x");
     }
 }

@@ -6,25 +6,30 @@ use std::time::{Duration, Instant};
 use ostler_core::config;
 use rusqlite::Connection;
 
-use super::query::{Event, Filter, Reader};
-use super::row::{Arguments, Kind, Row, Said};
+use super::query::{AuditEvent, AuditFilter, AuditReader};
+use super::row::{AuditRow, RowArguments, RowFields, RowKind};
 use super::*;
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn begin(folder: &Path) -> Arc<Audit> {
-    Audit::begin(&Spot::within(folder), &config::Audit::default(), Stay::Long).unwrap()
+fn begin(folder: &Path) -> Arc<AuditLog> {
+    AuditLog::start(
+        &DaemonInstance::in_test_dir(folder),
+        &config::AuditConfig::default(),
+        ProcessLifetime::Daemon,
+    )
+    .unwrap()
 }
 
-fn call(subject: &str) -> Row {
-    Row::now(Kind::Call, "ok", &Said { action: "tools/call", subject, ..Said::default() })
+fn call(subject: &str) -> AuditRow {
+    AuditRow::now(RowKind::Call, "ok", &RowFields { action: "tools/call", subject, ..RowFields::default() })
 }
 
-fn events(folder: &Path) -> Vec<Event> {
+fn events(folder: &Path) -> Vec<AuditEvent> {
     let mut events = Vec::new();
-    let reader = Reader::open(&Spot::within(folder).audit_file()).unwrap().unwrap();
-    let read = reader.each(&Filter::default(), |event| {
+    let reader = AuditReader::open(&DaemonInstance::in_test_dir(folder).audit_file()).unwrap().unwrap();
+    let read = reader.each(&AuditFilter::default(), |event| {
         events.push(event);
         true
     });
@@ -35,8 +40,8 @@ fn events(folder: &Path) -> Vec<Event> {
 fn newest(folder: &Path) -> String {
     let mut newest = String::new();
     // Behind a call there may be a row about deleted ones.
-    let filter = Filter { limit: Some(8), ..Filter::default() };
-    let reader = Reader::open(&Spot::within(folder).audit_file()).unwrap().unwrap();
+    let filter = AuditFilter { limit: Some(8), ..AuditFilter::default() };
+    let reader = AuditReader::open(&DaemonInstance::in_test_dir(folder).audit_file()).unwrap().unwrap();
     let read = reader.each(&filter, |event| {
         if event.kind == "call" {
             newest = event.subject.unwrap_or_default();
@@ -68,7 +73,11 @@ fn what_is_brought_is_on_record_when_it_is_closed() {
     let folder = tempfile::tempdir().unwrap();
     let audit = begin(folder.path());
     audit.push(call("echo"));
-    audit.note(&Note { action: "token-created", subject: "ada", ..Note::default() });
+    audit.record_action(&AuditedAction {
+        action: "token-created",
+        subject: "ada",
+        ..AuditedAction::default()
+    });
     audit.close(PATIENCE);
     let events = events(folder.path());
     let seen: Vec<_> = events.iter().map(|event| (event.kind.as_str(), event.action.as_str())).collect();
@@ -86,8 +95,11 @@ fn nothing_is_made_before_there_is_something_to_write() {
     let folder = tempfile::tempdir().unwrap();
     begin(folder.path()).close(PATIENCE);
     assert!(!folder.path().join("state").exists());
-    let disabled = config::Audit { enabled: false, ..config::Audit::default() };
-    assert!(Audit::begin(&Spot::within(folder.path()), &disabled, Stay::Long).is_none());
+    let disabled = config::AuditConfig { enabled: false, ..config::AuditConfig::default() };
+    assert!(
+        AuditLog::start(&DaemonInstance::in_test_dir(folder.path()), &disabled, ProcessLifetime::Daemon)
+            .is_none()
+    );
 }
 
 #[test]
@@ -97,23 +109,23 @@ fn a_flood_at_a_locked_file_loses_rows_but_not_their_number() {
     let audit = begin(folder.path());
     audit.push(call("first"));
     until("the first row is written", || {
-        Spot::within(folder.path()).audit_file().exists() && counted(folder.path()) == (1, 0)
+        DaemonInstance::in_test_dir(folder.path()).audit_file().exists() && counted(folder.path()) == (1, 0)
     });
-    let other = Connection::open(Spot::within(folder.path()).audit_file()).unwrap();
+    let other = Connection::open(DaemonInstance::in_test_dir(folder.path()).audit_file()).unwrap();
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
     let began = Instant::now();
     for _ in 1..CALLS {
         audit.push(call("echo"));
     }
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
-    until("it is said that nothing can be written", || audit.going().trouble.is_some());
+    until("it is said that nothing can be written", || audit.status().error.is_some());
     other.execute_batch("ROLLBACK").unwrap();
-    until("it is written again", || audit.going().trouble.is_none() && audit.going().lost > 0);
+    until("it is written again", || audit.status().error.is_none() && audit.status().dropped > 0);
     audit.push(call("last"));
     audit.close(PATIENCE);
     let (rows, gaps) = counted(folder.path());
     assert_eq!(rows + gaps, CALLS + 1);
-    assert_eq!(gaps, usize::try_from(audit.going().lost).unwrap());
+    assert_eq!(gaps, usize::try_from(audit.status().dropped).unwrap());
     assert!(gaps > 0);
 }
 
@@ -122,12 +134,12 @@ fn rows_that_a_held_file_takes_at_the_end_are_counted_to_the_last() {
     let folder = tempfile::tempdir().unwrap();
     let audit = begin(folder.path());
     audit.push(call("first"));
-    let file = Spot::within(folder.path()).audit_file();
+    let file = DaemonInstance::in_test_dir(folder.path()).audit_file();
     until("the first row is written", || file.exists() && counted(folder.path()) == (1, 0));
     let other = Connection::open(file).unwrap();
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
     audit.push(call("in hand"));
-    until("it is said that nothing can be written", || audit.going().trouble.is_some());
+    until("it is said that nothing can be written", || audit.status().error.is_some());
     for _ in 0..10 {
         audit.push(call("behind it"));
     }
@@ -139,28 +151,28 @@ fn rows_that_a_held_file_takes_at_the_end_are_counted_to_the_last() {
 fn refusals_that_are_only_counted_and_dropped_rows_are_among_those_that_could_not_be_written() {
     let folder = tempfile::tempdir().unwrap();
     // A folder in its place: the file can never be opened.
-    std::fs::create_dir_all(Spot::within(folder.path()).audit_file()).unwrap();
+    std::fs::create_dir_all(DaemonInstance::in_test_dir(folder.path()).audit_file()).unwrap();
     let audit = begin(folder.path());
     audit.push(call("in hand"));
-    until("it is said that nothing can be written", || audit.going().trouble.is_some());
+    until("it is said that nothing can be written", || audit.status().error.is_some());
     for _ in 0..500 {
         audit.push(refused("token:bob"));
     }
     (0..70_000).for_each(|_| audit.push(call("too many")));
-    let dropped = audit.going().lost;
+    let dropped = audit.status().dropped;
     assert!(dropped > 0, "dropped rows are counted while nothing can be written");
     audit.close(PATIENCE);
     assert_eq!(audit.queue.unwritten(), 70_501);
-    assert_eq!(audit.going().lost, dropped);
+    assert_eq!(audit.status().dropped, dropped);
 }
 
-fn waiting() -> config::Audit {
-    config::Audit { when_full: WhenFull::Wait, ..config::Audit::default() }
+fn waiting() -> config::AuditConfig {
+    config::AuditConfig { when_full: WhenFull::Wait, ..config::AuditConfig::default() }
 }
 
 /// Brings rows as calls do: waits for room, and then brings its row.
-async fn bring(audit: &Arc<Audit>, subject: &str) {
-    if let Some(room) = audit.room() {
+async fn bring(audit: &Arc<AuditLog>, subject: &str) {
+    if let Some(room) = audit.wait_for_room() {
         room.await;
     }
     audit.push(call(subject));
@@ -171,8 +183,10 @@ async fn no_row_is_lost_on_a_slow_disk_for_which_calls_wait() {
     const CALLERS: usize = 64;
     const EACH: usize = 1_500;
     let folder = tempfile::tempdir().unwrap();
-    let audit = Audit::begin(&Spot::within(folder.path()), &waiting(), Stay::Long).unwrap();
-    let file = Spot::within(folder.path()).audit_file();
+    let audit =
+        AuditLog::start(&DaemonInstance::in_test_dir(folder.path()), &waiting(), ProcessLifetime::Daemon)
+            .unwrap();
+    let file = DaemonInstance::in_test_dir(folder.path()).audit_file();
     audit.push(call("first"));
     until("the first row is written", || file.exists() && counted(folder.path()) == (1, 0));
     // Held again and again until calls wait.
@@ -186,11 +200,11 @@ async fn no_row_is_lost_on_a_slow_disk_for_which_calls_wait() {
             other.execute_batch("BEGIN IMMEDIATE").unwrap();
             until("calls wait, or all have been made", || {
                 is_over = is_done.load(std::sync::atomic::Ordering::Acquire);
-                is_over || slow.queue.is_worth_waiting()
+                is_over || slow.queue.should_wait()
             });
             held += usize::from(!is_over);
             other.execute_batch("ROLLBACK").unwrap();
-            until("there is room again", || !slow.queue.is_worth_waiting());
+            until("there is room again", || !slow.queue.should_wait());
         }
         held
     });
@@ -211,12 +225,12 @@ async fn no_row_is_lost_on_a_slow_disk_for_which_calls_wait() {
     is_over.store(true, std::sync::atomic::Ordering::Release);
     assert!(disk.join().unwrap() > 0, "no call has ever waited");
     audit.close(PATIENCE);
-    assert_eq!((counted(folder.path()), audit.going().lost), ((CALLERS * EACH + 1, 0), 0));
+    assert_eq!((counted(folder.path()), audit.status().dropped), ((CALLERS * EACH + 1, 0), 0));
 }
 
 /// A key whose file answers when it is written to: a disk that is stuck.
 fn stuck_key(folder: &Path) -> std::path::PathBuf {
-    let key = Spot::within(folder).audit_key_file();
+    let key = DaemonInstance::in_test_dir(folder).audit_key_file();
     std::fs::create_dir_all(key.parent().unwrap()).unwrap();
     nix::unistd::mkfifo(&key, nix::sys::stat::Mode::S_IRWXU).unwrap();
     key
@@ -225,10 +239,12 @@ fn stuck_key(folder: &Path) -> std::path::PathBuf {
 #[tokio::test(start_paused = true)]
 async fn a_stuck_disk_holds_up_calls_for_a_while_or_not_at_all_and_the_end_not_for_ever() {
     const CALLS: usize = 40_000;
-    for settings in [config::Audit::default(), waiting()] {
+    for settings in [config::AuditConfig::default(), waiting()] {
         let folder = tempfile::tempdir().unwrap();
         let key = stuck_key(folder.path());
-        let audit = Audit::begin(&Spot::within(folder.path()), &settings, Stay::Long).unwrap();
+        let audit =
+            AuditLog::start(&DaemonInstance::in_test_dir(folder.path()), &settings, ProcessLifetime::Daemon)
+                .unwrap();
         let began = tokio::time::Instant::now();
         for _ in 0..CALLS {
             match settings.when_full {
@@ -236,9 +252,9 @@ async fn a_stuck_disk_holds_up_calls_for_a_while_or_not_at_all_and_the_end_not_f
                 WhenFull::Wait => bring(&audit, "echo").await,
             }
         }
-        let waited = if settings.when_full == WhenFull::Wait { queue::PATIENCE } else { Duration::ZERO };
+        let waited = if settings.when_full == WhenFull::Wait { queue::ROOM_TIMEOUT } else { Duration::ZERO };
         assert_eq!(began.elapsed(), waited, "one call has waited, and none after it");
-        assert_eq!(audit.going().trouble.is_some(), waited > Duration::ZERO, "a stall is told");
+        assert_eq!(audit.status().error.is_some(), waited > Duration::ZERO, "a stall is told");
         audit.close(Duration::from_millis(1));
         assert_eq!(audit.queue.unwritten(), CALLS as u64);
         // It answers after all.
@@ -251,7 +267,7 @@ async fn a_stuck_disk_holds_up_calls_for_a_while_or_not_at_all_and_the_end_not_f
 #[test]
 fn a_corrupt_file_is_put_aside_and_another_begun() {
     let folder = tempfile::tempdir().unwrap();
-    let file = Spot::within(folder.path()).audit_file();
+    let file = DaemonInstance::in_test_dir(folder.path()).audit_file();
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
     std::fs::write(&file, "this is no database, and never was one".repeat(100)).unwrap();
     let audit = begin(folder.path());
@@ -268,14 +284,14 @@ fn a_corrupt_file_is_put_aside_and_another_begun() {
 #[test]
 fn rows_wait_while_the_file_is_not_to_be_had() {
     let folder = tempfile::tempdir().unwrap();
-    let file = Spot::within(folder.path()).audit_file();
+    let file = DaemonInstance::in_test_dir(folder.path()).audit_file();
     std::fs::create_dir_all(&file).unwrap();
     let audit = begin(folder.path());
     audit.push(call("early"));
-    until("it is said that nothing can be written", || audit.going().trouble.is_some());
+    until("it is said that nothing can be written", || audit.status().error.is_some());
     std::fs::remove_dir(&file).unwrap();
     audit.push(call("late"));
-    until("it is written again", || audit.going().trouble.is_none());
+    until("it is written again", || audit.status().error.is_none());
     audit.close(PATIENCE);
     let subjects: Vec<_> = events(folder.path()).into_iter().filter_map(|event| event.subject).collect();
     assert_eq!(subjects, ["early", "late"]);
@@ -284,7 +300,7 @@ fn rows_wait_while_the_file_is_not_to_be_had() {
 #[test]
 fn a_file_that_was_taken_away_is_made_anew() {
     let folder = tempfile::tempdir().unwrap();
-    let file = Spot::within(folder.path()).audit_file();
+    let file = DaemonInstance::in_test_dir(folder.path()).audit_file();
     let audit = begin(folder.path());
     audit.push(call("before"));
     until("it is written", || file.exists() && counted(folder.path()) == (1, 0));
@@ -312,10 +328,12 @@ fn several_processes_write_into_one_file() {
 fn arguments_are_hashed_or_kept_without_their_secrets() {
     for arguments in [AuditedArguments::Hash, AuditedArguments::Full] {
         let folder = tempfile::tempdir().unwrap();
-        let settings = config::Audit { arguments, ..config::Audit::default() };
-        let audit = Audit::begin(&Spot::within(folder.path()), &settings, Stay::Long).unwrap();
+        let settings = config::AuditConfig { arguments, ..config::AuditConfig::default() };
+        let audit =
+            AuditLog::start(&DaemonInstance::in_test_dir(folder.path()), &settings, ProcessLifetime::Daemon)
+                .unwrap();
         let text = bytes::Bytes::from_static(br#"{"user": "ada", "password": "hunter2"}"#);
-        audit.push(Row { arguments: Arguments::Kept(text), ..call("login") });
+        audit.push(AuditRow { arguments: RowArguments::Kept(text), ..call("login") });
         audit.close(PATIENCE);
         let event = events(folder.path()).remove(0);
         assert_eq!(event.arguments_hash.unwrap().len(), 32);
@@ -328,12 +346,14 @@ fn arguments_are_hashed_or_kept_without_their_secrets() {
 #[test]
 fn rows_that_are_too_old_go_and_the_rest_stays() {
     let folder = tempfile::tempdir().unwrap();
-    let settings = config::Audit { keep: Duration::from_secs(3600), ..config::Audit::default() };
-    let audit = Audit::begin(&Spot::within(folder.path()), &settings, Stay::Long).unwrap();
+    let settings = config::AuditConfig { keep: Duration::from_secs(3600), ..config::AuditConfig::default() };
+    let audit =
+        AuditLog::start(&DaemonInstance::in_test_dir(folder.path()), &settings, ProcessLifetime::Daemon)
+            .unwrap();
     let hour = 3_600_000_000;
     for age in [3, 2, 0] {
         let row = call(&format!("{age} hours"));
-        audit.push(Row { at: row.at - age * hour - 1_000_000, ..row });
+        audit.push(AuditRow { at: row.at - age * hour - 1_000_000, ..row });
     }
     audit.close(PATIENCE);
     let subjects: Vec<_> = events(folder.path()).into_iter().filter_map(|event| event.subject).collect();
@@ -345,16 +365,20 @@ fn a_row_that_was_written_late_is_found_by_its_time_and_goes_in_time() {
     let hour = 3_600_000_000;
     for keep in [Duration::from_secs(3 * 3600), Duration::from_secs(3600)] {
         let folder = tempfile::tempdir().unwrap();
-        let settings = config::Audit { keep, ..config::Audit::default() };
-        let audit = Audit::begin(&Spot::within(folder.path()), &settings, Stay::Long).unwrap();
+        let settings = config::AuditConfig { keep, ..config::AuditConfig::default() };
+        let audit =
+            AuditLog::start(&DaemonInstance::in_test_dir(folder.path()), &settings, ProcessLifetime::Daemon)
+                .unwrap();
         let newer = call("newer");
         let at = newer.at;
         audit.push(newer);
-        audit.push(Row { at: at - 2 * hour, ..call("older") });
+        audit.push(AuditRow { at: at - 2 * hour, ..call("older") });
         audit.close(PATIENCE);
-        let filter = Filter { since: Some(at - 3 * hour), until: Some(at - hour), ..Filter::default() };
+        let filter =
+            AuditFilter { since: Some(at - 3 * hour), until: Some(at - hour), ..AuditFilter::default() };
         let mut found = Vec::new();
-        let reader = Reader::open(&Spot::within(folder.path()).audit_file()).unwrap().unwrap();
+        let reader =
+            AuditReader::open(&DaemonInstance::in_test_dir(folder.path()).audit_file()).unwrap().unwrap();
         let read = reader.each(&filter, |event| {
             found.extend(event.subject);
             true
@@ -374,7 +398,7 @@ fn what_rows_have_in_common_is_written_once_and_goes_with_the_last_of_them() {
         audit.push(call(if n < 50 { "one" } else { "other" }));
     }
     audit.close(PATIENCE);
-    let file = Spot::within(folder.path()).audit_file();
+    let file = DaemonInstance::in_test_dir(folder.path()).audit_file();
     let count = |what: &str| {
         let connection = Connection::open(&file).unwrap();
         connection.query_row(&format!("SELECT count(*) FROM {what}"), [], |row| row.get::<_, i64>(0)).unwrap()
@@ -382,9 +406,11 @@ fn what_rows_have_in_common_is_written_once_and_goes_with_the_last_of_them() {
     assert_eq!((count("entries"), count("abouts"), count("events")), (100, 2, 100));
     let connection = Connection::open(&file).unwrap();
     connection.execute("DELETE FROM entries WHERE id < (SELECT max(id) FROM entries)", []).unwrap();
-    let settings = config::Audit { keep: Duration::ZERO, ..config::Audit::default() };
-    let audit = Audit::begin(&Spot::within(folder.path()), &settings, Stay::Long).unwrap();
-    audit.push(Row { at: i64::MAX / 2, ..call("last") });
+    let settings = config::AuditConfig { keep: Duration::ZERO, ..config::AuditConfig::default() };
+    let audit =
+        AuditLog::start(&DaemonInstance::in_test_dir(folder.path()), &settings, ProcessLifetime::Daemon)
+            .unwrap();
+    audit.push(AuditRow { at: i64::MAX / 2, ..call("last") });
     audit.close(PATIENCE);
     assert_eq!((count("entries"), count("abouts"), count("events")), (1, 1, 1));
 }
@@ -400,19 +426,21 @@ fn what_late_rows_are_about_goes_with_them_though_rows_of_the_future_stay() {
     for batch in batches {
         let audit = begin(folder.path());
         for (subject, after) in batch {
-            audit.push(Row { at: now + after, ..call(subject) });
+            audit.push(AuditRow { at: now + after, ..call(subject) });
         }
         audit.close(PATIENCE);
     }
-    let connection = Connection::open(Spot::within(folder.path()).audit_file()).unwrap();
+    let connection = Connection::open(DaemonInstance::in_test_dir(folder.path()).audit_file()).unwrap();
     let subjects = |from: &str| -> Vec<String> {
         let mut read = connection.prepare(&format!("SELECT subject FROM {from} ORDER BY id")).unwrap();
         let subjects = read.query_map([], |row| row.get(0)).unwrap();
         subjects.map(Result::unwrap).collect()
     };
     assert_eq!(subjects("abouts"), ["ahead", "long ago", "older", "newer"]);
-    let settings = config::Audit { keep: Duration::from_secs(3600), ..config::Audit::default() };
-    let audit = Audit::begin(&Spot::within(folder.path()), &settings, Stay::Long).unwrap();
+    let settings = config::AuditConfig { keep: Duration::from_secs(3600), ..config::AuditConfig::default() };
+    let audit =
+        AuditLog::start(&DaemonInstance::in_test_dir(folder.path()), &settings, ProcessLifetime::Daemon)
+            .unwrap();
     audit.push(call("last"));
     audit.close(PATIENCE);
     assert_eq!(subjects("events"), ["ahead", "newer", "last"]);
@@ -422,7 +450,7 @@ fn what_late_rows_are_about_goes_with_them_though_rows_of_the_future_stay() {
 #[test]
 fn rows_of_the_first_version_are_readable_and_move_along() {
     let folder = tempfile::tempdir().unwrap();
-    let file = Spot::within(folder.path()).audit_file();
+    let file = DaemonInstance::in_test_dir(folder.path()).audit_file();
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
     let old = Connection::open(&file).unwrap();
     old.execute_batch(include_str!("first_version.sql")).unwrap();
@@ -449,17 +477,20 @@ fn rows_of_the_first_version_are_readable_and_move_along() {
 fn a_file_grows_to_its_size_and_no_further() {
     let max_size = 2 << 20;
     let folder = tempfile::tempdir().unwrap();
-    let settings = config::Audit { max_size, ..config::Audit::default() };
-    let audit = Audit::begin(&Spot::within(folder.path()), &settings, Stay::Long).unwrap();
-    let file = Spot::within(folder.path()).audit_file();
+    let settings = config::AuditConfig { max_size, ..config::AuditConfig::default() };
+    let audit =
+        AuditLog::start(&DaemonInstance::in_test_dir(folder.path()), &settings, ProcessLifetime::Daemon)
+            .unwrap();
+    let file = DaemonInstance::in_test_dir(folder.path()).audit_file();
     let size = || std::fs::metadata(&file).map_or(0, |meta| meta.len());
     let most = (max_size + max_size / 10) as u64;
     let detail = "x".repeat(500);
     // Six times as much as there is room for.
     for number in 1..=20_000 {
         let subject = number.to_string();
-        let said = Said { action: "tools/call", subject: &subject, detail: &detail, ..Said::default() };
-        audit.push(Row::now(Kind::Call, "ok", &said));
+        let said =
+            RowFields { action: "tools/call", subject: &subject, detail: &detail, ..RowFields::default() };
+        audit.push(AuditRow::now(RowKind::Call, "ok", &said));
         if number % 4_000 == 0 {
             until("it is written, and there is room again", || {
                 size() > 0 && newest(folder.path()) == subject && size() <= most
@@ -483,10 +514,10 @@ fn who_reads_slowly_gets_every_row_and_does_not_hold_up_the_log() {
     let same = call("echo").at;
     for n in 0..ROWS {
         // Most of them at the same moment, across the border of what is read at a time.
-        audit.push(Row { at: if n < 2_100 { same } else { same + 1 }, ..call(&n.to_string()) });
+        audit.push(AuditRow { at: if n < 2_100 { same } else { same + 1 }, ..call(&n.to_string()) });
     }
     audit.close(PATIENCE);
-    let file = Spot::within(folder.path()).audit_file();
+    let file = DaemonInstance::in_test_dir(folder.path()).audit_file();
     let other = Connection::open(&file).unwrap();
     other.busy_timeout(Duration::ZERO).unwrap();
     let write = || {
@@ -494,7 +525,7 @@ fn who_reads_slowly_gets_every_row_and_does_not_hold_up_the_log() {
         other.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0)).unwrap()
     };
     let mut seen = Vec::new();
-    let read = Reader::open(&file).unwrap().unwrap().each(&Filter::default(), |event| {
+    let read = AuditReader::open(&file).unwrap().unwrap().each(&AuditFilter::default(), |event| {
         if seen.is_empty() {
             assert_eq!(write(), 0, "the log is held up");
         }
@@ -506,9 +537,15 @@ fn who_reads_slowly_gets_every_row_and_does_not_hold_up_the_log() {
 }
 
 /// A refused call of a principal.
-fn refused(principal: &str) -> Row {
-    let said = Said { principal, role: "reader", action: "tools/call", rule: "no rule", ..Said::default() };
-    Row { at: call("").at, ..Row::now(Kind::Call, "denied", &said) }
+fn refused(principal: &str) -> AuditRow {
+    let said = RowFields {
+        principal,
+        role: "reader",
+        action: "tools/call",
+        rule: "no rule",
+        ..RowFields::default()
+    };
+    AuditRow { at: call("").at, ..AuditRow::now(RowKind::Call, "denied", &said) }
 }
 
 #[test]
@@ -520,7 +557,7 @@ fn refusals_of_one_principal_are_counted_and_those_of_others_have_their_rows() {
     }
     audit.push(refused("token:ann"));
     until("the count gets its row though nobody is refused any more", || {
-        Spot::within(folder.path()).audit_file().exists()
+        DaemonInstance::in_test_dir(folder.path()).audit_file().exists()
             && events(folder.path()).iter().any(|event| event.action == "others")
     });
     audit.push(call("echo"));
@@ -539,11 +576,12 @@ fn refusals_of_one_principal_are_counted_and_those_of_others_have_their_rows() {
 }
 
 /// Writes rows in order, with pauses in which there is room made for them.
-fn write(folder: &Path, settings: &config::Audit, rows: impl Iterator<Item = Row>) {
-    let rows: Vec<Row> = rows.collect();
+fn write(folder: &Path, settings: &config::AuditConfig, rows: impl Iterator<Item = AuditRow>) {
+    let rows: Vec<AuditRow> = rows.collect();
     let mut rows = rows.into_iter().peekable();
     while rows.peek().is_some() {
-        let audit = Audit::begin(&Spot::within(folder), settings, Stay::Long).unwrap();
+        let audit =
+            AuditLog::start(&DaemonInstance::in_test_dir(folder), settings, ProcessLifetime::Daemon).unwrap();
         rows.by_ref().take(2_000).for_each(|row| audit.push(row));
         audit.close(PATIENCE);
     }
@@ -552,11 +590,11 @@ fn write(folder: &Path, settings: &config::Audit, rows: impl Iterator<Item = Row
 #[test]
 fn callers_push_out_neither_operators_nor_servers_and_refusals_no_calls() {
     let folder = tempfile::tempdir().unwrap();
-    let settings = config::Audit { max_size: 2 << 20, ..config::Audit::default() };
-    let begun = Said { action: "started", server: "a", ..Said::default() };
+    let settings = config::AuditConfig { max_size: 2 << 20, ..config::AuditConfig::default() };
+    let begun = RowFields { action: "started", server: "a", ..RowFields::default() };
     let first = [
-        Row::now(Kind::Admin, "ok", &Said { action: "token-created", ..Said::default() }),
-        Row::now(Kind::Server, "ok", &begun),
+        AuditRow::now(RowKind::Admin, "ok", &RowFields { action: "token-created", ..RowFields::default() }),
+        AuditRow::now(RowKind::Server, "ok", &begun),
         call("first"),
     ];
     write(folder.path(), &settings, first.into_iter());
@@ -568,8 +606,9 @@ fn callers_push_out_neither_operators_nor_servers_and_refusals_no_calls() {
     // Refusals of many principals, six times as much as there is room for.
     let refusals = (0..12_000).map(|number| {
         let principal = format!("jwt:{number}");
-        let said = Said { principal: &principal, action: "tools/call", rule: &detail, ..Said::default() };
-        Row::now(Kind::Call, "denied", &said)
+        let said =
+            RowFields { principal: &principal, action: "tools/call", rule: &detail, ..RowFields::default() };
+        AuditRow::now(RowKind::Call, "denied", &said)
     });
     write(folder.path(), &settings, refusals);
     let left = events(folder.path());
@@ -577,8 +616,8 @@ fn callers_push_out_neither_operators_nor_servers_and_refusals_no_calls() {
     // Calls, six times as much as there is room for.
     let calls = (0..12_000).map(|number| {
         let (subject, server) = (number.to_string(), &detail);
-        let said = Said { action: "tools/call", subject: &subject, server, ..Said::default() };
-        Row::now(Kind::Call, "ok", &said)
+        let said = RowFields { action: "tools/call", subject: &subject, server, ..RowFields::default() };
+        AuditRow::now(RowKind::Call, "ok", &said)
     });
     write(folder.path(), &settings, calls);
     let left = kinds(folder.path());
@@ -600,7 +639,7 @@ fn callers_push_out_neither_operators_nor_servers_and_refusals_no_calls() {
 #[test]
 fn rows_of_the_second_version_are_readable_and_move_into_their_classes() {
     let folder = tempfile::tempdir().unwrap();
-    let file = Spot::within(folder.path()).audit_file();
+    let file = DaemonInstance::in_test_dir(folder.path()).audit_file();
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
     let old = Connection::open(&file).unwrap();
     old.execute_batch(include_str!("second_version.sql")).unwrap();

@@ -9,10 +9,10 @@
 //!
 //! The prefixes keep callers of different sources apart, whatever names they have.
 
-pub(crate) mod check;
-mod clock;
+pub(crate) mod config_check;
 mod jwt;
-mod table;
+mod monotonic_clock;
+mod token_table;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -22,43 +22,52 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use ostler_core::config::Config;
 use ostler_core::loopback::is_loopback;
-use ostler_gateway::{Admitted, Authenticate, Check, Knock, Unauthorized};
+use ostler_gateway::{AuthOutcome, AuthRequest, Authenticate, Authenticated, Unauthorized};
 use ostler_host::Caller;
 
-use self::clock::Clock;
-use self::jwt::Jwt;
-use self::table::Table;
+use self::jwt::JwtVerifier;
+use self::monotonic_clock::MonotonicClock;
+use self::token_table::TokenTable;
 use crate::token;
-use crate::token::store::{Store, Uses};
+use crate::token::store::{TokenStore, TokenUses};
 
 /// Knows all credentials.
 #[derive(Debug)]
-pub(crate) struct Keeper {
-    clock: Arc<Clock>,
+pub(crate) struct Authenticator {
+    clock: Arc<MonotonicClock>,
     /// Whether callers on this machine without a credential are `local`.
-    is_open_here: bool,
+    allows_local: bool,
     /// Cloned for each of them, which allocates nothing.
-    local: Admitted,
-    store: Store,
-    tokens: ArcSwap<Table>,
+    local: Authenticated,
+    store: TokenStore,
+    tokens: ArcSwap<TokenTable>,
     /// Held while tokens are read, so that none that is older than another
     /// reading comes after it and revives what was revoked.
-    turn: Mutex<()>,
+    reload_lock: Mutex<()>,
     /// When tokens were last used, as it was last written down.
-    written_uses: Mutex<Uses>,
-    jwt: Option<Arc<Jwt>>,
+    saved_uses: Mutex<TokenUses>,
+    jwt: Option<Arc<JwtVerifier>>,
 }
 
-impl Keeper {
+impl Authenticator {
     /// Knows nobody's token yet. Who listens beyond this machine serves others,
     /// and then has to say that callers without a credential are welcome.
-    pub(crate) fn new(config: &Config, address: SocketAddr, store: Store) -> Self {
-        let clock = Arc::new(Clock::default());
-        let jwt = config.auth.jwt.clone().map(|jwt| Arc::new(Jwt::new(jwt, Arc::clone(&clock))));
+    pub(crate) fn new(config: &Config, address: SocketAddr, store: TokenStore) -> Self {
+        let clock = Arc::new(MonotonicClock::default());
+        let jwt = config.auth.jwt.clone().map(|jwt| Arc::new(JwtVerifier::new(jwt, Arc::clone(&clock))));
         let (tokens, turn, written_uses) = (ArcSwap::default(), Mutex::default(), Mutex::default());
         let is_open_here = config.auth.local.unwrap_or(is_loopback(address.ip()));
-        let local = Admitted::from(Caller::local());
-        let keeper = Self { clock, is_open_here, local, store, tokens, turn, written_uses, jwt };
+        let local = Authenticated::from(Caller::local());
+        let keeper = Self {
+            clock,
+            allows_local: is_open_here,
+            local,
+            store,
+            tokens,
+            reload_lock: turn,
+            saved_uses: written_uses,
+            jwt,
+        };
         keeper.set_roles(config);
         keeper
     }
@@ -66,11 +75,11 @@ impl Keeper {
     /// Reads the tokens again, and takes back those that are gone: whose they
     /// were. Tokens that can't be read stay as they were.
     pub(crate) fn reload(&self) -> io::Result<Vec<String>> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.reload_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let records = self.store.read()?;
         let before = self.tokens.load_full();
-        let after = Arc::new(before.next(records));
-        after.recall(&self.store.read_uses());
+        let after = Arc::new(before.updated_with(records));
+        after.restore_uses(&self.store.read_uses());
         self.tokens.store(Arc::clone(&after));
         Ok(before.revoke_all_but(&after))
     }
@@ -115,9 +124,9 @@ impl Keeper {
 
     /// Writes down when tokens were last used, if that has changed. Takes as long as the disk does; a disk that takes
     /// nothing costs no more than what would have been written.
-    pub(crate) fn keep_uses(&self) {
+    pub(crate) fn save_uses(&self) {
         // Whoever holds it is writing.
-        let Ok(mut written) = self.written_uses.try_lock() else { return };
+        let Ok(mut written) = self.saved_uses.try_lock() else { return };
         let uses = self.tokens.load().uses();
         if uses == *written {
             return;
@@ -128,41 +137,41 @@ impl Keeper {
         }
     }
 
-    pub(crate) fn store(&self) -> &Store {
+    pub(crate) fn store(&self) -> &TokenStore {
         &self.store
     }
 
     /// Whose token it is, wherever it was shown.
-    pub(crate) fn check_token(&self, text: &str) -> Check {
+    pub(crate) fn check_token(&self, text: &str) -> AuthOutcome {
         if text.starts_with(token::PREFIX) {
             return match self.tokens.load().find(text, self.clock.now()) {
-                Ok(admitted) => Check::Admitted(admitted),
-                Err(why) => Check::Refused(why),
+                Ok(admitted) => AuthOutcome::Accepted(admitted),
+                Err(why) => AuthOutcome::Refused(why),
             };
         }
         match &self.jwt {
-            Some(jwt) => jwt.check(text),
-            None => Check::Refused(Unauthorized::invalid("the token is not known here")),
+            Some(jwt) => jwt.authenticate(text),
+            None => AuthOutcome::Refused(Unauthorized::invalid("the token is not known here")),
         }
     }
 }
 
-impl Authenticate for Keeper {
-    fn check(&self, knock: &Knock<'_>) -> Check {
-        let is_open = self.is_open_here && knock.is_local();
+impl Authenticate for Authenticator {
+    fn check(&self, knock: &AuthRequest<'_>) -> AuthOutcome {
+        let is_open = self.allows_local && knock.is_local();
         match knock.bearer() {
             Ok(Some(token)) => self.check_token(token),
-            Ok(None) if is_open => Check::Admitted(self.local.clone()),
+            Ok(None) if is_open => AuthOutcome::Accepted(self.local.clone()),
             Ok(None) => {
-                let why = match self.is_open_here && knock.is_passed_on() {
+                let why = match self.allows_local && knock.is_proxied() {
                     true => {
                         "a proxy has passed this request on, so its caller is not local; send a bearer token"
                     }
                     false => "send a bearer token in the Authorization header",
                 };
-                Check::Refused(Unauthorized::missing(why))
+                AuthOutcome::Refused(Unauthorized::missing(why))
             }
-            Err(why) => Check::Refused(why),
+            Err(why) => AuthOutcome::Refused(why),
         }
     }
 }

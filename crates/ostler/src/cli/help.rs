@@ -8,12 +8,12 @@ use clap::Command;
 use clap::builder::StyledStr;
 use ostler_core::catalog::nearest;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// A heading and its commands, in the order in which they are shown.
-type Group = (&'static str, &'static [&'static str]);
+type CommandGroup = (&'static str, &'static [&'static str]);
 
-const GROUPS: [Group; 6] = [
+const GROUPS: [CommandGroup; 6] = [
     ("Run servers", &["serve", "stdio", "down", "start", "stop", "restart", "reload", "warm"]),
     ("Use servers", &["call", "tools", "prompts", "resources"]),
     ("Watch", &["status", "daemons", "logs", "audit"]),
@@ -23,7 +23,7 @@ const GROUPS: [Group; 6] = [
 ];
 
 /// The heading of commands that [`GROUPS`] lacks, so that none is hidden by mistake.
-const REST: &str = "Other commands";
+const OTHER_COMMANDS: &str = "Other commands";
 
 /// Words that people type for a command that has another name.
 const SYNONYMS: [(&[&str], &str); 20] = [
@@ -101,7 +101,8 @@ fn groups(command: &Command) -> Vec<(&'static str, Vec<&Command>)> {
         })
         .collect();
     let is_grouped = |name: &str| GROUPS.iter().any(|(_, names)| names.contains(&name));
-    groups.push((REST, visible(command).filter(|command| !is_grouped(command.get_name())).collect()));
+    groups
+        .push((OTHER_COMMANDS, visible(command).filter(|command| !is_grouped(command.get_name())).collect()));
     groups.retain(|(_, members)| !members.is_empty());
     groups
 }
@@ -111,7 +112,7 @@ fn visible(command: &Command) -> impl Iterator<Item = &Command> {
 }
 
 /// Finds a command by the words of its name, such as `token create`.
-pub(crate) fn find<'a>(whole: &'a Command, words: &[String]) -> Result<&'a Command, Failure> {
+pub(crate) fn find<'a>(whole: &'a Command, words: &[String]) -> Result<&'a Command, CommandFailure> {
     let mut found = whole;
     for word in words {
         found = found.find_subcommand(word).ok_or_else(|| unknown_command(found, word))?;
@@ -120,7 +121,7 @@ pub(crate) fn find<'a>(whole: &'a Command, words: &[String]) -> Result<&'a Comma
 }
 
 /// Says that a command does not exist, and which one was probably meant.
-pub(crate) fn unknown_command(parent: &Command, word: &str) -> Failure {
+pub(crate) fn unknown_command(parent: &Command, word: &str) -> CommandFailure {
     let is_whole = parent.get_name() == "ostler";
     let synonym = SYNONYMS.iter().find(|(words, _)| is_whole && words.contains(&word)).map(|(_, name)| *name);
     let near = || nearest(word, visible(parent).flat_map(Command::get_name_and_visible_aliases));
@@ -137,17 +138,17 @@ pub(crate) fn unknown_command(parent: &Command, word: &str) -> Failure {
         (None, Some(meant)) => format!("did you mean `{parent} {meant}`? {all}"),
         (None, None) => all,
     };
-    Failure::Usage { what: format!("there is no command `{}`", word.escape_debug()), hint: Some(hint) }
+    CommandFailure::Usage { what: format!("there is no command `{}`", word.escape_debug()), hint: Some(hint) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::grammar;
+    use crate::cli::clap_command;
 
     #[test]
     fn every_visible_command_is_in_exactly_one_group() {
-        let command = grammar();
+        let command = clap_command();
         for name in visible(&command).map(Command::get_name) {
             let count = GROUPS.iter().flat_map(|(_, names)| *names).filter(|listed| **listed == name).count();
             assert_eq!(count, 1, "`{name}` must stand once in GROUPS");
@@ -160,7 +161,7 @@ mod tests {
 
     #[test]
     fn synonyms_lead_to_commands_and_are_none_themselves() {
-        let command = grammar();
+        let command = clap_command();
         for word in ADVICE.iter().flat_map(|(words, _)| *words) {
             assert!(command.find_subcommand(word).is_none(), "`{word}` is a command");
         }

@@ -6,14 +6,14 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::{TEMPLATE, read_time};
-use crate::clock::When;
 use crate::command::token;
 use crate::completion;
-use crate::token::Budget;
+use crate::time_text::TimeArg;
+use crate::token::TokenBudget;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
-    Create(NewToken),
+    Create(TokenCreateArgs),
     /// List tokens, without their secrets
     #[command(help_template = TEMPLATE, before_help = "Examples:
   ostler token list
@@ -44,7 +44,7 @@ pub(crate) enum TokenCommand {
     after_help = "`ostler stdio --token-file FILE` and `ostler worker --token-file FILE` read a token from a file. HTTP clients \
 send it as `Authorization: Bearer TOKEN`."
 )]
-pub(crate) struct NewToken {
+pub(crate) struct TokenCreateArgs {
     /// The name of the token, for `list` and `revoke`
     #[arg(long, value_parser = token::read_name)]
     pub(crate) name: String,
@@ -56,7 +56,7 @@ pub(crate) struct NewToken {
     pub(crate) expires: Option<Duration>,
     /// Allow at most so many calls in a time, beside the budget of its role
     #[arg(long, value_name = "CALLS/TIME", value_parser = token::read_budget)]
-    pub(crate) budget: Option<Budget>,
+    pub(crate) budget: Option<TokenBudget>,
     /// Write the token into this file, which only you can read, instead of printing it
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
@@ -80,13 +80,13 @@ pub(crate) struct NewToken {
     after_help = "The audit is read from its file, so no daemon is needed. A row of the kind `gap` tells how many rows \
 are missing at that point; filters don't leave it out."
 )]
-pub(crate) struct Audit {
+pub(crate) struct AuditArgs {
     /// Only from this time on: how long ago, such as 1h, or a date such as 2026-07-28T12:00
-    #[arg(long, value_name = "WHEN", value_parser = When::parse)]
-    pub(crate) since: Option<When>,
+    #[arg(long, value_name = "WHEN", value_parser = TimeArg::parse)]
+    pub(crate) since: Option<TimeArg>,
     /// Only before this time, written likewise
-    #[arg(long, value_name = "WHEN", value_parser = When::parse)]
-    pub(crate) until: Option<When>,
+    #[arg(long, value_name = "WHEN", value_parser = TimeArg::parse)]
+    pub(crate) until: Option<TimeArg>,
     /// Only callers in this role
     #[arg(long, add = completion::roles())]
     pub(crate) role: Option<String>,
@@ -128,7 +128,7 @@ pub(crate) struct Audit {
 changed, or was never approved, is neither listed nor called, and changed instructions are withheld. Servers that \
 changed since they were pinned are named and left alone: `ostler diff` shows the change, `ostler approve` accepts it."
 )]
-pub(crate) struct Lock {
+pub(crate) struct LockArgs {
     /// Only these servers
     #[arg(value_name = "SERVER", add = completion::servers())]
     pub(crate) servers: Vec<String>,
@@ -155,7 +155,7 @@ pub(crate) struct Lock {
 characters are spelled out. Servers are started to be asked. Each name is followed by the hash of its definition, and \
 `ostler approve` accepts only definitions that were shown here. Exit code 5: there is something to approve."
 )]
-pub(crate) struct Diff {
+pub(crate) struct DiffArgs {
     /// Only this server
     #[arg(add = completion::servers())]
     pub(crate) server: Option<String>,
@@ -177,7 +177,7 @@ pub(crate) struct Diff {
 `ostler diff` showed is approved. If the server has changed since, nothing is approved. A running daemon uses the \
 approval at once."
 )]
-pub(crate) struct Approve {
+pub(crate) struct ApproveArgs {
     /// A name as `ostler diff` prints it, or a server for all its changes
     #[arg(value_name = "SERVER[__TOOL][@HASH]", required = true, add = completion::servers_and_tools())]
     pub(crate) what: Vec<String>,
@@ -202,7 +202,7 @@ pub(crate) struct Approve {
 trusted. Trust covers its path and its present commands, variables, addresses and included files. After an edit of \
 those, trust it again; an edit of roles and limits needs no new trust. A running daemon then applies the edit."
 )]
-pub(crate) struct Trust {
+pub(crate) struct TrustArgs {
     /// The directory; this one if not given
     #[arg(value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
@@ -225,7 +225,7 @@ pub(crate) struct Trust {
   ostler explain researcher git     may the role see the server at all?",
     after_help = "Only the config is read; no server is started. The exit code is 0 if the role may, else 5."
 )]
-pub(crate) struct Explain {
+pub(crate) struct ExplainArgs {
     /// A role of the config; `local` is the role of callers without a token
     #[arg(add = completion::roles())]
     pub(crate) role: String,

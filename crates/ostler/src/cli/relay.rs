@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use ostler_relay::Name;
+use ostler_relay::RelayName;
 use ostler_relay::nats_config::UserKey;
 
 use super::TEMPLATE;
@@ -11,7 +11,7 @@ use super::worker::read_name;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RelayCommand {
-    NatsConfig(NatsConfig),
+    NatsConfig(NatsConfigArgs),
 }
 
 /// Print the users and permissions for the config of a nats-server
@@ -29,13 +29,13 @@ without a worker gets a worker of the same name.
 With --new-keys, users without a key get one. Seeds are written into the folder, readable by you alone, and never \
 printed. A seed that exists is kept."
 )]
-pub(crate) struct NatsConfig {
+pub(crate) struct NatsConfigArgs {
     /// A worker, its role, and its public nkey if it has one
     #[arg(long, value_name = "NAME=ROLE[:NKEY]", value_parser = read_worker)]
-    pub(crate) worker: Vec<TypedWorker>,
+    pub(crate) worker: Vec<WorkerArg>,
     /// A host, and its public nkey if it has one; by default the one of the config
     #[arg(long, value_name = "NAME[:NKEY]", value_parser = read_host)]
-    pub(crate) host: Vec<TypedHost>,
+    pub(crate) host: Vec<HostArg>,
     /// Create keys for users without one, and write the seeds into this folder
     #[arg(long, value_name = "FOLDER")]
     pub(crate) new_keys: Option<PathBuf>,
@@ -43,31 +43,31 @@ pub(crate) struct NatsConfig {
 
 /// A worker as it was typed.
 #[derive(Debug, Clone)]
-pub(crate) struct TypedWorker {
-    pub(crate) name: Name,
-    pub(crate) role: Name,
+pub(crate) struct WorkerArg {
+    pub(crate) name: RelayName,
+    pub(crate) role: RelayName,
     pub(crate) key: Option<UserKey>,
 }
 
 /// A host as it was typed.
 #[derive(Debug, Clone)]
-pub(crate) struct TypedHost {
-    pub(crate) name: Name,
+pub(crate) struct HostArg {
+    pub(crate) name: RelayName,
     pub(crate) key: Option<UserKey>,
 }
 
-fn read_worker(text: &str) -> Result<TypedWorker, String> {
+fn read_worker(text: &str) -> Result<WorkerArg, String> {
     let (name, rest) = text.split_once('=').ok_or("it wants NAME=ROLE, such as ci-7=ci")?;
     let (role, key) = read_keyed(rest)?;
-    Ok(TypedWorker { name: read_name(name)?, role, key })
+    Ok(WorkerArg { name: read_name(name)?, role, key })
 }
 
-fn read_host(text: &str) -> Result<TypedHost, String> {
+fn read_host(text: &str) -> Result<HostArg, String> {
     let (name, key) = read_keyed(text)?;
-    Ok(TypedHost { name, key })
+    Ok(HostArg { name, key })
 }
 
-fn read_keyed(text: &str) -> Result<(Name, Option<UserKey>), String> {
+fn read_keyed(text: &str) -> Result<(RelayName, Option<UserKey>), String> {
     let (name, key) = match text.split_once(':') {
         Some((name, key)) => (name, Some(UserKey::new(key).map_err(|error| error.to_string())?)),
         None => (text, None),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 use ostler_core::config::check_nats_address;
-use ostler_relay::Name;
+use ostler_relay::RelayName;
 
 use super::{TEMPLATE, read_address, read_time};
 
@@ -26,7 +26,7 @@ worker waits, says so on stderr, and connects again. It ends when its input ends
 The token is read from a file or from OSTLER_TOKEN, for each connection again; the password from a file or from \
 OSTLER_NATS_PASSWORD."
 )]
-pub(crate) struct Worker {
+pub(crate) struct WorkerArgs {
     /// The endpoint of the host, such as https://tools.example/mcp
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
@@ -41,15 +41,15 @@ pub(crate) struct Worker {
     pub(crate) nats: Vec<String>,
     /// The role of this worker; the broker must allow it
     #[arg(long, value_name = "ROLE", value_parser = read_name, requires = "nats")]
-    pub(crate) role: Option<Name>,
+    pub(crate) role: Option<RelayName>,
     /// The name of this worker; the broker must allow it. By default the names of user and machine
     #[arg(long, value_name = "NAME", value_parser = read_name, requires = "nats")]
-    pub(crate) name: Option<Name>,
+    pub(crate) name: Option<RelayName>,
     /// The tenant whose hosts to use
     #[arg(long, value_name = "TENANT", value_parser = read_name, requires = "nats", default_value = "default")]
-    pub(crate) tenant: Name,
+    pub(crate) tenant: RelayName,
     #[command(flatten)]
-    pub(crate) login: Login,
+    pub(crate) login: BrokerLoginArgs,
     /// Serve HTTP at this port of this machine instead of stdin and stdout; 0 is a free port
     #[arg(long, value_name = "[ADDR:]PORT", value_parser = read_address)]
     pub(crate) listen: Option<SocketAddr>,
@@ -63,7 +63,7 @@ pub(crate) struct Worker {
 
 /// Credentials for the broker.
 #[derive(Debug, Args)]
-pub(crate) struct Login {
+pub(crate) struct BrokerLoginArgs {
     /// Log in to the broker with this NATS credentials file
     #[arg(long, value_name = "FILE", requires = "nats", conflicts_with_all = ["nkey", "user"])]
     pub(crate) creds: Option<PathBuf>,
@@ -87,8 +87,8 @@ pub(crate) struct Login {
     pub(crate) key: Option<PathBuf>,
 }
 
-pub(super) fn read_name(text: &str) -> Result<Name, String> {
-    Name::new(text).map_err(|error| error.to_string())
+pub(super) fn read_name(text: &str) -> Result<RelayName, String> {
+    RelayName::new(text).map_err(|error| error.to_string())
 }
 
 fn read_nats(text: &str) -> Result<String, String> {

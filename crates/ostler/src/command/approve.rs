@@ -4,25 +4,25 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ostler_core::catalog::exposed_name;
 use ostler_core::error::CallError;
-use ostler_core::name::ServerName;
-use ostler_core::pins::{Difference, Hash, Lock, LockedServer, Pin, Section, hash_of_all};
+use ostler_core::pins::{Difference, LockFile, LockSection, LockedServer, Pin, PinHash, hash_of_all};
+use ostler_core::server_name::ServerName;
 use serde::Serialize;
 
-use super::names;
+use super::item_names;
 use crate::cli;
-use crate::config_file::shown;
-use crate::failure::Failure;
+use crate::client;
+use crate::config_file::relative_to_cwd;
+use crate::failure::CommandFailure;
 use crate::invocation::command;
-use crate::output::{self, Style, clean, tell};
-use crate::pins::desk::{Desk, Offered};
-use crate::pins::findings::{Finding, Reviewer};
-use crate::pins::reviewed::Reviewed;
-use crate::pins::show::{self, Shown, item_name};
-use crate::reach;
+use crate::output::{self, Style, escape_line, print_stderr};
+use crate::pins::diff_output::{self, DiffEntry, item_name};
+use crate::pins::findings::{ReviewFinding, Reviewer};
+use crate::pins::lock_context::{LockContext, OfferedDefinitions};
+use crate::pins::shown_diffs::ShownDiffs;
 
 /// What is to be approved of a server, with the hash that was typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Wish {
+enum ApprovalRequest {
     Everything(Option<String>),
     /// By the names that were typed.
     Items(Vec<(String, Option<String>)>),
@@ -32,16 +32,16 @@ enum Wish {
 #[derive(Serialize)]
 struct Approval {
     file: std::path::PathBuf,
-    approved: Vec<Shown>,
+    approved: Vec<DiffEntry>,
     /// What a reviewer should have looked at.
-    suspicions: Vec<Finding>,
+    suspicions: Vec<ReviewFinding>,
     /// Servers whose new way was taken.
     moved: Vec<ServerName>,
 }
 
 impl Approval {
     /// `2 definitions and the way to `git``
-    fn words(&self) -> String {
+    fn summary(&self) -> String {
         let ways: Vec<String> = self.moved.iter().map(|server| format!("the way to `{server}`")).collect();
         let number = self.approved.len();
         let items = Some(output::count(number, "definition")).filter(|_| ways.is_empty() || number > 0);
@@ -49,49 +49,56 @@ impl Approval {
     }
 }
 
-pub(super) fn run(typed: &cli::Approve, shared: &cli::Shared) -> Result<(), Failure> {
-    let (desk, way) = Desk::open(shared)?;
-    let before = desk.lock()?;
-    let wishes = read(&desk, &typed.what)?;
+pub(super) fn run(typed: &cli::ApproveArgs, shared: &cli::GlobalOptions) -> Result<(), CommandFailure> {
+    let (desk, way) = LockContext::open(shared)?;
+    let before = desk.require_lock()?;
+    let wishes = parse_requests(&desk, &typed.what)?;
     let names: Vec<ServerName> = wishes.keys().cloned().collect();
-    reach::run(way, async |reach| {
+    client::run_with_backend(way, async |reach| {
         let mut lock = before.clone();
         let file = desk.file.clone();
         let mut approval = Approval { file, approved: Vec::new(), suspicions: Vec::new(), moved: Vec::new() };
         let reviewer = Reviewer::default();
-        let reviewed = desk.reviewed();
+        let reviewed = desk.shown_diffs();
         // Asked once: what is printed is what is written, and what was shown before.
-        for (server, offered) in desk.ask(reach, &names).await? {
-            let offered = offered.map_err(Failure::Unlisted)?;
-            let wish = wishes.get(&server).cloned().unwrap_or(Wish::Everything(None));
-            let taken = take(&mut lock, &offered, (&wish, &reviewed))?;
-            if is_moved(&before, &lock, &server) {
+        for (server, offered) in desk.fetch_definitions(reach, &names).await? {
+            let offered = offered.map_err(CommandFailure::ListFailed)?;
+            let wish = wishes.get(&server).cloned().unwrap_or(ApprovalRequest::Everything(None));
+            let taken = approve(&mut lock, &offered, (&wish, &reviewed))?;
+            if has_new_transport(&before, &lock, &server) {
                 approval.moved.push(server.clone());
             }
             for difference in &taken {
                 if !typed.json {
-                    output::print(&show::render(&server, difference, Style::stdout()))?;
+                    output::print(&diff_output::render(&server, difference, Style::stdout()))?;
                 }
                 let is_repeated = offered.is_repeated(difference.section, &difference.name);
-                approval.approved.push(Shown::new(&server, difference, is_repeated));
+                approval.approved.push(DiffEntry::new(&server, difference, is_repeated));
             }
-            let findings = reviewer.of_differences(&offered, &taken, &lock);
+            let findings = reviewer.review_differences(&offered, &taken, &lock);
             if !typed.json {
                 findings.iter().try_for_each(|it| output::print(&it.render(Style::stdout())))?;
             }
             approval.suspicions.extend(findings);
             for (_, name) in &offered.definitions.repeated {
-                tell(&format!("`{server}` lists `{}` more than once, so it stays refused", clean(name)));
+                print_stderr(&format!(
+                    "`{server}` lists `{}` more than once, so it stays refused",
+                    escape_line(name)
+                ));
             }
         }
         if typed.json {
-            show::print_json(&approval)?;
+            diff_output::print_json(&approval)?;
         }
-        let alarmed: BTreeSet<String> =
-            approval.suspicions.iter().filter(|it| it.alarming().is_some()).map(Finding::name).collect();
+        let alarmed: BTreeSet<String> = approval
+            .suspicions
+            .iter()
+            .filter(|it| it.alarm_item().is_some())
+            .map(ReviewFinding::name)
+            .collect();
         if !alarmed.is_empty() && !typed.alarming {
-            let names: Vec<String> = alarmed.iter().map(|name| clean(name)).collect();
-            return Err(Failure::Unapproved {
+            let names: Vec<String> = alarmed.iter().map(|name| escape_line(name)).collect();
+            return Err(CommandFailure::Unapproved {
                 what: format!("there are alarms about {}, so nothing was written", names.join(", ")),
                 hint: format!(
                     "read what they point at; {} takes it all the same",
@@ -100,61 +107,71 @@ pub(super) fn run(typed: &cli::Approve, shared: &cli::Shared) -> Result<(), Fail
             });
         }
         if lock == before {
-            tell("nothing is left to approve");
+            print_stderr("nothing is left to approve");
             return Ok(());
         }
-        desk.write(&lock, reach, ("pins-approved", &typed.what.join(", "))).await?;
-        tell(&format!("approved {} in {}", approval.words(), shown(&desk.file).display()));
+        desk.write_lock(&lock, reach, ("pins-approved", &typed.what.join(", "))).await?;
+        print_stderr(&format!(
+            "approved {} in {}",
+            approval.summary(),
+            relative_to_cwd(&desk.file).display()
+        ));
         Ok(())
     })
 }
 
 /// Whether a server that was approved before is reached in another way now.
-fn is_moved(before: &Lock, after: &Lock, server: &ServerName) -> bool {
+fn has_new_transport(before: &LockFile, after: &LockFile, server: &ServerName) -> bool {
     let (before, after) = (before.servers.get(server), after.servers.get(server));
     before.zip(after).is_some_and(|(before, after)| before.transport != after.transport)
 }
 
 /// What is meant: a server, or items of one by the names of `ostler diff`.
-fn read(desk: &Desk, typed: &[String]) -> Result<BTreeMap<ServerName, Wish>, Failure> {
-    let mut wishes: BTreeMap<ServerName, Wish> = BTreeMap::new();
+fn parse_requests(
+    desk: &LockContext,
+    typed: &[String],
+) -> Result<BTreeMap<ServerName, ApprovalRequest>, CommandFailure> {
+    let mut wishes: BTreeMap<ServerName, ApprovalRequest> = BTreeMap::new();
     let servers: Vec<ServerName> = desk.config.servers.iter().map(|spec| spec.name.clone()).collect();
     for what in typed {
-        let (what, hash) = split(what);
+        let (what, hash) = split_hash(what);
         let known = servers.iter().find(|name| name.as_str() == what).map(|name| (name, None));
         let reading = || {
-            let readings = names::readings(&servers, what).into_iter();
+            let readings = item_names::split_candidates(&servers, what).into_iter();
             readings.max_by_key(|(name, _)| name.as_str().len()).map(|(name, item)| (name, Some(item)))
         };
         let Some((server, item)) = known.or_else(reading) else {
-            return Err(Failure::unknown_server(names::server_part(what).unwrap_or(what), &servers));
+            return Err(CommandFailure::unknown_server(
+                item_names::server_part(what).unwrap_or(what),
+                &servers,
+            ));
         };
-        let wish = wishes.entry(server.clone()).or_insert_with(|| Wish::Items(Vec::new()));
+        let wish = wishes.entry(server.clone()).or_insert_with(|| ApprovalRequest::Items(Vec::new()));
         match (wish, item) {
-            (wish, None) => *wish = Wish::Everything(hash),
-            (Wish::Items(items), Some(item)) => items.push((shown_name(server, what, item), hash)),
-            (Wish::Everything(_), Some(_)) => {}
+            (wish, None) => *wish = ApprovalRequest::Everything(hash),
+            (ApprovalRequest::Items(items), Some(item)) => items.push((diff_name(server, what, item), hash)),
+            (ApprovalRequest::Everything(_), Some(_)) => {}
         }
     }
     let typed: Vec<String> = wishes.keys().map(ToString::to_string).collect();
-    desk.names(&typed)?;
+    desk.select_servers(&typed)?;
     Ok(wishes)
 }
 
 /// Returns the name that `ostler diff` shows for an item, however its tool was written.
-fn shown_name(server: &ServerName, what: &str, item: &str) -> String {
+fn diff_name(server: &ServerName, what: &str, item: &str) -> String {
     let rest = &what[server.as_str().len()..];
-    let is_of = |section: &Section| match (section, item.strip_prefix(section.noun())) {
-        (Section::Tools, _) | (_, None) => false,
-        (Section::Instructions, Some(rest)) => rest.is_empty(),
+    let is_of = |section: &LockSection| match (section, item.strip_prefix(section.noun())) {
+        (LockSection::Tools, _) | (_, None) => false,
+        (LockSection::Instructions, Some(rest)) => rest.is_empty(),
         (_, Some(rest)) => rest.starts_with(':'),
     };
-    let is_shown = rest.starts_with("__") || (rest.starts_with('/') && Section::ALL.iter().any(is_of));
+    let is_shown = rest.starts_with("__") || (rest.starts_with('/') && LockSection::ALL.iter().any(is_of));
     if is_shown { what.to_owned() } else { exposed_name(server, item) }
 }
 
 /// Takes the hash off what was typed. A URI may hold an `@` too, but hardly 16 hexadecimal digits behind it.
-fn split(what: &str) -> (&str, Option<String>) {
+fn split_hash(what: &str) -> (&str, Option<String>) {
     let is_hash = |text: &str| (16..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit());
     match what.rsplit_once('@') {
         Some((name, hash)) if is_hash(hash) => (name, Some(hash.to_ascii_lowercase())),
@@ -163,27 +180,27 @@ fn split(what: &str) -> (&str, Option<String>) {
 }
 
 /// Takes into the lock what is wished for and was shown, and nothing else; gives what it was.
-fn take(
-    lock: &mut Lock,
-    offered: &Offered,
-    (wish, reviewed): (&Wish, &Reviewed),
-) -> Result<Vec<Difference>, Failure> {
+fn approve(
+    lock: &mut LockFile,
+    offered: &OfferedDefinitions,
+    (wish, reviewed): (&ApprovalRequest, &ShownDiffs),
+) -> Result<Vec<Difference>, CommandFailure> {
     let server = &offered.server;
     let mut found = offered.differences(lock.servers.get(server));
-    check(lock.servers.get(server), offered, (wish, reviewed), &found)?;
-    if let Wish::Items(wished) = wish {
+    check_reviewed(lock.servers.get(server), offered, (wish, reviewed), &found)?;
+    if let ApprovalRequest::Items(wished) = wish {
         let is_wished = |it: &Difference| {
             let name = item_name(server, it.section, &it.name);
             wished.iter().any(|(wished, _)| *wished == name)
         };
         found.retain(is_wished);
     }
-    let is_everything = matches!(wish, Wish::Everything(_));
+    let is_everything = matches!(wish, ApprovalRequest::Everything(_));
     let locked = match lock.servers.get_mut(server) {
         Some(locked) => locked,
         None if found.is_empty() && !is_everything => return Ok(found),
         None => {
-            let sections = Section::ALL.map(|section| (section, BTreeMap::new())).into();
+            let sections = LockSection::ALL.map(|section| (section, BTreeMap::new())).into();
             let empty = LockedServer { transport: offered.transport.clone(), sections };
             lock.servers.entry(server.clone()).or_insert(empty)
         }
@@ -198,8 +215,12 @@ fn take(
             pins.remove(name);
             continue;
         };
-        let pin = Pin::of(new).map_err(|error| Failure::Unapproved {
-            what: format!("`{}` of `{server}` can't be approved: {}", clean(name), clean(&error.to_string())),
+        let pin = Pin::from_definition(new).map_err(|error| CommandFailure::Unapproved {
+            what: format!(
+                "`{}` of `{server}` can't be approved: {}",
+                escape_line(name),
+                escape_line(&error.to_string())
+            ),
             hint: "the fault is the server's; nothing was written".into(),
         })?;
         pins.insert(name.clone(), pin);
@@ -208,20 +229,20 @@ fn take(
 }
 
 /// Refuses what was not shown: by its hash, or by the last `ostler diff`.
-fn check(
+fn check_reviewed(
     locked: Option<&LockedServer>,
-    offered: &Offered,
-    (wish, reviewed): (&Wish, &Reviewed),
+    offered: &OfferedDefinitions,
+    (wish, reviewed): (&ApprovalRequest, &ShownDiffs),
     found: &[Difference],
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let server = &offered.server;
-    let other = |name: &str, offers: String| Failure::Unapproved {
-        what: format!("`{}` is not what was to be approved: {offers}", clean(name)),
+    let other = |name: &str, offers: String| CommandFailure::Unapproved {
+        what: format!("`{}` is not what was to be approved: {offers}", escape_line(name)),
         hint: format!("look again with {}; nothing was written", command(&format!("diff {server}"))),
     };
-    let unseen = |name: &str| match reviewed.has_seen(server) {
+    let unseen = |name: &str| match reviewed.has_server(server) {
         true => other(name, "the server offers something else than `ostler diff` has shown".into()),
-        false => Failure::Unapproved {
+        false => CommandFailure::Unapproved {
             what: format!("nothing of `{server}` has been shown that could be approved"),
             hint: format!(
                 "{} shows it, with the hash to approve; nothing was written",
@@ -230,29 +251,29 @@ fn check(
         },
     };
     match wish {
-        Wish::Everything(Some(hash)) => {
+        ApprovalRequest::Everything(Some(hash)) => {
             let now = hash_of_all(&offered.transport, found);
             match digits(&now).starts_with(hash) {
                 true => Ok(()),
                 false => Err(other(server.as_str(), format!("all that differs is @{}", now.short()))),
             }
         }
-        Wish::Everything(None) => {
+        ApprovalRequest::Everything(None) => {
             let is_moved = locked.is_none_or(|locked| locked.transport != offered.transport);
             if is_moved && !reviewed.has_transport(server, &offered.transport) {
                 return Err(unseen(server.as_str()));
             }
-            match found.iter().find(|it| !reviewed.has(server, it)) {
+            match found.iter().find(|it| !reviewed.has_difference(server, it)) {
                 Some(it) => Err(unseen(&item_name(server, it.section, &it.name))),
                 None => Ok(()),
             }
         }
-        Wish::Items(wished) => wished.iter().try_for_each(|(name, hash)| {
+        ApprovalRequest::Items(wished) => wished.iter().try_for_each(|(name, hash)| {
             let difference = found.iter().find(|it| item_name(server, it.section, &it.name) == *name);
             match (difference, hash) {
                 (Some(it), Some(hash)) if digits(&it.hash()).starts_with(hash) => Ok(()),
                 (Some(it), Some(_)) => Err(other(name, format!("the server offers @{}", it.hash().short()))),
-                (Some(it), None) if reviewed.has(server, it) => Ok(()),
+                (Some(it), None) if reviewed.has_difference(server, it) => Ok(()),
                 (Some(_), None) => Err(unseen(name)),
                 (None, hash) => check_approved(locked, offered, (name, hash.as_deref())),
             }
@@ -263,9 +284,9 @@ fn check(
 /// Refuses a name that nothing has, and a hash that an approved definition does not have.
 fn check_approved(
     locked: Option<&LockedServer>,
-    offered: &Offered,
+    offered: &OfferedDefinitions,
     (name, hash): (&str, Option<&str>),
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let server = &offered.server;
     let pinned = locked.into_iter().flat_map(LockedServer::pins);
     let pins: Vec<(String, String)> =
@@ -278,14 +299,17 @@ fn check_approved(
     let is_it = |hash: &str| pins.iter().any(|(pinned, digits)| pinned == name && digits.starts_with(hash));
     match hash.is_none_or(is_it) {
         true => Ok(()),
-        false => Err(Failure::Unapproved {
-            what: format!("`{}` is not what was to be approved: it is as the lock file says", clean(name)),
+        false => Err(CommandFailure::Unapproved {
+            what: format!(
+                "`{}` is not what was to be approved: it is as the lock file says",
+                escape_line(name)
+            ),
             hint: "nothing was written".into(),
         }),
     }
 }
 
-fn digits(hash: &Hash) -> String {
+fn digits(hash: &PinHash) -> String {
     hash.to_string().trim_start_matches("sha256:").to_owned()
 }
 
@@ -298,18 +322,18 @@ mod tests {
         let git = ServerName::new("git").unwrap();
         for (what, item) in [("git__log", "log"), ("git.log", "log"), ("git/log", "log"), ("git:log", "log")]
         {
-            assert_eq!(shown_name(&git, what, item), "git__log", "{what}");
+            assert_eq!(diff_name(&git, what, item), "git__log", "{what}");
         }
         for (what, item) in [("git/prompt:review", "prompt:review"), ("git/instructions", "instructions")] {
-            assert_eq!(shown_name(&git, what, item), what);
+            assert_eq!(diff_name(&git, what, item), what);
         }
     }
 
     #[test]
     fn a_hash_is_told_from_the_end_of_a_uri() {
-        assert_eq!(split("a__b@0123456789abcdef"), ("a__b", Some("0123456789abcdef".into())));
-        assert_eq!(split("a/resource:mail://b@c"), ("a/resource:mail://b@c", None));
-        assert_eq!(split("a@0123"), ("a@0123", None));
-        assert_eq!(split("a"), ("a", None));
+        assert_eq!(split_hash("a__b@0123456789abcdef"), ("a__b", Some("0123456789abcdef".into())));
+        assert_eq!(split_hash("a/resource:mail://b@c"), ("a/resource:mail://b@c", None));
+        assert_eq!(split_hash("a@0123"), ("a@0123", None));
+        assert_eq!(split_hash("a"), ("a", None));
     }
 }

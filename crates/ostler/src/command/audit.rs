@@ -4,53 +4,53 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
-use ostler_core::fault::Span;
+use ostler_core::fault::HumanDuration;
 
-use crate::audit::query::{Event, Filter, QueryError, Reader};
-use crate::clock::{When, Zone};
-use crate::failure::Failure;
-use crate::output::{self, Style, Tint, tell};
-use crate::spot::Spot;
-use crate::table::{Cell, Table};
+use crate::audit::query::{AuditEvent, AuditFilter, AuditReader, QueryError};
+use crate::failure::CommandFailure;
+use crate::instance::DaemonInstance;
+use crate::output::{self, Style, Tint, print_stderr};
+use crate::text_table::{TableCell, TextTable};
+use crate::time_text::{TimeArg, Zone};
 use crate::{cli, config_file};
 
 /// Rows that are shown to people who don't say how many.
-const SHOWN: u32 = 100;
+const DEFAULT_LIMIT: u32 = 100;
 /// How often somebody who follows is shown news.
-const LOOK: Duration = Duration::from_millis(300);
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
-pub(super) fn run(typed: &cli::Audit, shared: &cli::Shared) -> Result<(), Failure> {
+pub(super) fn run(typed: &cli::AuditArgs, shared: &cli::GlobalOptions) -> Result<(), CommandFailure> {
     if shared.daemon.is_some() {
-        return Err(Failure::Usage {
+        return Err(CommandFailure::Usage {
             what: "the audit is read from a file beside the daemon, with or without one".into(),
             hint: Some("run the command there, without --daemon, or ask `GET /api/v1/audit`".into()),
         });
     }
     let found = config_file::find(shared.config.as_deref())?;
-    let file = Spot::of(found.file())?.audit_file();
+    let file = DaemonInstance::for_config(found.file())?.audit_file();
     let zone = shared.zone();
-    let mut filter = filter_of(typed, zone);
-    let mut last = show(typed, &file, &filter, zone)?;
+    let mut filter = build_filter(typed, zone);
+    let mut last = print_events(typed, &file, &filter, zone)?;
     if !typed.follow {
         if last.is_none() {
-            tell("nothing of that is on record");
+            print_stderr("nothing of that is on record");
         }
         return Ok(());
     }
     loop {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
         (filter.after, filter.limit) = (last.or(filter.after), None);
-        last = show(typed, &file, &filter, zone)?.or(last);
+        last = print_events(typed, &file, &filter, zone)?.or(last);
     }
 }
 
-fn filter_of(typed: &cli::Audit, zone: Zone) -> Filter {
-    let micros = |when: When| {
-        let since = when.moment(zone).duration_since(UNIX_EPOCH).unwrap_or_default();
+fn build_filter(typed: &cli::AuditArgs, zone: Zone) -> AuditFilter {
+    let micros = |when: TimeArg| {
+        let since = when.to_system_time(zone).duration_since(UNIX_EPOCH).unwrap_or_default();
         i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
     };
-    let usual = (!typed.json).then_some(SHOWN);
-    Filter {
+    let usual = (!typed.json).then_some(DEFAULT_LIMIT);
+    AuditFilter {
         since: typed.since.map(micros),
         until: typed.until.map(micros),
         role: typed.role.clone(),
@@ -65,15 +65,20 @@ fn filter_of(typed: &cli::Audit, zone: Zone) -> Filter {
 }
 
 /// Shows what there is; gives the number of the last row.
-fn show(typed: &cli::Audit, file: &Path, filter: &Filter, zone: Zone) -> Result<Option<i64>, Failure> {
-    let unreadable = |error: QueryError| Failure::Unreadable {
+fn print_events(
+    typed: &cli::AuditArgs,
+    file: &Path,
+    filter: &AuditFilter,
+    zone: Zone,
+) -> Result<Option<i64>, CommandFailure> {
+    let unreadable = |error: QueryError| CommandFailure::Unreadable {
         file: file.to_owned(),
         why: error.to_string(),
         hint: "the daemon puts a spoilt file aside when it next writes",
     };
-    let Some(reader) = Reader::open(file).map_err(unreadable)? else { return Ok(None) };
+    let Some(reader) = AuditReader::open(file).map_err(unreadable)? else { return Ok(None) };
     match typed.json {
-        true => print_lines(&reader, filter).map_err(|error| error.or_else(unreadable)),
+        true => print_json_lines(&reader, filter).map_err(|error| error.into_failure(unreadable)),
         false => {
             let mut events = Vec::new();
             let read = reader.each(filter, |event| {
@@ -88,23 +93,23 @@ fn show(typed: &cli::Audit, file: &Path, filter: &Filter, zone: Zone) -> Result<
 }
 
 /// Why lines were not printed.
-enum Unprinted {
+enum PrintError {
     Output(io::Error),
     Query(QueryError),
 }
 
-impl Unprinted {
-    fn or_else(self, unreadable: impl FnOnce(QueryError) -> Failure) -> Failure {
+impl PrintError {
+    fn into_failure(self, unreadable: impl FnOnce(QueryError) -> CommandFailure) -> CommandFailure {
         match self {
-            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Failure::OutputClosed,
-            Self::Output(error) => Failure::Output(error),
+            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => CommandFailure::OutputClosed,
+            Self::Output(error) => CommandFailure::Output(error),
             Self::Query(error) => unreadable(error),
         }
     }
 }
 
 /// One JSON object a line, written as they are read.
-fn print_lines(reader: &Reader, filter: &Filter) -> Result<Option<i64>, Unprinted> {
+fn print_json_lines(reader: &AuditReader, filter: &AuditFilter) -> Result<Option<i64>, PrintError> {
     let mut stdout = BufWriter::new(io::stdout().lock());
     let (mut last, mut refused) = (None, None);
     let read = reader.each(filter, |event| {
@@ -115,36 +120,37 @@ fn print_lines(reader: &Reader, filter: &Filter) -> Result<Option<i64>, Unprinte
     });
     let refused = refused.or(stdout.flush().err());
     match (refused, read) {
-        (Some(error), _) => Err(Unprinted::Output(error)),
-        (None, Err(error)) => Err(Unprinted::Query(error)),
+        (Some(error), _) => Err(PrintError::Output(error)),
+        (None, Err(error)) => Err(PrintError::Query(error)),
         (None, Ok(())) => Ok(last),
     }
 }
 
-fn print_table(events: &[Event], is_continued: bool, zone: Zone) -> Result<(), Failure> {
-    let mut table = Table::new(&[zone.heading(), "WHO", "WHAT", "OUTCOME", "TOOK", "WHY"]);
+fn print_table(events: &[AuditEvent], is_continued: bool, zone: Zone) -> Result<(), CommandFailure> {
+    let mut table = TextTable::new(&[zone.heading(), "WHO", "WHAT", "OUTCOME", "TOOK", "WHY"]);
     for event in events {
         table.row([
-            Cell::tinted(&time(event, zone), Tint::Faint),
-            who(event).into(),
-            what(event).into(),
-            Cell::tinted(&event.outcome, tint(event)),
-            took(event).into(),
-            why(event).into(),
+            TableCell::tinted(&time(event, zone), Tint::Faint),
+            format_caller(event).into(),
+            format_action(event).into(),
+            TableCell::tinted(&event.outcome, tint(event)),
+            format_duration(event).into(),
+            format_reason(event).into(),
         ]);
     }
-    let text = table.render(Style::stdout(), output::width());
+    let text = table.render(Style::stdout(), output::stdout_columns());
     // Whoever follows has seen the heading.
     let text = if is_continued { text.split_once('\n').map_or("", |(_, rows)| rows) } else { &text };
     output::print(text)
 }
 
 /// `2026-07-28 12:00:00`
-fn time(event: &Event, zone: Zone) -> String {
-    When::parse(&event.at).map_or_else(|_| event.at.clone(), |when| zone.second(when.moment(zone)))
+fn time(event: &AuditEvent, zone: Zone) -> String {
+    TimeArg::parse(&event.at)
+        .map_or_else(|_| event.at.clone(), |when| zone.format_second(when.to_system_time(zone)))
 }
 
-fn who(event: &Event) -> String {
+fn format_caller(event: &AuditEvent) -> String {
     match (&event.principal, &event.role) {
         (Some(principal), Some(role)) if principal != role => format!("{principal} ({role})"),
         (Some(principal), _) => principal.clone(),
@@ -152,7 +158,7 @@ fn who(event: &Event) -> String {
     }
 }
 
-fn what(event: &Event) -> String {
+fn format_action(event: &AuditEvent) -> String {
     if let Some(count) = event.count {
         let subject = event.subject.as_deref().unwrap_or_default();
         match (event.kind.as_str(), event.action.as_str()) {
@@ -175,23 +181,23 @@ fn what(event: &Event) -> String {
     format!("{}{name}{times}", event.action)
 }
 
-fn tint(event: &Event) -> Tint {
+fn tint(event: &AuditEvent) -> Tint {
     match event.outcome.as_str() {
-        "ok" | "cached" => Tint::Good,
-        "cancelled" => Tint::Doubtful,
-        _ => Tint::Bad,
+        "ok" | "cached" => Tint::Success,
+        "cancelled" => Tint::Warning,
+        _ => Tint::Error,
     }
 }
 
 /// Most calls take less than a millisecond of which whole ones tell nothing.
-fn took(event: &Event) -> String {
+fn format_duration(event: &AuditEvent) -> String {
     match event.took_ms {
         None => String::new(),
         Some(ms) if ms < 10.0 => format!("{ms:.1}ms"),
-        Some(ms) => Span(Duration::from_secs_f64(ms / 1_000.0)).to_string(),
+        Some(ms) => HumanDuration(Duration::from_secs_f64(ms / 1_000.0)).to_string(),
     }
 }
 
-fn why(event: &Event) -> String {
+fn format_reason(event: &AuditEvent) -> String {
     event.rule.clone().or_else(|| event.detail.clone()).unwrap_or_default()
 }

@@ -4,95 +4,98 @@ use bytes::Bytes;
 use ostler_core::catalog::exposed_name;
 use ostler_core::error::{CallError, Remedy, Unavailable, UnavailableState};
 use ostler_core::fault::Delivery;
-use ostler_core::name::ServerName;
-use ostler_core::status::State;
-use ostler_host::{ListedTool, Tool};
+use ostler_core::server_name::ServerName;
+use ostler_core::status::ServerState;
+use ostler_host::{ItemDefinition, ListedTool};
 use ostler_wire::{ResultHead, ResultKind};
 use serde_json::value::RawValue;
 
-use super::names;
-use crate::arguments::{self, Given};
+use super::item_names;
+use crate::arguments::{self, TypedArguments};
 use crate::call_events::ELICITATION;
 use crate::cli;
+use crate::client::{self, Backend, CallRequest, Deadline, RequestFailure};
 use crate::content;
-use crate::failure::Failure;
-use crate::output::{self, tell};
-use crate::reach::{self, CallRequest, Deadline, Reach, Trouble};
-use crate::table::cut;
+use crate::failure::CommandFailure;
+use crate::output::{self, print_stderr};
 use crate::terminal::Terminal;
+use crate::text_table::truncate;
 
-pub(super) fn run(typed: &cli::Call, shared: &cli::Shared) -> Result<(), Failure> {
-    let way = reach::find(shared)?;
+pub(super) fn run(typed: &cli::CallArgs, shared: &cli::GlobalOptions) -> Result<(), CommandFailure> {
+    let way = client::choose_backend(shared)?;
     // Stdin and files are read before any server is started for nothing.
-    let words = Typed::read(typed);
-    let given = Given::read(words.pairs, typed.args.as_deref())?;
-    reach::run(way, async |reach| {
+    let words = CallTarget::read(typed);
+    let given = TypedArguments::read(words.pairs, typed.args.as_deref())?;
+    client::run_with_backend(way, async |reach| {
         let deadline = typed.timeout.map(Deadline::after);
-        words.check(&typed.tool, &reach.known().await?)?;
+        words.check(&typed.tool, &reach.all_servers().await?)?;
         let mut guess = None;
-        let tool = match names::tool(reach, &words.name, deadline).await {
+        let tool = match item_names::find_tool(reach, &words.name, deadline).await {
             Ok(tool) => tool,
-            Err(trouble) => match namesake(reach, &words.name, &trouble).await {
+            Err(trouble) => match guess_tool(reach, &words.name, &trouble).await {
                 Some(tool) => {
-                    guess = guessed(trouble);
+                    guess = nearest_tool(trouble);
                     tool
                 }
                 None => {
-                    let starting = starting(reach, &trouble).await;
-                    return Err(starting.unwrap_or_else(|| Failure::of_list(trouble, deadline)));
+                    let starting = pending_start_failure(reach, &trouble).await;
+                    return Err(starting.unwrap_or_else(|| CommandFailure::from_list(trouble, deadline)));
                 }
             },
         };
-        let arguments = given.for_tool(&tool.tool.definition)?;
+        let arguments = given.tool_object(&tool.tool.definition)?;
         let wish = CallRequest {
             server: tool.server.to_string(),
             tool: Some(tool.tool.name.clone()),
-            arguments: Some(RawValue::from_string(arguments).map_err(|error| Failure::Output(error.into()))?),
+            arguments: Some(
+                RawValue::from_string(arguments).map_err(|error| CommandFailure::Output(error.into()))?,
+            ),
             ..CallRequest::default()
         };
-        match reach.ask(wish, deadline, Terminal::of(shared)).await {
-            Ok(result) => show(typed, &tool.exposed, &result),
-            Err(Trouble::Call(error @ CallError::OutcomeUnknown { .. })) => {
-                Err(Failure::Lost { error, last_words: reach.last_words(&tool.server).await })
+        match reach.request(wish, deadline, Terminal::open(shared)).await {
+            Ok(result) => print_result(typed, &tool.exposed_name, &result),
+            Err(RequestFailure::Call(error @ CallError::OutcomeUnknown { .. })) => {
+                Err(CommandFailure::ServerLost { error, last_lines: reach.last_stderr(&tool.server).await })
             }
-            Err(Trouble::Call(CallError::UnknownServer { name, .. })) => {
-                Err(Failure::unknown_server(&name, &reach.known().await?))
+            Err(RequestFailure::Call(CallError::UnknownServer { name, .. })) => {
+                Err(CommandFailure::unknown_server(&name, &reach.all_servers().await?))
             }
-            Err(Trouble::Call(CallError::UnknownTool { name, nearest })) => {
+            Err(RequestFailure::Call(CallError::UnknownTool { name, nearest })) => {
                 // The host tells the name that was asked for, and looks for near ones among its own.
                 let nearest = nearest.or(guess);
                 Err(CallError::UnknownTool { name, nearest }.into())
             }
             Err(other) => {
-                let starting = starting(reach, &other).await;
-                Err(starting.unwrap_or_else(|| Failure::of_call(other, deadline)))
+                let starting = pending_start_failure(reach, &other).await;
+                Err(starting.unwrap_or_else(|| CommandFailure::from_call(other, deadline)))
             }
         }
     })
 }
 
 /// Returns the name that was probably meant.
-fn guessed(trouble: Trouble) -> Option<String> {
+fn nearest_tool(trouble: RequestFailure) -> Option<String> {
     match trouble {
-        Trouble::Call(CallError::UnknownTool { nearest, .. }) => nearest,
+        RequestFailure::Call(CallError::UnknownTool { nearest, .. }) => nearest,
         _ => None,
     }
 }
 
 /// Tells of the start that a call has waited for in vain. Nothing was sent.
-async fn starting(reach: &Reach, trouble: &Trouble) -> Option<Failure> {
-    let Trouble::Call(CallError::TimedOut { server, delivery: Delivery::NotSent, .. }) = trouble else {
+async fn pending_start_failure(reach: &Backend, trouble: &RequestFailure) -> Option<CommandFailure> {
+    let RequestFailure::Call(CallError::TimedOut { server, delivery: Delivery::NotSent, .. }) = trouble
+    else {
         return None;
     };
     let statuses = reach.statuses().await.ok()?;
     let status = statuses.into_iter().find(|status| status.name == *server)?;
     let hint = status.start.as_ref().and_then(|start| start.hint.clone());
     let (state, cause) = match (status.start, status.last_error) {
-        (Some(start), _) if status.state == State::Fetching => {
+        (Some(start), _) if status.state == ServerState::Fetching => {
             (UnavailableState::Fetching, format!("it {start}"))
         }
         (Some(start), None) => (UnavailableState::Starting, format!("it {start}")),
-        (_, Some(error)) if matches!(status.state, State::Backoff | State::Starting) => {
+        (_, Some(error)) if matches!(status.state, ServerState::Backoff | ServerState::Starting) => {
             let words = error.cause.map(|line| format!("\"{line}\", ")).unwrap_or_default();
             (UnavailableState::StartFailed, format!("{words}{}", error.message))
         }
@@ -101,35 +104,39 @@ async fn starting(reach: &Reach, trouble: &Trouble) -> Option<Failure> {
     let action = "it is being started again".into();
     let remedy = hint.map(|text| Box::new(Remedy::new(text, false)));
     let unavailable = Unavailable { action, remedy, ..Unavailable::new(server.clone(), state, cause, None) };
-    Some(Failure::Late(CallError::Unavailable(unavailable)))
+    Some(CommandFailure::TimedOut(CallError::Unavailable(unavailable)))
 }
 
 /// Returns the tool that a name which nothing was found under would be the name of. The host is asked all the
 /// same: it knows whether there is no such tool, or a rule or a pin keeps it from the caller, and puts that on
 /// record.
-async fn namesake(reach: &Reach, name: &str, trouble: &Trouble) -> Option<ListedTool> {
+async fn guess_tool(reach: &Backend, name: &str, trouble: &RequestFailure) -> Option<ListedTool> {
     let is_unknown = match trouble {
-        Trouble::Call(error) | Trouble::Daemon(Failure::UnknownName { error, .. }) => {
+        RequestFailure::Call(error) | RequestFailure::Daemon(CommandFailure::UnknownName { error, .. }) => {
             matches!(error, CallError::UnknownTool { .. } | CallError::UnknownServer { .. })
         }
-        Trouble::Daemon(_) => false,
+        RequestFailure::Daemon(_) => false,
     };
-    let servers = reach.known().await.ok().filter(|_| is_unknown)?;
-    let (server, tool) = names::namesake(&servers, name)?;
+    let servers = reach.all_servers().await.ok().filter(|_| is_unknown)?;
+    let (server, tool) = item_names::implied_item(&servers, name)?;
     let exposed = exposed_name(&server, &tool);
-    Some(ListedTool { server, exposed, tool: Tool { name: tool, definition: Bytes::new() } })
+    Some(ListedTool {
+        server,
+        exposed_name: exposed,
+        tool: ItemDefinition { name: tool, definition: Bytes::new() },
+    })
 }
 
 /// The name of the tool, and the arguments behind it. `wx forecast` is a name of two words.
-struct Typed<'a> {
+struct CallTarget<'a> {
     name: String,
     pairs: &'a [String],
     /// The second word, which is an argument without a value if the first is no server.
     second: Option<&'a str>,
 }
 
-impl<'a> Typed<'a> {
-    fn read(typed: &'a cli::Call) -> Self {
+impl<'a> CallTarget<'a> {
+    fn read(typed: &'a cli::CallArgs) -> Self {
         let is_word = |text: &str| !text.contains('=') && !text.starts_with(['{', '[', '@', '-']);
         match typed.pairs.split_first() {
             Some((second, pairs)) if is_word(second) && ServerName::new(&typed.tool).is_ok() => {
@@ -140,57 +147,59 @@ impl<'a> Typed<'a> {
     }
 
     /// Refuses a second word behind what is no server.
-    fn check(&self, first: &str, servers: &[ServerName]) -> Result<(), Failure> {
+    fn check(&self, first: &str, servers: &[ServerName]) -> Result<(), CommandFailure> {
         match self.second {
             Some(second) if !servers.iter().any(|server| server.as_str() == first) => {
-                Err(arguments::not_a_pair(second))
+                Err(arguments::invalid_pair(second))
             }
             _ => Ok(()),
         }
     }
 }
 
-fn show(typed: &cli::Call, tool: &str, result: &Bytes) -> Result<(), Failure> {
-    let head = ResultHead::open(result).unwrap_or_default();
+fn print_result(typed: &cli::CallArgs, tool: &str, result: &Bytes) -> Result<(), CommandFailure> {
+    let head = ResultHead::parse(result).unwrap_or_default();
     if typed.json {
         output::print_bytes(result)?;
         output::print("\n")?;
     } else {
-        let shown = content::show(result);
-        let text = if output::is_terminal() { output::tame(&shown.text) } else { shown.text };
+        let shown = content::render(result);
+        let text = if output::is_terminal() { output::escape_text(&shown.text) } else { shown.text };
         output::print(&text)?;
-        shown.others.iter().for_each(|line| tell(line));
-        if !shown.others.is_empty() {
-            tell("  hint: `--json` prints the whole result");
+        shown.non_text.iter().for_each(|line| print_stderr(line));
+        if !shown.non_text.is_empty() {
+            print_stderr("  hint: `--json` prints the whole result");
         }
     }
     match head.is_error {
-        true => Err(Failure::ToolError(output::clean(tool))),
-        false => finished(&format!("the tool `{}`", output::clean(tool)), result),
+        true => Err(CommandFailure::ToolError(output::escape_line(tool))),
+        false => require_complete(&format!("the tool `{}`", output::escape_line(tool)), result),
     }
 }
 
 /// Fails for a result that is none yet.
-pub(super) fn finished(what: &str, result: &Bytes) -> Result<(), Failure> {
+pub(super) fn require_complete(what: &str, result: &Bytes) -> Result<(), CommandFailure> {
     let what = what.to_owned();
-    match ResultHead::open(result).unwrap_or_default().kind {
+    match ResultHead::parse(result).unwrap_or_default().kind {
         ResultKind::Complete => Ok(()),
-        ResultKind::InputRequired => Err(Failure::InputRequired { what, asked: asked(result) }),
-        ResultKind::Task => Err(Failure::Unfinished { what, kind: "task".into() }),
-        ResultKind::Other(kind) => Err(Failure::Unfinished { what, kind: output::clean(&kind) }),
+        ResultKind::InputRequired => {
+            Err(CommandFailure::InputRequired { what, asked: describe_input_requests(result) })
+        }
+        ResultKind::Task => Err(CommandFailure::Unfinished { what, kind: "task".into() }),
+        ResultKind::Other(kind) => Err(CommandFailure::Unfinished { what, kind: output::escape_line(&kind) }),
     }
 }
 
 /// Says what a server asks in its result.
-fn asked(result: &Bytes) -> String {
+fn describe_input_requests(result: &Bytes) -> String {
     let requests = ostler_wire::member(result, "inputRequests").and_then(ostler_wire::all_members);
     let one = |(_, request): (String, &[u8])| {
         let params = ostler_wire::member(request, "params").unwrap_or(b"{}");
         let method = ostler_wire::text_member(request, "method").unwrap_or_default();
         let message = ostler_wire::text_member(params, "message").filter(|_| method == ELICITATION);
         match message {
-            Some(message) => format!("\"{}\"", cut(&output::clean(&message), Some(200))),
-            None => format!("for `{}`, which `ostler call` does not offer", output::clean(&method)),
+            Some(message) => format!("\"{}\"", truncate(&output::escape_line(&message), Some(200))),
+            None => format!("for `{}`, which `ostler call` does not offer", output::escape_line(&method)),
         }
     };
     let asked: Vec<String> = requests.unwrap_or_default().into_iter().map(one).collect();

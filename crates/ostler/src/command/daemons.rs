@@ -3,73 +3,77 @@
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use crate::about::About;
 use crate::cli;
-use crate::failure::Failure;
-use crate::output::{self, Style, Tint, clean, tell};
-use crate::reach::{Address, There};
-use crate::spot::{self, Note, Spot};
-use crate::table::{Cell, Table};
+use crate::client::{DaemonAddress, DaemonClient};
+use crate::daemon_info::DaemonInfo;
+use crate::failure::CommandFailure;
+use crate::instance::{self, DaemonInstance, DaemonRecord};
+use crate::output::{self, Style, Tint, escape_line, print_stderr};
+use crate::text_table::{TableCell, TextTable};
 
 /// The stable shape of `--json`.
 #[derive(Serialize)]
-struct Listing<'a> {
-    daemons: &'a [About],
+struct DaemonsOutput<'a> {
+    daemons: &'a [DaemonInfo],
 }
 
-pub(super) fn run(typed: &cli::Daemons) -> Result<(), Failure> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Machine)?;
-    let changing = spot::all_taken().into_iter().filter(|spot| spot.running().is_none()).count();
-    let daemons = runtime.block_on(all());
+pub(super) fn run(typed: &cli::DaemonsArgs) -> Result<(), CommandFailure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(CommandFailure::Machine)?;
+    let changing = instance::all_claimed().into_iter().filter(|spot| spot.running().is_none()).count();
+    let daemons = runtime.block_on(list_daemons());
     match changing {
         0 => {}
-        1 => tell("a daemon is being replaced or ends; it is listed when that is over"),
-        some => tell(&format!("{some} daemons are being replaced or end; they are listed when that is over")),
+        1 => print_stderr("a daemon is being replaced or ends; it is listed when that is over"),
+        some => print_stderr(&format!(
+            "{some} daemons are being replaced or end; they are listed when that is over"
+        )),
     }
     if typed.json {
-        return output::print_json(&Listing { daemons: &daemons });
+        return output::print_json(&DaemonsOutput { daemons: &daemons });
     }
     if daemons.is_empty() {
         if changing == 0 {
-            tell("no daemon runs; `ostler serve` starts one");
+            print_stderr("no daemon runs; `ostler serve` starts one");
         }
         return Ok(());
     }
-    let mut table = Table::new(&["URL", "PID", "VERSION", "STARTED BY", "CLIENTS", "UP", "CONFIG"]);
+    let mut table = TextTable::new(&["URL", "PID", "VERSION", "STARTED BY", "CLIENTS", "UP", "CONFIG"]);
     for daemon in &daemons {
         table.row([
             daemon.url.as_str().into(),
             daemon.pid.to_string().into(),
-            clean(&daemon.version).as_str().into(),
+            escape_line(&daemon.version).as_str().into(),
             daemon.started_by().into(),
             match daemon.clients {
                 Some(clients) => clients.to_string().into(),
-                None => Cell::tinted("no answer", Tint::Bad),
+                None => TableCell::tinted("no answer", Tint::Error),
             },
             daemon.uptime().into(),
             daemon.config().into(),
         ]);
     }
-    output::print(&table.render(Style::stdout(), output::width()))
+    output::print(&table.render(Style::stdout(), output::stdout_columns()))
 }
 
 /// Every daemon, in the order of their addresses. One that does not answer is described by its note.
-async fn all() -> Vec<About> {
+async fn list_daemons() -> Vec<DaemonInfo> {
     let mut asking = JoinSet::new();
-    for (spot, note) in spot::all_running() {
-        asking.spawn(async move { about(&spot, note).await });
+    for (spot, note) in instance::all_running() {
+        asking.spawn(async move { fetch_info(&spot, note).await });
     }
     let mut daemons = asking.join_all().await;
     daemons.sort_by(|a, b| a.url.cmp(&b.url));
     daemons
 }
 
-async fn about(spot: &Spot, note: Note) -> About {
-    let there = Address::near(&note.url).map(|address| There::new(address, spot.token()));
+async fn fetch_info(spot: &DaemonInstance, note: DaemonRecord) -> DaemonInfo {
+    let there = DaemonAddress::local(&note.url).map(|address| DaemonClient::new(address, spot.admin_token()));
     let told = match &there {
-        Some(there) => there.about().await.ok(),
+        Some(there) => there.info().await.ok(),
         None => None,
     };
-    told.unwrap_or_else(|| About::noted(note))
+    told.unwrap_or_else(|| DaemonInfo::from_record(note))
 }

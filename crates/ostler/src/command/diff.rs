@@ -2,32 +2,32 @@
 
 use std::collections::BTreeMap;
 
-use ostler_core::name::ServerName;
-use ostler_core::pins::{Difference, Lock, hash_of_all};
+use ostler_core::pins::{Difference, LockFile, hash_of_all};
+use ostler_core::server_name::ServerName;
 use serde::Serialize;
 
-use super::tools::error_of_list;
+use super::tools::list_error_body;
 use crate::api::ServerError;
 use crate::cli;
-use crate::config_file::shown;
-use crate::failure::Failure;
+use crate::client;
+use crate::config_file::relative_to_cwd;
+use crate::failure::CommandFailure;
 use crate::invocation::command;
-use crate::output::{self, Style, Tint, clean, tell};
-use crate::pins::desk::{Desk, Offered, say_pending};
-use crate::pins::findings::{Finding, Reviewer};
-use crate::pins::show::{self, Shown, item_name};
-use crate::reach;
+use crate::output::{self, Style, Tint, escape_line, print_stderr};
+use crate::pins::diff_output::{self, DiffEntry, item_name};
+use crate::pins::findings::{ReviewFinding, Reviewer};
+use crate::pins::lock_context::{LockContext, OfferedDefinitions, warn_pending_lock};
 
 /// The stable shape of `--json`.
 #[derive(Default, Serialize)]
-struct Comparison {
+struct DiffOutput {
     file: std::path::PathBuf,
     /// Definitions that are not as approved.
-    tools: Vec<Shown>,
+    tools: Vec<DiffEntry>,
     /// Hashes of all that differs, by server: `ostler approve SERVER@HASH`.
     hashes: BTreeMap<ServerName, String>,
     /// What to look at before approving.
-    suspicions: Vec<Finding>,
+    suspicions: Vec<ReviewFinding>,
     /// Servers that are reached in another way than when they were approved.
     moved: Vec<ServerName>,
     /// Items that are as approved and that their server lists more than once, by their exposed names.
@@ -35,33 +35,33 @@ struct Comparison {
     errors: Vec<ServerError>,
 }
 
-pub(super) fn run(typed: &cli::Diff, shared: &cli::Shared) -> Result<(), Failure> {
-    let (desk, way) = Desk::open(shared)?;
-    let lock = desk.lock()?;
-    let names = desk.names(typed.server.as_slice())?;
-    reach::run(way, async |reach| {
-        say_pending(reach).await?;
-        let mut comparison = Comparison { file: desk.file.clone(), ..Comparison::default() };
+pub(super) fn run(typed: &cli::DiffArgs, shared: &cli::GlobalOptions) -> Result<(), CommandFailure> {
+    let (desk, way) = LockContext::open(shared)?;
+    let lock = desk.require_lock()?;
+    let names = desk.select_servers(typed.server.as_slice())?;
+    client::run_with_backend(way, async |reach| {
+        warn_pending_lock(reach).await?;
+        let mut comparison = DiffOutput { file: desk.file.clone(), ..DiffOutput::default() };
         let reviewer = Reviewer::default();
-        let mut reviewed = desk.reviewed();
-        for (server, offered) in desk.ask(reach, &names).await? {
+        let mut reviewed = desk.shown_diffs();
+        for (server, offered) in desk.fetch_definitions(reach, &names).await? {
             let offered = match offered {
                 Ok(offered) => offered,
                 Err(error) => {
                     if !typed.json {
-                        tell(&Failure::Unlisted(error.clone()).render(Style::stderr()));
+                        print_stderr(&CommandFailure::ListFailed(error.clone()).render(Style::stderr()));
                     }
-                    comparison.errors.push(ServerError { server, error: error_of_list(&error) });
+                    comparison.errors.push(ServerError { server, error: list_error_body(&error) });
                     continue;
                 }
             };
             let found = compare(&lock, &offered, &mut comparison);
-            reviewed.note(&server, &offered.transport, &found);
+            reviewed.record(&server, &offered.transport, &found);
             if !found.is_empty() || comparison.moved.contains(&server) {
                 let hash = hash_of_all(&offered.transport, &found).short();
                 comparison.hashes.insert(server.clone(), hash);
             }
-            let findings = reviewer.of_differences(&offered, &found, &lock);
+            let findings = reviewer.review_differences(&offered, &found, &lock);
             if !typed.json {
                 print(&offered, &found, comparison.moved.contains(&server))?;
                 findings.iter().try_for_each(|it| output::print(&it.render(Style::stdout())))?;
@@ -69,22 +69,22 @@ pub(super) fn run(typed: &cli::Diff, shared: &cli::Shared) -> Result<(), Failure
             comparison.suspicions.extend(findings);
         }
         if typed.json {
-            show::print_json(&comparison)?;
+            diff_output::print_json(&comparison)?;
         }
         // After everything has been printed: what was not shown can't be approved.
         if let Err(error) = reviewed.write() {
-            tell(&format!("warning: {error}, so that `ostler approve` needs hashes"));
+            print_stderr(&format!("warning: {error}, so that `ostler approve` needs hashes"));
         }
-        judge(&comparison, names.len())
+        require_approved(&comparison, names.len())
     })
 }
 
 /// What is to be approved, also of a tool that is as approved and listed twice.
-fn compare(lock: &Lock, offered: &Offered, comparison: &mut Comparison) -> Vec<Difference> {
+fn compare(lock: &LockFile, offered: &OfferedDefinitions, comparison: &mut DiffOutput) -> Vec<Difference> {
     let locked = lock.servers.get(&offered.server);
     let found = offered.differences(locked);
     let shown = |difference: &Difference| {
-        Shown::new(&offered.server, difference, offered.is_repeated(difference.section, &difference.name))
+        DiffEntry::new(&offered.server, difference, offered.is_repeated(difference.section, &difference.name))
     };
     comparison.tools.extend(found.iter().map(shown));
     let is_shown = |section, name: &str| found.iter().any(|it| it.section == section && it.name == name);
@@ -96,27 +96,27 @@ fn compare(lock: &Lock, offered: &Offered, comparison: &mut Comparison) -> Vec<D
     found
 }
 
-fn print(offered: &Offered, found: &[Difference], is_moved: bool) -> Result<(), Failure> {
+fn print(offered: &OfferedDefinitions, found: &[Difference], is_moved: bool) -> Result<(), CommandFailure> {
     let style = Style::stdout();
     for difference in found {
-        output::print(&show::render(&offered.server, difference, style))?;
+        output::print(&diff_output::render(&offered.server, difference, style))?;
     }
     let server = style.paint(Tint::Heading, offered.server.as_str());
     if is_moved {
         output::print(&format!("{server} is reached in another way than when it was approved\n"))?;
     }
     for (_, name) in &offered.definitions.repeated {
-        let line = format!("{server} lists `{}` more than once, so it can't be used\n", clean(name));
+        let line = format!("{server} lists `{}` more than once, so it can't be used\n", escape_line(name));
         output::print(&line)?;
     }
     Ok(())
 }
 
-fn judge(comparison: &Comparison, asked: usize) -> Result<(), Failure> {
-    let Comparison { file, tools, hashes, moved, repeated, errors, .. } = comparison;
+fn require_approved(comparison: &DiffOutput, asked: usize) -> Result<(), CommandFailure> {
+    let DiffOutput { file, tools, hashes, moved, repeated, errors, .. } = comparison;
     if tools.is_empty() && moved.is_empty() && !repeated.is_empty() {
-        let names: Vec<String> = repeated.iter().map(|name| clean(name)).collect();
-        return Err(Failure::Unapproved {
+        let names: Vec<String> = repeated.iter().map(|name| escape_line(name)).collect();
+        return Err(CommandFailure::Unapproved {
             what: format!("listed more than once, and so refused: {}", names.join(", ")),
             hint: "the fault is the server's; no approval helps".into(),
         });
@@ -124,10 +124,10 @@ fn judge(comparison: &Comparison, asked: usize) -> Result<(), Failure> {
     if tools.is_empty() && moved.is_empty() {
         return match errors.len() {
             0 => {
-                tell(&format!("everything is as {} says", shown(file).display()));
+                print_stderr(&format!("everything is as {} says", relative_to_cwd(file).display()));
                 Ok(())
             }
-            _ => Err(Failure::NoneAnswered(asked.min(errors.len()))),
+            _ => Err(CommandFailure::NoneAnswered(asked.min(errors.len()))),
         };
     }
     let hashed = hashes.iter().map(|(server, hash)| format!("{server}@{hash}"));
@@ -138,5 +138,5 @@ fn judge(comparison: &Comparison, asked: usize) -> Result<(), Failure> {
     };
     let approve = command(&format!("approve {}", hashed.collect::<Vec<_>>().join(" ")));
     let hint = format!("{approve} takes all of it; NAME@HASH takes one");
-    Err(Failure::Unapproved { what, hint })
+    Err(CommandFailure::Unapproved { what, hint })
 }

@@ -6,43 +6,43 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Serialize;
 
-use crate::about::About;
-use crate::failure::Failure;
-use crate::output::{self, tell};
-use crate::reach::{self, Address, There};
-use crate::spot::{self, Spot};
-use crate::{cli, config_file, folders};
+use crate::client::{self, DaemonAddress, DaemonClient};
+use crate::daemon_info::DaemonInfo;
+use crate::failure::CommandFailure;
+use crate::instance::{self, DaemonInstance};
+use crate::output::{self, print_stderr};
+use crate::{cli, config_file, xdg};
 
 /// How long a daemon may take to end: the time of calls, of servers that ignore everything, and some more.
-const GONE_WITHIN: Duration = Duration::from_secs(20);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often it is looked for.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The stable shape of `--json`.
 #[derive(Serialize)]
-struct Listing<'a> {
-    ended: &'a [About],
+struct DownOutput<'a> {
+    ended: &'a [DaemonInfo],
 }
 
 /// A daemon that is to end.
-struct Target {
-    there: There,
+struct DownTarget {
+    daemon: DaemonClient,
     /// Where its lock is; none for one on another machine.
-    spot: Option<Spot>,
+    instance: Option<DaemonInstance>,
 }
 
-pub(super) fn run(typed: &cli::Down, shared: &cli::Shared) -> Result<(), Failure> {
+pub(super) fn run(typed: &cli::DownArgs, shared: &cli::GlobalOptions) -> Result<(), CommandFailure> {
     let targets = targets(typed, shared)?;
     if targets.is_empty() {
-        tell(&describe_none(typed, shared));
+        print_stderr(&describe_none(typed, shared));
     }
     let (mut ended, mut failed) = (Vec::new(), None);
     for target in targets {
-        match target.end() {
+        match target.shut_down() {
             Ok(about) => ended.push(about),
             Err(failure) => {
                 if let Some(before) = failed.replace(failure) {
-                    tell(&before.render(output::Style::stderr()));
+                    print_stderr(&before.render(output::Style::stderr()));
                 }
             }
         }
@@ -50,18 +50,18 @@ pub(super) fn run(typed: &cli::Down, shared: &cli::Shared) -> Result<(), Failure
     if typed.json {
         // A failure alone is told as JSON where it is reported.
         if failed.is_none() || !ended.is_empty() {
-            output::print_json(&Listing { ended: &ended })?;
+            output::print_json(&DownOutput { ended: &ended })?;
         }
     } else {
         for about in &ended {
-            let About { url, pid, .. } = about;
+            let DaemonInfo { url, pid, .. } = about;
             output::print(&format!("ended the daemon at {url} (pid {pid}), config {}\n", about.config()))?;
             match about.clients {
                 None | Some(0) => {}
-                Some(1) => {
-                    tell("1 client is attached through `ostler stdio`; its next request starts a daemon")
-                }
-                Some(some) => tell(&format!(
+                Some(1) => print_stderr(
+                    "1 client is attached through `ostler stdio`; its next request starts a daemon",
+                ),
+                Some(some) => print_stderr(&format!(
                     "{some} clients are attached through `ostler stdio`; the next request of one starts a daemon"
                 )),
             }
@@ -71,41 +71,41 @@ pub(super) fn run(typed: &cli::Down, shared: &cli::Shared) -> Result<(), Failure
 }
 
 /// The daemons that are meant.
-fn targets(typed: &cli::Down, shared: &cli::Shared) -> Result<Vec<Target>, Failure> {
-    let target = |(spot, note): (Spot, spot::Note)| {
-        let there = There::new(Address::near(&note.url)?, spot.token());
-        Some(Target { there, spot: Some(spot) })
+fn targets(typed: &cli::DownArgs, shared: &cli::GlobalOptions) -> Result<Vec<DownTarget>, CommandFailure> {
+    let target = |(spot, note): (DaemonInstance, instance::DaemonRecord)| {
+        let there = DaemonClient::new(DaemonAddress::local(&note.url)?, spot.admin_token());
+        Some(DownTarget { daemon: there, instance: Some(spot) })
     };
     if typed.all {
-        return Ok(spot::all_settled().into_iter().filter_map(target).collect());
+        return Ok(instance::all_settled().into_iter().filter_map(target).collect());
     }
     if let Some(address) = &shared.daemon {
-        let is_meant = |(_, note): &(Spot, spot::Note)| note.url == address.to_string();
-        let near = spot::all_running().into_iter().find(is_meant).and_then(target);
+        let is_meant = |(_, note): &(DaemonInstance, instance::DaemonRecord)| note.url == address.to_string();
+        let near = instance::all_running().into_iter().find(is_meant).and_then(target);
         let named = || {
-            let there = There::new(address.clone(), reach::token_for(address, None));
-            Target { there, spot: None }
+            let there = DaemonClient::new(address.clone(), client::admin_token_for(address, None));
+            DownTarget { daemon: there, instance: None }
         };
         return Ok(vec![near.unwrap_or_else(named)]);
     }
-    let spot = Spot::of(config_file::find(shared.config.as_deref())?.file())?;
+    let spot = DaemonInstance::for_config(config_file::find(shared.config.as_deref())?.file())?;
     // The one that follows may have another state directory.
-    let found = spot.settled().and_then(|note| target(spot.with(note)));
+    let found = spot.wait_until_settled().and_then(|note| target(spot.with_state_of(note)));
     Ok(found.into_iter().collect())
 }
 
 /// Says that there is nothing to end, and what there is.
-fn describe_none(typed: &cli::Down, shared: &cli::Shared) -> String {
+fn describe_none(typed: &cli::DownArgs, shared: &cli::GlobalOptions) -> String {
     if typed.all {
         return "no daemon runs".into();
     }
     let file = config_file::find(shared.config.as_deref()).ok();
-    let config = file.as_ref().and_then(|found| found.file()).map(folders::short);
+    let config = file.as_ref().and_then(|found| found.file()).map(xdg::abbreviate_home);
     let none = match config {
-        Some(file) => format!("no daemon runs for {}", output::clean(&file)),
+        Some(file) => format!("no daemon runs for {}", output::escape_line(&file)),
         None => "no daemon is running for this directory (no config)".into(),
     };
-    match spot::all_running().len() {
+    match instance::all_running().len() {
         0 => none,
         others => format!(
             "{none}; {} for other configs: `ostler daemons` lists them, `ostler down --all` ends them",
@@ -114,37 +114,39 @@ fn describe_none(typed: &cli::Down, shared: &cli::Shared) -> String {
     }
 }
 
-impl Target {
+impl DownTarget {
     /// Ends the daemon and waits until it is gone.
-    fn end(&self) -> Result<About, Failure> {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Machine)?;
-        let about = runtime.block_on(end(&self.there, self.spot.as_ref(), None))?;
+    fn shut_down(&self) -> Result<DaemonInfo, CommandFailure> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(CommandFailure::Machine)?;
+        let about = runtime.block_on(shut_down(&self.daemon, self.instance.as_ref(), None))?;
         let began = Instant::now();
         while !self.is_gone(about.pid) {
-            if began.elapsed() >= GONE_WITHIN {
-                return Err(Failure::StillRunning { url: about.url, pid: about.pid });
+            if began.elapsed() >= EXIT_TIMEOUT {
+                return Err(CommandFailure::StillRunning { url: about.url, pid: about.pid });
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(about)
     }
 
     fn is_gone(&self, pid: u32) -> bool {
-        match &self.spot {
+        match &self.instance {
             Some(spot) => !spot.is_held_by(pid),
-            None => std::net::TcpStream::connect(self.there.address().authority()).is_err(),
+            None => std::net::TcpStream::connect(self.daemon.address().authority()).is_err(),
         }
     }
 }
 
 /// Asks a daemon to end, with this much time for its calls. One of a version that can't be asked gets a signal, if it is
 /// the process that holds the lock of `spot`. A pid that the other end names is never enough: it may be any process here.
-pub(super) async fn end(
-    there: &There,
-    spot: Option<&Spot>,
+pub(super) async fn shut_down(
+    there: &DaemonClient,
+    spot: Option<&DaemonInstance>,
     calls: Option<Duration>,
-) -> Result<About, Failure> {
+) -> Result<DaemonInfo, CommandFailure> {
     let refused = match there.shut_down(calls).await {
         Ok(about) => return Ok(about),
         Err(trouble) => trouble.into(),

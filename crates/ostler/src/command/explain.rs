@@ -6,47 +6,48 @@ use std::process::ExitCode;
 use ostler_core::caller::Caller;
 use ostler_core::catalog::nearest;
 use ostler_core::config::Config;
-use ostler_core::name::ServerName;
-use ostler_core::policy::{Decider, Explanation, Pattern, Rules, Subject};
+use ostler_core::policy::{Decider, DecidingPattern, Explanation, Rules, Subject};
+use ostler_core::server_name::ServerName;
 use serde::Serialize;
 
-use super::names;
-use crate::config_file::{self, shown};
-use crate::failure::Failure;
+use super::item_names;
+use crate::config_file::{self, relative_to_cwd};
+use crate::failure::CommandFailure;
 use crate::{cli, output};
 
 /// The exit code of what is denied or unknown.
-const DENIED: u8 = 5;
+const DENIED_EXIT_CODE: u8 = 5;
 
-pub(super) fn run(typed: &cli::Explain, file: Option<&Path>) -> Result<ExitCode, Failure> {
-    let config = config_file::choose(config_file::find(file)?)?.config;
+pub(super) fn run(typed: &cli::ExplainArgs, file: Option<&Path>) -> Result<ExitCode, CommandFailure> {
+    let config = config_file::load(config_file::find(file)?)?.config;
     let servers: Vec<ServerName> = config.servers.iter().map(|spec| spec.name.clone()).collect();
-    let asked = Asked::read(&servers, typed);
-    let explained = Explained::of(&config, &asked);
+    let asked = ExplainQuery::read(&servers, typed);
+    let explained = ExplainOutput::evaluate(&config, &asked);
     if typed.json {
         output::print_json(&explained)?;
     } else {
-        output::print(&explained.tell(&config, &asked))?;
+        output::print(&explained.render(&config, &asked))?;
     }
-    Ok(if explained.allowed { ExitCode::SUCCESS } else { ExitCode::from(DENIED) })
+    Ok(if explained.allowed { ExitCode::SUCCESS } else { ExitCode::from(DENIED_EXIT_CODE) })
 }
 
 /// What was typed, understood.
-struct Asked<'a> {
+struct ExplainQuery<'a> {
     role: &'a str,
     server: &'a str,
     subject: Option<Subject<'a>>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> ExplainQuery<'a> {
     /// The longest name of a server that fits is meant; where none does, what stands before the first separator.
     /// Behind a `/` there may be the word of another kind, such as `prompt:`.
-    fn read(servers: &[ServerName], typed: &'a cli::Explain) -> Self {
+    fn read(servers: &[ServerName], typed: &'a cli::ExplainArgs) -> Self {
         let what = typed.what.as_str();
-        let known =
-            names::readings(servers, what).into_iter().max_by_key(|(server, _)| server.as_str().len());
+        let known = item_names::split_candidates(servers, what)
+            .into_iter()
+            .max_by_key(|(server, _)| server.as_str().len());
         let end = known.map(|(server, _)| server.as_str().len());
-        let end = end.or_else(|| names::server_part(what).map(str::len)).unwrap_or(what.len());
+        let end = end.or_else(|| item_names::server_part(what).map(str::len)).unwrap_or(what.len());
         let (server, rest) = what.split_at(end);
         let tool = || rest.strip_prefix("__").or_else(|| rest.strip_prefix(['.', ':', ' ']));
         let subject = match rest.strip_prefix('/') {
@@ -56,19 +57,19 @@ impl<'a> Asked<'a> {
         Self { role: &typed.role, server, subject }
     }
 
-    fn what(&self) -> String {
-        let server = format!("server `{}`", output::clean(self.server));
+    fn describe_subject(&self) -> String {
+        let server = format!("server `{}`", output::escape_line(self.server));
         match self.subject {
             None => server,
-            Some(Subject::Tool(name)) => format!("tool `{}` of {server}", output::clean(name)),
-            Some(Subject::Prompt(name)) => format!("prompt `{}` of {server}", output::clean(name)),
-            Some(Subject::Resource(uri)) => format!("resource `{}` of {server}", output::clean(uri)),
-            Some(Subject::Method(method)) => format!("method `{}` of {server}", output::clean(method)),
+            Some(Subject::Tool(name)) => format!("tool `{}` of {server}", output::escape_line(name)),
+            Some(Subject::Prompt(name)) => format!("prompt `{}` of {server}", output::escape_line(name)),
+            Some(Subject::Resource(uri)) => format!("resource `{}` of {server}", output::escape_line(uri)),
+            Some(Subject::Method(method)) => format!("method `{}` of {server}", output::escape_line(method)),
         }
     }
 
     /// As rules are asked about it.
-    fn spelled(&self) -> String {
+    fn rule_subject(&self) -> String {
         match self.subject {
             None => format!("{}/*", self.server),
             Some(subject) => format!("{}/{subject}", self.server),
@@ -78,7 +79,7 @@ impl<'a> Asked<'a> {
 
 /// The stable shape of `--json`.
 #[derive(Serialize)]
-struct Explained {
+struct ExplainOutput {
     allowed: bool,
     role: String,
     server: String,
@@ -95,30 +96,31 @@ struct Explained {
     line: Option<u32>,
 }
 
-impl Explained {
-    fn of(config: &Config, asked: &Asked<'_>) -> Self {
+impl ExplainOutput {
+    fn evaluate(config: &Config, asked: &ExplainQuery<'_>) -> Self {
         let operator = Caller::operator();
         let caller = match asked.role == operator.role() {
             true => operator,
             false => Caller::new(asked.role, asked.role),
         };
-        let (rules, spec) = (Rules::of(&config.roles), config.server(asked.server));
-        let Explanation { is_allowed, decider } = Explanation::of(&rules, &caller, spec, asked.subject);
+        let (rules, spec) = (Rules::from_roles(&config.roles), config.server(asked.server));
+        let Explanation { is_allowed, decider } = Explanation::new(&rules, &caller, spec, asked.subject);
         let (word, pattern) = match decider {
             Decider::NoRules => ("no-rules", None),
             Decider::Operator => ("operator", None),
             Decider::LocalDefault => ("local-default", None),
             Decider::UnknownRole => ("unknown-role", None),
             Decider::UnknownServer => ("unknown-server", None),
-            Decider::Role(Pattern::AmbiguousUri) => ("ambiguous-uri", None),
+            Decider::Role(DecidingPattern::AmbiguousUri) => ("ambiguous-uri", None),
             Decider::Role(pattern) => ("role", Some(pattern)),
             Decider::ServerFilter(pattern) => ("server-filter", Some(pattern)),
             Decider::Hook { .. } => ("hook", None),
         };
         let (list, pattern) = match pattern {
-            Some(Pattern::Allow(pattern)) => (Some("allow"), Some(pattern)),
-            Some(Pattern::Deny(pattern)) => (Some("deny"), Some(pattern)),
-            Some(Pattern::Unmatched | Pattern::LockedOut | Pattern::AmbiguousUri) | None => (None, None),
+            Some(DecidingPattern::Allow(pattern)) => (Some("allow"), Some(pattern)),
+            Some(DecidingPattern::Deny(pattern)) => (Some("deny"), Some(pattern)),
+            Some(DecidingPattern::Unmatched | DecidingPattern::LockedOut | DecidingPattern::AmbiguousUri)
+            | None => (None, None),
         };
         let mut explained = Self {
             allowed: is_allowed,
@@ -147,38 +149,39 @@ impl Explained {
         config.origin_of_rule(&self.role, list, rules.iter().position(|rule| rule == pattern)?)
     }
 
-    fn tell(&self, config: &Config, asked: &Asked<'_>) -> String {
+    fn render(&self, config: &Config, asked: &ExplainQuery<'_>) -> String {
         let (may, verb) = match (self.allowed, asked.subject) {
             (true, Some(_)) => ("may", "use"),
             (true, None) => ("may", "see"),
             (false, Some(_)) => ("may not", "use"),
             (false, None) => ("may not", "see"),
         };
-        let role = output::clean(&self.role);
-        let mut text = format!("{role} {may} {verb} {}\n  rule: {}\n", asked.what(), self.rule(asked));
+        let role = output::escape_line(&self.role);
+        let mut text =
+            format!("{role} {may} {verb} {}\n  rule: {}\n", asked.describe_subject(), self.rule(asked));
         if let Some(hint) = self.hint(config) {
             text.push_str(&format!("  hint: {hint}\n"));
         }
         text
     }
 
-    fn rule(&self, asked: &Asked<'_>) -> String {
+    fn rule(&self, asked: &ExplainQuery<'_>) -> String {
         let place = match (&self.file, self.line) {
-            (Some(file), Some(line)) => format!(" ({}:{line})", shown(file).display()),
+            (Some(file), Some(line)) => format!(" ({}:{line})", relative_to_cwd(file).display()),
             _ => String::new(),
         };
         let table = match self.decider {
             "server-filter" => format!("servers.{}.tools", self.server),
-            _ => format!("roles.{}", output::clean(&self.role)),
+            _ => format!("roles.{}", output::escape_line(&self.role)),
         };
         match (self.decider, self.list, &self.pattern) {
             (_, Some(list), Some(pattern)) => {
-                format!("`{}` in `{list}` of `[{table}]`{place}", output::clean(pattern))
+                format!("`{}` in `{list}` of `[{table}]`{place}", output::escape_line(pattern))
             }
             ("role" | "server-filter", ..) => {
                 format!(
                     "nothing in `allow` of `[{table}]` matches `{}`{place}",
-                    output::clean(&asked.spelled())
+                    output::escape_line(&asked.rule_subject())
                 )
             }
             ("operator", ..) => "no rule is about whoever runs the daemon".into(),

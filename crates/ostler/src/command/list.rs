@@ -3,40 +3,42 @@
 use std::path::PathBuf;
 
 use ostler_core::card::CardStatus;
-use ostler_core::config::{Config, hide_in_address, hide_in_args};
-use ostler_core::name::ServerName;
-use ostler_core::spec::{ServerSpec, Transport};
-use ostler_host::card_in_file;
+use ostler_core::config::{Config, redact_args, redact_url};
+use ostler_core::server_name::ServerName;
+use ostler_core::spec::{ServerSpec, ServerTransport};
+use ostler_host::card_from_file;
 use serde::{Deserialize, Serialize};
 
 use crate::api::AppliedConfig;
-use crate::failure::Failure;
+use crate::client::{self, Backend, BackendChoice};
+use crate::failure::CommandFailure;
 use crate::output::{self, Style, Tint};
-use crate::reach::{self, Reach, Way};
-use crate::table::{Cell, Table};
+use crate::text_table::{TableCell, TextTable};
 use crate::{cli, config_file};
 
-pub(super) fn run(typed: &cli::List, shared: &cli::Shared) -> Result<(), Failure> {
-    let entries = match reach::find(shared)? {
-        Way::Here(setting) => {
+pub(super) fn run(typed: &cli::ListArgs, shared: &cli::GlobalOptions) -> Result<(), CommandFailure> {
+    let entries = match client::choose_backend(shared)? {
+        BackendChoice::InProcess(setting) => {
             if !typed.json {
-                setting.tell_standing();
+                setting.print_trust_state();
             }
             // A card at an address is known to a host that has read it.
-            entries(&setting.config, |spec| card_in_file(spec).map(Into::into))
+            entries(&setting.config, |spec| card_from_file(spec).map(Into::into))
         }
-        Way::There(there) => reach::run(Way::There(there), async |reach| {
-            reach.tell_refused_change().await;
-            ask(reach).await
-        })?,
+        BackendChoice::Daemon(there) => {
+            client::run_with_backend(BackendChoice::Daemon(there), async |reach| {
+                reach.warn_refused_change().await;
+                fetch_entries(reach).await
+            })?
+        }
     };
     if typed.json {
-        return output::print_json(&Listing { servers: entries });
+        return output::print_json(&ListOutput { servers: entries });
     }
     if entries.is_empty() {
-        config_file::tell_no_servers(shared.config.as_deref(), &[]);
+        config_file::print_no_servers(shared.config.as_deref(), &[]);
     }
-    let mut table = Table::new(&["NAME", "TRANSPORT", "STARTS", "SOURCE", "COMMAND"]);
+    let mut table = TextTable::new(&["NAME", "TRANSPORT", "STARTS", "SOURCE", "COMMAND"]);
     for entry in &entries {
         let starts = match (&entry.disabled, entry.lazy) {
             (Some(_), _) => "disabled",
@@ -47,42 +49,42 @@ pub(super) fn run(typed: &cli::List, shared: &cli::Shared) -> Result<(), Failure
             entry.name.as_str().into(),
             entry.transport.as_str().into(),
             starts.into(),
-            Cell::tinted(&entry.source(), Tint::Faint),
+            TableCell::tinted(&entry.source(), Tint::Faint),
             entry.target().into(),
         ]);
     }
-    output::print(&table.render(Style::stdout(), output::width()))
+    output::print(&table.render(Style::stdout(), output::stdout_columns()))
 }
 
 /// The servers of a config, in its order, with the cards that are known; those that are disabled at the end.
-pub(crate) fn entries(config: &Config, card: impl Fn(&ServerSpec) -> Option<CardStatus>) -> Vec<Entry> {
-    let entry = |spec: &ServerSpec| Entry { card: card(spec), ..Entry::of(config, spec) };
+pub(crate) fn entries(config: &Config, card: impl Fn(&ServerSpec) -> Option<CardStatus>) -> Vec<ConfigEntry> {
+    let entry = |spec: &ServerSpec| ConfigEntry { card: card(spec), ..ConfigEntry::of(config, spec) };
     let run = config.servers.iter().map(entry);
-    let disabled = config.disabled.iter().map(|server| Entry {
+    let disabled = config.disabled.iter().map(|server| ConfigEntry {
         disabled: Some(format!("{}; {}", server.cause, server.remedy)),
-        ..Entry::of(config, &server.spec)
+        ..ConfigEntry::of(config, &server.spec)
     });
     run.chain(disabled).collect()
 }
 
-async fn ask(reach: &Reach) -> Result<Vec<Entry>, Failure> {
+async fn fetch_entries(reach: &Backend) -> Result<Vec<ConfigEntry>, CommandFailure> {
     match reach {
-        Reach::There(there) => Ok(there.get::<AppliedConfig>("/api/v1/config").await?.servers),
-        Reach::Here(_) => Ok(Vec::new()),
+        Backend::Daemon(there) => Ok(there.get::<AppliedConfig>("/api/v1/config").await?.servers),
+        Backend::InProcess(_) => Ok(Vec::new()),
     }
 }
 
 /// The stable shape of `--json`.
 #[derive(Serialize)]
-struct Listing {
-    servers: Vec<Entry>,
+struct ListOutput {
+    servers: Vec<ConfigEntry>,
 }
 
 /// One server.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "ConfigEntry"))]
-pub(crate) struct Entry {
+pub(crate) struct ConfigEntry {
     name: ServerName,
     transport: String,
     command: Option<String>,
@@ -101,14 +103,14 @@ pub(crate) struct Entry {
     line: Option<u32>,
 }
 
-impl Entry {
+impl ConfigEntry {
     fn of(config: &Config, spec: &ServerSpec) -> Self {
         let origin = config.origin(spec.name.as_str());
         let (command, args, url) = match &spec.transport {
-            Transport::Stdio(process) => {
-                (Some(process.command.clone()), Some(hide_in_args(&process.args)), None)
+            ServerTransport::Stdio(process) => {
+                (Some(process.command.clone()), Some(redact_args(&process.args)), None)
             }
-            Transport::Http(endpoint) => (None, None, Some(hide_in_address(&endpoint.url))),
+            ServerTransport::Http(endpoint) => (None, None, Some(redact_url(&endpoint.url))),
         };
         Self {
             name: spec.name.clone(),
@@ -126,20 +128,20 @@ impl Entry {
 
     fn source(&self) -> String {
         match (&self.file, self.line) {
-            (Some(file), Some(line)) => format!("{}:{line}", config_file::shown(file).display()),
+            (Some(file), Some(line)) => format!("{}:{line}", config_file::relative_to_cwd(file).display()),
             _ => "built-in".into(),
         }
     }
 
     fn target(&self) -> String {
         let words = self.command.as_deref().into_iter().chain(self.args.iter().flatten().map(String::as_str));
-        let words: Vec<String> = words.map(word).collect();
+        let words: Vec<String> = words.map(shell_word).collect();
         self.url.clone().unwrap_or_else(|| words.join(" "))
     }
 }
 
 /// A word of a command line, in quotes where it would not be one otherwise.
-pub(crate) fn word(text: &str) -> String {
+pub(crate) fn shell_word(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "_-./:=@%+,$~{}…".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {
         text.to_owned()

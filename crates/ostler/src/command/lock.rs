@@ -3,46 +3,46 @@
 use std::path::PathBuf;
 
 use ostler_core::error::CallError;
-use ostler_core::name::ServerName;
-use ostler_core::pins::{Difference, DifferenceKind, Lock, LockedServer, Section};
+use ostler_core::pins::{Difference, DifferenceKind, LockFile, LockSection, LockedServer};
+use ostler_core::server_name::ServerName;
 use serde::Serialize;
 
-use super::tools::error_of_list;
+use super::tools::list_error_body;
 use crate::api::ServerError;
 use crate::cli;
-use crate::config_file::shown;
-use crate::failure::Failure;
+use crate::client;
+use crate::config_file::relative_to_cwd;
+use crate::failure::CommandFailure;
 use crate::invocation::command;
-use crate::output::{self, Style, clean, tell};
-use crate::pins::desk::{Desk, Offered};
-use crate::pins::findings::{Finding, Reviewer};
-use crate::pins::show;
-use crate::reach;
+use crate::output::{self, Style, escape_line, print_stderr};
+use crate::pins::diff_output;
+use crate::pins::findings::{ReviewFinding, Reviewer};
+use crate::pins::lock_context::{LockContext, OfferedDefinitions};
 
 /// What became of each server. The stable shape of `--json`.
 #[derive(Default, Serialize)]
-struct Outcome {
+struct LockOutput {
     file: PathBuf,
     /// Servers that were not in the lock file, or not with all that is pinned now.
-    added: Vec<Counted>,
+    added: Vec<LockedCount>,
     /// Servers whose differences were taken, with `--all`.
-    updated: Vec<Counted>,
+    updated: Vec<LockedCount>,
     /// Servers that are as they were approved.
     unchanged: Vec<ServerName>,
     /// Servers that are not, and were left alone.
-    differing: Vec<Differing>,
+    differing: Vec<DifferingServer>,
     /// Servers of the lock file that the config does not have; with `--all` they were taken out.
     dropped: Vec<ServerName>,
     orphaned: Vec<ServerName>,
     /// Definitions that can't be pinned, or have alarms, so that they stay refused.
-    unfit: Vec<Unfit>,
+    unfit: Vec<UnpinnableItem>,
     /// What a reviewer should look at in what is newly pinned.
-    suspicions: Vec<Finding>,
+    suspicions: Vec<ReviewFinding>,
     errors: Vec<ServerError>,
 }
 
 #[derive(Serialize)]
-struct Counted {
+struct LockedCount {
     server: ServerName,
     /// Definitions that were pinned.
     definitions: usize,
@@ -50,15 +50,15 @@ struct Counted {
     words: String,
 }
 
-impl Counted {
-    fn of(server: &ServerName, sections: &[Section]) -> Self {
-        let words = show::items(sections.iter().copied());
+impl LockedCount {
+    fn of(server: &ServerName, sections: &[LockSection]) -> Self {
+        let words = diff_output::count_items(sections.iter().copied());
         Self { server: server.clone(), definitions: sections.len(), words }
     }
 }
 
 #[derive(Serialize)]
-struct Differing {
+struct DifferingServer {
     server: ServerName,
     changed: Vec<String>,
     new: Vec<String>,
@@ -68,50 +68,58 @@ struct Differing {
 }
 
 #[derive(Serialize)]
-struct Unfit {
+struct UnpinnableItem {
     server: ServerName,
     /// The name under which it is approved.
     name: String,
     why: String,
 }
 
-pub(super) fn run(typed: &cli::Lock, shared: &cli::Shared) -> Result<(), Failure> {
-    let (desk, way) = Desk::open(shared)?;
-    let names = desk.names(&typed.servers)?;
+pub(super) fn run(typed: &cli::LockArgs, shared: &cli::GlobalOptions) -> Result<(), CommandFailure> {
+    let (desk, way) = LockContext::open(shared)?;
+    let names = desk.select_servers(&typed.servers)?;
     let before = match desk.locked.clone() {
         Err(broken) if typed.all && typed.servers.is_empty() => {
-            tell(&format!("the old lock file can't be used, so a new one is made: {}", clean(&broken.why)));
+            print_stderr(&format!(
+                "the old lock file can't be used, so a new one is made: {}",
+                escape_line(&broken.why)
+            ));
             None
         }
         locked => locked?,
     };
-    reach::run(way, async |reach| {
+    client::run_with_backend(way, async |reach| {
         let mut lock = before.clone().unwrap_or_default();
-        let mut outcome = Outcome { file: desk.file.clone(), ..Outcome::default() };
+        let mut outcome = LockOutput { file: desk.file.clone(), ..LockOutput::default() };
         let reviewer = Reviewer::default();
-        for (server, offered) in desk.ask(reach, &names).await? {
+        for (server, offered) in desk.fetch_definitions(reach, &names).await? {
             match offered {
-                Ok(offered) => outcome.take(&mut lock, &offered, (&reviewer, typed)),
-                Err(error) => outcome.miss(server, &error, typed.json),
+                Ok(offered) => outcome.lock_server(&mut lock, &offered, (&reviewer, typed)),
+                Err(error) => outcome.add_error(server, &error, typed.json),
             }
         }
-        outcome.settle_orphans(&desk, &mut lock, typed);
+        outcome.handle_orphans(&desk, &mut lock, typed);
         if before.as_ref() != Some(&lock) {
             let detail = names.iter().map(ServerName::as_str).collect::<Vec<_>>().join(", ");
-            desk.write(&lock, reach, ("pins-locked", &detail)).await?;
+            desk.write_lock(&lock, reach, ("pins-locked", &detail)).await?;
         }
         match typed.json {
-            true => show::print_json(&outcome)?,
+            true => diff_output::print_json(&outcome)?,
             false => outcome.print()?,
         }
-        outcome.judge(&desk, &lock)
+        outcome.require_complete(&desk, &lock)
     })
 }
 
-impl Outcome {
-    fn take(&mut self, lock: &mut Lock, offered: &Offered, (reviewer, typed): (&Reviewer, &cli::Lock)) {
+impl LockOutput {
+    fn lock_server(
+        &mut self,
+        lock: &mut LockFile,
+        offered: &OfferedDefinitions,
+        (reviewer, typed): (&Reviewer, &cli::LockArgs),
+    ) {
         let server = offered.server.clone();
-        self.fill(lock, offered, (reviewer, typed));
+        self.lock_missing_sections(lock, offered, (reviewer, typed));
         let found = offered.differences(lock.servers.get(&server));
         let is_moved = lock.servers.get(&server).is_some_and(|it| it.transport != offered.transport);
         let is_known = lock.servers.contains_key(&server);
@@ -122,63 +130,68 @@ impl Outcome {
             return;
         }
         if is_known && !typed.all {
-            return self.differing.push(Differing::new(server, &found));
+            return self.differing.push(DifferingServer::new(server, &found));
         }
         // Of a server that is known, what has been looked at before need not be again.
         let findings = match is_known {
-            true => reviewer.of_differences(offered, &found, lock),
-            false => reviewer.of_everything(offered, lock),
+            true => reviewer.review_differences(offered, &found, lock),
+            false => reviewer.review_all(offered, lock),
         };
-        let (mut locked, unfit) = offered.approved();
+        let (mut locked, unfit) = offered.to_locked();
         let before = lock.servers.get(&server);
-        self.hold_back(&findings, (&mut locked, before), typed);
+        self.hold_back_alarming(&findings, (&mut locked, before), typed);
         self.suspicions.extend(findings);
-        let sections: Vec<Section> = locked.pins().map(|(section, ..)| section).collect();
+        let sections: Vec<LockSection> = locked.pins().map(|(section, ..)| section).collect();
         let list = if is_known { &mut self.updated } else { &mut self.added };
-        list.push(Counted::of(&server, &sections));
+        list.push(LockedCount::of(&server, &sections));
         let twice = "the server lists it more than once".to_owned();
         let repeated = offered.definitions.repeated.iter();
         let repeated = repeated.map(|(section, name)| (*section, name.clone(), twice.clone()));
         for (section, name, why) in unfit.into_iter().chain(repeated) {
-            let name = show::item_name(&server, section, &name);
-            self.unfit.push(Unfit { server: server.clone(), name, why });
+            let name = diff_output::item_name(&server, section, &name);
+            self.unfit.push(UnpinnableItem { server: server.clone(), name, why });
         }
         lock.servers.insert(server, locked);
     }
 
     /// Pins the sections that an older lock does not have.
-    fn fill(&mut self, lock: &mut Lock, offered: &Offered, (reviewer, typed): (&Reviewer, &cli::Lock)) {
+    fn lock_missing_sections(
+        &mut self,
+        lock: &mut LockFile,
+        offered: &OfferedDefinitions,
+        (reviewer, typed): (&Reviewer, &cli::LockArgs),
+    ) {
         let server = &offered.server;
-        let missing: Vec<Section> =
+        let missing: Vec<LockSection> =
             lock.servers.get(server).map(|locked| locked.unpinned().collect()).unwrap_or_default();
         if missing.is_empty() {
             return;
         }
-        let (mut locked, _) = offered.approved();
+        let (mut locked, _) = offered.to_locked();
         locked.sections.retain(|section, _| missing.contains(section));
-        let mut findings = reviewer.of_everything(offered, lock);
+        let mut findings = reviewer.review_all(offered, lock);
         findings.retain(|it| missing.contains(&it.section()));
-        self.hold_back(&findings, (&mut locked, None), typed);
+        self.hold_back_alarming(&findings, (&mut locked, None), typed);
         self.suspicions.extend(findings);
-        let sections: Vec<Section> = locked.pins().map(|(section, ..)| section).collect();
-        self.added.push(Counted::of(server, &sections));
+        let sections: Vec<LockSection> = locked.pins().map(|(section, ..)| section).collect();
+        self.added.push(LockedCount::of(server, &sections));
         if let Some(known) = lock.servers.get_mut(server) {
             known.sections.extend(locked.sections);
         }
     }
 
     /// Leaves definitions with alarms as they were approved before, unless they are taken on purpose.
-    fn hold_back(
+    fn hold_back_alarming(
         &mut self,
-        findings: &[Finding],
+        findings: &[ReviewFinding],
         (locked, before): (&mut LockedServer, Option<&LockedServer>),
-        typed: &cli::Lock,
+        typed: &cli::LockArgs,
     ) {
         if typed.alarming {
             return;
         }
         for finding in findings {
-            let Some((section, name)) = finding.alarming() else { continue };
+            let Some((section, name)) = finding.alarm_item() else { continue };
             let pins = locked.sections.entry(section).or_default();
             let old = before.and_then(|before| before.sections.get(&section)?.get(name));
             let was_taken = pins.remove(name).is_some();
@@ -190,21 +203,21 @@ impl Outcome {
                 let why = format!("it has alarms; read it with {diff}, then take it with {approve}");
                 let (server, name) = (finding.server().clone(), finding.name());
                 if !self.unfit.iter().any(|unfit| unfit.name == name) {
-                    self.unfit.push(Unfit { server, name, why });
+                    self.unfit.push(UnpinnableItem { server, name, why });
                 }
             }
         }
     }
 
-    fn miss(&mut self, server: ServerName, error: &CallError, is_json: bool) {
+    fn add_error(&mut self, server: ServerName, error: &CallError, is_json: bool) {
         if !is_json {
-            tell(&Failure::Unlisted(error.clone()).render(Style::stderr()));
+            print_stderr(&CommandFailure::ListFailed(error.clone()).render(Style::stderr()));
         }
-        self.errors.push(ServerError { server, error: error_of_list(error) });
+        self.errors.push(ServerError { server, error: list_error_body(error) });
     }
 
     /// Servers that the config does not have any more.
-    fn settle_orphans(&mut self, desk: &Desk, lock: &mut Lock, typed: &cli::Lock) {
+    fn handle_orphans(&mut self, desk: &LockContext, lock: &mut LockFile, typed: &cli::LockArgs) {
         let is_orphan = |server: &ServerName| desk.config.server(server.as_str()).is_none();
         let orphans: Vec<ServerName> =
             lock.servers.keys().filter(|server| is_orphan(server)).cloned().collect();
@@ -217,17 +230,17 @@ impl Outcome {
         }
     }
 
-    fn print(&self) -> Result<(), Failure> {
+    fn print(&self) -> Result<(), CommandFailure> {
         let mut text = String::new();
         for (word, list) in [("added", &self.added), ("updated", &self.updated)] {
-            for Counted { server, words, .. } in list {
+            for LockedCount { server, words, .. } in list {
                 text.push_str(&format!("{word:<10} {server}: {words}\n"));
             }
         }
         for server in &self.unchanged {
             text.push_str(&format!("unchanged  {server}\n"));
         }
-        for Differing { server, words, .. } in &self.differing {
+        for DifferingServer { server, words, .. } in &self.differing {
             text.push_str(&format!("differs    {server}: {words}\n"));
         }
         for server in &self.dropped {
@@ -237,19 +250,19 @@ impl Outcome {
         text.extend(findings);
         output::print(&text)?;
         for server in &self.orphaned {
-            tell(&format!(
+            print_stderr(&format!(
                 "`{server}` is in the lock file and not in the config; {} takes it out",
                 command("lock --all")
             ));
         }
-        for Unfit { name, why, .. } in &self.unfit {
-            tell(&format!("`{}` stays as it was: {}", clean(name), clean(why)));
+        for UnpinnableItem { name, why, .. } in &self.unfit {
+            print_stderr(&format!("`{}` stays as it was: {}", escape_line(name), escape_line(why)));
         }
         Ok(())
     }
 
-    fn judge(&self, desk: &Desk, lock: &Lock) -> Result<(), Failure> {
-        let file = shown(&desk.file).display();
+    fn require_complete(&self, desk: &LockContext, lock: &LockFile) -> Result<(), CommandFailure> {
+        let file = relative_to_cwd(&desk.file).display();
         let specs = desk.config.servers.iter();
         let unlocked: Vec<&str> = specs
             .filter(|spec| spec.is_pinned)
@@ -258,7 +271,7 @@ impl Outcome {
             .collect();
         if !unlocked.is_empty() {
             let names = unlocked.join(", ");
-            tell(&format!("not in {file}, so that all their tools are refused: {names}"));
+            print_stderr(&format!("not in {file}, so that all their tools are refused: {names}"));
         }
         if !self.differing.is_empty() {
             let names: Vec<&str> = self.differing.iter().map(|it| it.server.as_str()).collect();
@@ -271,33 +284,33 @@ impl Outcome {
                 command(&format!("approve {first}")),
                 command("lock --all")
             );
-            return Err(Failure::Unapproved { what, hint });
+            return Err(CommandFailure::Unapproved { what, hint });
         }
-        if self.errors.is_empty() { Ok(()) } else { Err(Failure::NoneAnswered(self.errors.len())) }
+        if self.errors.is_empty() { Ok(()) } else { Err(CommandFailure::NoneAnswered(self.errors.len())) }
     }
 }
 
-impl Differing {
+impl DifferingServer {
     fn new(server: ServerName, found: &[Difference]) -> Self {
         let mut differing = Self {
             server,
             changed: Vec::new(),
             new: Vec::new(),
             removed: Vec::new(),
-            words: show::counted(found),
+            words: diff_output::count_differences(found),
         };
         if differing.words.is_empty() {
             differing.words = "it is reached in another way".into();
         }
         for difference in found {
-            let list = match difference.what {
+            let list = match difference.kind {
                 DifferenceKind::Changed { .. } => &mut differing.changed,
                 DifferenceKind::New { .. } => &mut differing.new,
                 DifferenceKind::Removed { .. } => &mut differing.removed,
             };
             list.push(match difference.section {
-                Section::Tools => difference.name.clone(),
-                _ => show::item_name(&differing.server, difference.section, &difference.name),
+                LockSection::Tools => difference.name.clone(),
+                _ => diff_output::item_name(&differing.server, difference.section, &difference.name),
             });
         }
         differing

@@ -7,63 +7,65 @@ use std::time::Duration;
 
 use ostler_core::error::CallError;
 
-use crate::api::LogLine;
-use crate::clock::{When, Zone, rfc3339};
-use crate::failure::Failure;
+use crate::api::ServerLogLine;
+use crate::client::{self, Backend, BackendChoice, RequestFailure};
+use crate::failure::CommandFailure;
+use crate::instance::{DaemonInstance, DaemonKind};
 use crate::invocation::command;
-use crate::output::{self, Style, Tint, clean, tell};
-use crate::reach::{self, Reach, Trouble, Way};
-use crate::spot::{Kind, Spot};
+use crate::output::{self, Style, Tint, escape_line, print_stderr};
+use crate::time_text::{TimeArg, Zone, rfc3339};
 use crate::{cli, config_file};
 
 /// Why the output of servers needs a daemon.
-const WHY: &str = "the daemon keeps what its servers write";
+const DAEMON_REQUIRED: &str = "the daemon keeps what its servers write";
 
 /// How often the log of the daemon is looked at.
-const EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The end of a daemon's log that is shown.
-const OWN_LOG: u64 = 1 << 20;
+const MAX_OWN_LOG_BYTES: u64 = 1 << 20;
 
-pub(super) fn run(typed: &cli::Logs, shared: &cli::Shared) -> Result<(), Failure> {
+pub(super) fn run(typed: &cli::LogsArgs, shared: &cli::GlobalOptions) -> Result<(), CommandFailure> {
     if typed.own {
         return show_own(typed, shared);
     }
     let zone = shared.zone();
     let mut query = format!("follow={}&servers={}", typed.follow, typed.servers.join(","));
     if let Some(since) = typed.since {
-        query.push_str(&format!("&since={}", rfc3339(since.moment(zone))));
+        query.push_str(&format!("&since={}", rfc3339(since.to_system_time(zone))));
     }
     if let Some(lines) = typed.lines {
         query.push_str(&format!("&lines={lines}"));
     }
-    let there = reach::find_daemon(shared, WHY)?;
+    let there = client::require_daemon(shared, DAEMON_REQUIRED)?;
     let mut printer = Printer { typed, zone, style: Style::stdout(), widest: 0, count: 0 };
-    reach::run(Way::There(there), async |reach| match reach {
-        Reach::There(there) => match there.logs(&typed.servers, &query, |line| printer.print(line)).await {
-            Err(Trouble::Call(CallError::UnknownServer { name, .. })) => {
-                Err(Failure::unknown_server(&name, &reach.known().await?))
+    client::run_with_backend(BackendChoice::Daemon(there), async |reach| match reach {
+        Backend::Daemon(there) => {
+            match there.logs(&typed.servers, &query, |line| printer.print(line)).await {
+                Err(RequestFailure::Call(CallError::UnknownServer { name, .. })) => {
+                    Err(CommandFailure::unknown_server(&name, &reach.all_servers().await?))
+                }
+                shown => Ok(shown?),
             }
-            shown => Ok(shown?),
-        },
-        Reach::Here(_) => Err(Failure::NoDaemon { why: WHY }),
+        }
+        Backend::InProcess(_) => Err(CommandFailure::NoDaemon { why: DAEMON_REQUIRED }),
     })?;
     if printer.count == 0 {
         let (logs, own) = (command("logs --follow"), command("logs --self"));
         let fitting = if typed.since.is_some() { " in that time" } else { "" };
         let who = match typed.servers.as_slice() {
             [] => "no server has written to stderr".into(),
-            [only] => format!("`{}` has not written to stderr", clean(only)),
+            [only] => format!("`{}` has not written to stderr", escape_line(only)),
             _ => "none of these servers has written to stderr".to_owned(),
         };
-        tell(&format!("{who}{fitting}; {logs} waits for lines, {own} shows the daemon's own log"));
+        print_stderr(&format!("{who}{fitting}; {logs} waits for lines, {own} shows the daemon's own log"));
     }
     Ok(())
 }
 
 /// Prints lines as they come.
 struct Printer<'a> {
-    typed: &'a cli::Logs,
+    typed: &'a cli::LogsArgs,
     zone: Zone,
     style: Style,
     /// The longest name so far, so that most lines begin in the same column.
@@ -73,23 +75,26 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    fn print(&mut self, line: &LogLine) -> Result<(), Failure> {
+    fn print(&mut self, line: &ServerLogLine) -> Result<(), CommandFailure> {
         self.count += 1;
         if self.typed.json {
-            let text = serde_json::to_string(line).map_err(|error| Failure::Output(error.into()))?;
+            let text = serde_json::to_string(line).map_err(|error| CommandFailure::Output(error.into()))?;
             return output::print(&(text + "\n"));
         }
-        let text = clean(&line.line);
+        let text = escape_line(&line.line);
         if self.typed.plain {
             return output::print(&(text + "\n"));
         }
-        let at = line.at.as_deref().and_then(|at| When::parse(at).ok());
-        let at = at.map_or_else(|| format!("{:19}", "-"), |at| self.zone.second(at.moment(self.zone)));
+        let at = line.at.as_deref().and_then(|at| TimeArg::parse(at).ok());
+        let at = at.map_or_else(
+            || format!("{:19}", "-"),
+            |at| self.zone.format_second(at.to_system_time(self.zone)),
+        );
         let server = match &line.server {
             Some(server) if self.typed.servers.len() != 1 => {
                 self.widest = self.widest.max(server.len());
                 let name = format!("{server:width$} | ", width = self.widest);
-                self.style.paint(Tint::Label, &clean(&name))
+                self.style.paint(Tint::Label, &escape_line(&name))
             }
             _ => String::new(),
         };
@@ -98,22 +103,22 @@ impl Printer<'_> {
 }
 
 /// Shows the file into which a daemon writes that has no terminal.
-fn show_own(typed: &cli::Logs, shared: &cli::Shared) -> Result<(), Failure> {
+fn show_own(typed: &cli::LogsArgs, shared: &cli::GlobalOptions) -> Result<(), CommandFailure> {
     if shared.daemon.is_some() {
-        return Err(Failure::Usage {
+        return Err(CommandFailure::Usage {
             what: "the log of a daemon is a file of its machine".into(),
             hint: Some("run the command there, without --daemon".into()),
         });
     }
     let found = config_file::find(shared.config.as_deref())?;
-    let spot = Spot::of(found.file())?;
+    let spot = DaemonInstance::for_config(found.file())?;
     let file = spot.log_file();
-    if spot.running().is_some_and(|note| note.kind == Kind::Served) {
-        tell(
+    if spot.running().is_some_and(|note| note.kind == DaemonKind::Served) {
+        print_stderr(
             "the running daemon was started with `ostler serve` and writes to its own terminal or service log",
         );
     }
-    let unreadable = |error: io::Error| Failure::Unreadable {
+    let unreadable = |error: io::Error| CommandFailure::Unreadable {
         file: file.clone(),
         why: error.to_string(),
         hint: "the daemon opens it anew when it next starts",
@@ -123,7 +128,7 @@ fn show_own(typed: &cli::Logs, shared: &cli::Shared) -> Result<(), Failure> {
     loop {
         let (mut lines, next) = read_from(&file, position).map_err(unreadable)?;
         if is_first && next == 0 {
-            tell("no daemon that `ostler stdio` started for this config has written a log");
+            print_stderr("no daemon that `ostler stdio` started for this config has written a log");
         }
         if let Some(last) = typed.lines.filter(|_| is_first) {
             lines = lines.split_off(lines.len().saturating_sub(last));
@@ -131,15 +136,17 @@ fn show_own(typed: &cli::Logs, shared: &cli::Shared) -> Result<(), Failure> {
         (position, is_first) = (next, false);
         for line in lines {
             let line = match typed.json {
-                true => serde_json::to_string(&LogLine { server: None, at: None, line }).unwrap_or_default(),
-                false => clean(&line),
+                true => {
+                    serde_json::to_string(&ServerLogLine { server: None, at: None, line }).unwrap_or_default()
+                }
+                false => escape_line(&line),
             };
             output::print(&(line + "\n"))?;
         }
         if !typed.follow {
             return Ok(());
         }
-        std::thread::sleep(EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -152,10 +159,10 @@ fn read_from(file: &Path, position: u64) -> io::Result<(Vec<String>, u64)> {
         Err(error) => return Err(error),
     };
     let length = open.metadata()?.len();
-    let begin = if position > length { 0 } else { position }.max(length.saturating_sub(OWN_LOG));
+    let begin = if position > length { 0 } else { position }.max(length.saturating_sub(MAX_OWN_LOG_BYTES));
     open.seek(SeekFrom::Start(begin))?;
     let mut bytes = Vec::new();
-    open.take(OWN_LOG).read_to_end(&mut bytes)?;
+    open.take(MAX_OWN_LOG_BYTES).read_to_end(&mut bytes)?;
     let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let text = String::from_utf8_lossy(&bytes[..end]);
     // The first line of a part is the end of one that is not shown.

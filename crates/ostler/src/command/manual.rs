@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::cli::{self, find_command, unknown_command};
 use crate::completion;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::output::{print, print_bytes, print_json};
 use crate::sabotage::VERSION;
 
@@ -20,17 +20,17 @@ const COMMIT: Option<&str> = option_env!("OSTLER_COMMIT");
 /// The platform of the build.
 const TARGET: &str = env!("OSTLER_TARGET");
 
-pub(super) fn print_completions(shell: Shell) -> Result<(), Failure> {
+pub(super) fn print_completions(shell: Shell) -> Result<(), CommandFailure> {
     print_bytes(&completion::script(shell)?)
 }
 
-pub(super) fn print_page(words: &[String]) -> Result<(), Failure> {
+pub(super) fn print_page(words: &[String]) -> Result<(), CommandFailure> {
     let mut text = Vec::new();
-    render(find_command(&built(), words)?.clone(), &mut text).map_err(Failure::Output)?;
+    render(find_command(&built(), words)?.clone(), &mut text).map_err(CommandFailure::Output)?;
     print_bytes(&text)
 }
 
-pub(super) fn print_help(words: &[String]) -> Result<(), Failure> {
+pub(super) fn print_help(words: &[String]) -> Result<(), CommandFailure> {
     let help = find_command(&built(), words)?.clone().render_help();
     // Colours are left out where nobody sees them.
     let text =
@@ -38,7 +38,7 @@ pub(super) fn print_help(words: &[String]) -> Result<(), Failure> {
     print(&text)
 }
 
-pub(super) fn print_version(is_json: bool) -> Result<(), Failure> {
+pub(super) fn print_version(is_json: bool) -> Result<(), CommandFailure> {
     if is_json {
         return print_json(&json!({ "version": VERSION, "commit": COMMIT, "target": TARGET }));
     }
@@ -47,7 +47,7 @@ pub(super) fn print_version(is_json: bool) -> Result<(), Failure> {
 }
 
 /// Says that the first of the words is no command.
-pub(super) fn unknown(words: &[OsString]) -> Failure {
+pub(super) fn unknown(words: &[OsString]) -> CommandFailure {
     // `mcp list` of other programs is `list` here.
     let is_family = |word: &&OsString| *word == "mcp" && words.len() > 1;
     let word = words.iter().find(|word| !is_family(word));
@@ -57,7 +57,7 @@ pub(super) fn unknown(words: &[OsString]) -> Failure {
 
 /// The grammar, in which commands have their whole names: `ostler token create`.
 fn built() -> Command {
-    let mut whole = cli::grammar();
+    let mut whole = cli::clap_command();
     whole.build();
     whole
 }

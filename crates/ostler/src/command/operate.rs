@@ -3,57 +3,62 @@
 use std::borrow::Cow;
 
 use ostler_core::config::{Plan, Problem};
-use ostler_core::name::ServerName;
+use ostler_core::server_name::ServerName;
 
-use crate::api::{LockChange, Outcome, ServerError};
-use crate::failure::Failure;
+use crate::api::{LockChange, ReloadOutcome, ServerError};
+use crate::client::{self, Backend, BackendChoice, DaemonClient, RequestFailure};
+use crate::failure::CommandFailure;
 use crate::invocation::command;
-use crate::output::{self, tell};
-use crate::reach::{self, Reach, There, Trouble, Way};
+use crate::output::{self, print_stderr};
 use crate::{cli, config_file};
 
 /// Why these commands want a daemon.
-const WHY: &str = "between commands no server runs that could be started or stopped";
+const DAEMON_REQUIRED: &str = "between commands no server runs that could be started or stopped";
 
-pub(super) fn run(verb: &'static str, server: &str, shared: &cli::Shared) -> Result<(), Failure> {
+pub(super) fn run(
+    verb: &'static str,
+    server: &str,
+    shared: &cli::GlobalOptions,
+) -> Result<(), CommandFailure> {
     with_daemon(shared, async |there| {
         let status = there.operate(server, verb).await?;
         let pid = status.pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
-        tell(&format!("`{}` is {}{pid}", status.name, status.state.as_str()));
+        print_stderr(&format!("`{}` is {}{pid}", status.name, status.state.as_str()));
         Ok(())
     })
 }
 
 /// Whether a daemon takes up the lock file on disk with its config.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum LockOnDisk {
-    Taken,
-    Kept,
+pub(crate) enum LockFileAction {
+    Apply,
+    Ignore,
 }
 
 /// Reads the config again.
-pub(super) fn reload_config(shared: &cli::Shared) -> Result<(), Failure> {
-    reload(reach::find_daemon(shared, WHY)?, LockOnDisk::Taken)
+pub(super) fn reload_config(shared: &cli::GlobalOptions) -> Result<(), CommandFailure> {
+    reload(client::require_daemon(shared, DAEMON_REQUIRED)?, LockFileAction::Apply)
 }
 
 /// Has a daemon read its config again.
-pub(super) fn reload(there: There, lock: LockOnDisk) -> Result<(), Failure> {
-    ask(there, async |there| {
+pub(super) fn reload(there: DaemonClient, lock: LockFileAction) -> Result<(), CommandFailure> {
+    run_on_daemon(there, async |there| {
         let done = match there.reload_config(lock).await? {
-            Outcome::Applied { plan, failed, lock } => {
-                show_change(plan, &failed).and_then(|()| show_lock(&lock))
+            ReloadOutcome::Applied { plan, failed, lock } => {
+                print_plan(plan, &failed).and_then(|()| print_lock_change(&lock))
             }
-            Outcome::Broken { problems } => Err(show_problems(&problems)),
-            Outcome::Unreadable { why, hint } => Err(Failure::Refused { what: why, hint }),
-            Outcome::Untrusted { file } => {
-                Err(Failure::Untrusted { file: config_file::shown(&file).to_owned(), is_edited: true })
-            }
+            ReloadOutcome::Broken { problems } => Err(report_problems(&problems)),
+            ReloadOutcome::Unreadable { why, hint } => Err(CommandFailure::Refused { what: why, hint }),
+            ReloadOutcome::Untrusted { file } => Err(CommandFailure::Untrusted {
+                file: config_file::relative_to_cwd(&file).to_owned(),
+                is_edited: true,
+            }),
         };
         Ok(done?)
     })
 }
 
-fn show_change(plan: Plan, failed: &[ServerError]) -> Result<(), Failure> {
+fn print_plan(plan: Plan, failed: &[ServerError]) -> Result<(), CommandFailure> {
     let Plan { added, changed, removed, untouched, roles, needs_restart } = plan;
     let named = |names: &[ServerName]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
     let lists = [
@@ -69,23 +74,25 @@ fn show_change(plan: Plan, failed: &[ServerError]) -> Result<(), Failure> {
     }
     for ServerError { server, error } in failed {
         let cause = error.cause.as_deref().unwrap_or(&error.message);
-        tell(&format!("error: the change of `{server}` failed, so it stays as it was\n  cause: {cause}"));
+        print_stderr(&format!(
+            "error: the change of `{server}` failed, so it stays as it was\n  cause: {cause}"
+        ));
     }
-    if failed.is_empty() { Ok(()) } else { Err(Failure::NoneAnswered(failed.len())) }
+    if failed.is_empty() { Ok(()) } else { Err(CommandFailure::NoneAnswered(failed.len())) }
 }
 
 /// Says what became of the lock file. One that can't be used is a failure: what was approved before stays in force.
-fn show_lock(change: &LockChange) -> Result<(), Failure> {
+fn print_lock_change(change: &LockChange) -> Result<(), CommandFailure> {
     match change {
         LockChange::Unchanged => Ok(()),
         LockChange::TakenUp => output::print("lock file: taken up\n"),
         LockChange::Gone => output::print("lock file: gone, so nothing is pinned any more\n"),
         LockChange::Unusable => {
-            tell(&format!(
+            print_stderr(&format!(
                 "the lock file was not taken up; what was approved before stays in force ({} says why)",
                 command("diff")
             ));
-            Err(Failure::Config {
+            Err(CommandFailure::Config {
                 file: "the lock file".into(),
                 counted: output::count(1, "problem"),
                 first: None,
@@ -95,26 +102,32 @@ fn show_lock(change: &LockChange) -> Result<(), Failure> {
 }
 
 /// Says what is wrong with the config; the daemon goes on with the one before.
-fn show_problems(problems: &[Problem]) -> Failure {
+fn report_problems(problems: &[Problem]) -> CommandFailure {
     for Problem { severity, file, line, message, hint, .. } in problems {
-        tell(&format!("{}:{line}: {severity}: {message}", config_file::shown(file).display()));
-        hint.iter().for_each(|hint| tell(&format!("  hint: {hint}")));
+        print_stderr(&format!(
+            "{}:{line}: {severity}: {message}",
+            config_file::relative_to_cwd(file).display()
+        ));
+        hint.iter().for_each(|hint| print_stderr(&format!("  hint: {hint}")));
     }
-    let file = problems.first().map(|problem| config_file::shown(&problem.file).to_owned());
+    let file = problems.first().map(|problem| config_file::relative_to_cwd(&problem.file).to_owned());
     let counted = output::count(problems.len(), "problem");
-    Failure::Config { file: file.unwrap_or_default(), counted, first: None }
+    CommandFailure::Config { file: file.unwrap_or_default(), counted, first: None }
 }
 
 fn with_daemon(
-    shared: &cli::Shared,
-    work: impl AsyncFnOnce(&There) -> Result<(), Trouble>,
-) -> Result<(), Failure> {
-    ask(reach::find_daemon(shared, WHY)?, work)
+    shared: &cli::GlobalOptions,
+    work: impl AsyncFnOnce(&DaemonClient) -> Result<(), RequestFailure>,
+) -> Result<(), CommandFailure> {
+    run_on_daemon(client::require_daemon(shared, DAEMON_REQUIRED)?, work)
 }
 
-fn ask(there: There, work: impl AsyncFnOnce(&There) -> Result<(), Trouble>) -> Result<(), Failure> {
-    reach::run(Way::There(there), async |reach| match reach {
-        Reach::There(there) => work(there).await.map_err(Failure::from),
-        Reach::Here(_) => Err(Failure::NoDaemon { why: WHY }),
+fn run_on_daemon(
+    there: DaemonClient,
+    work: impl AsyncFnOnce(&DaemonClient) -> Result<(), RequestFailure>,
+) -> Result<(), CommandFailure> {
+    client::run_with_backend(BackendChoice::Daemon(there), async |reach| match reach {
+        Backend::Daemon(there) => work(there).await.map_err(CommandFailure::from),
+        Backend::InProcess(_) => Err(CommandFailure::NoDaemon { why: DAEMON_REQUIRED }),
     })
 }

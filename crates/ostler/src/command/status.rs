@@ -3,25 +3,25 @@
 use std::time::Duration;
 
 use ostler_core::error::{CallError, Unavailable};
-use ostler_core::fault::Span;
-use ostler_core::name::ServerName;
+use ostler_core::fault::HumanDuration;
+use ostler_core::server_name::ServerName;
 use ostler_core::spec::Isolation;
-use ostler_core::status::{Circuit, InvalidDefinition, InvalidDefinitions, ServerStatus, State};
+use ostler_core::status::{CircuitState, InvalidDefinition, InvalidDefinitions, ServerState, ServerStatus};
 use ostler_relay::service::{ServiceState, ServiceStatus};
 use serde::Serialize;
 
-use super::tools::error_of_list;
-use crate::about::{About, lasting};
+use super::tools::list_error_body;
 use crate::api::ErrorBody;
-use crate::failure::{Failure, hint_of_list};
+use crate::client::{self, Backend, BackendChoice, ProbeResult, RefusedChange};
+use crate::daemon_info::{DaemonInfo, format_age};
+use crate::failure::{CommandFailure, list_hint};
 use crate::invocation::command;
-use crate::output::{self, Style, Tint, clean, tell};
-use crate::reach::{self, Probed, Reach, RefusedChange, Way};
-use crate::table::{Cell, Table};
-use crate::{cli, config_file, folders, pins};
+use crate::output::{self, Style, Tint, escape_line, print_stderr};
+use crate::text_table::{TableCell, TextTable};
+use crate::{cli, config_file, pins, xdg};
 
 /// How often `--watch` looks.
-const EVERY: Duration = Duration::from_secs(1);
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Processes of one server that are shown to people.
 const SHOWN_PROCESSES: usize = 10;
@@ -29,109 +29,125 @@ const SHOWN_PROCESSES: usize = 10;
 /// Moves the cursor home and clears what is below.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
-pub(super) fn run(typed: &cli::Status, shared: &cli::Shared) -> Result<(), Failure> {
-    let way = reach::find(shared)?;
+pub(super) fn run(typed: &cli::StatusArgs, shared: &cli::GlobalOptions) -> Result<(), CommandFailure> {
+    let way = client::choose_backend(shared)?;
     if typed.probe {
-        return reach::run(way, async |reach| probe(typed, reach).await);
+        return client::run_with_backend(way, async |reach| probe(typed, reach).await);
     }
-    if let Way::Here(setting) = &way
+    if let BackendChoice::InProcess(setting) = &way
         && !typed.json
     {
-        setting.tell_standing();
+        setting.print_trust_state();
     }
-    reach::look(way, async |reach| {
-        if typed.watch && !reach.is_lasting() {
-            return Err(Failure::Usage {
+    client::run_without_consent(way, async |reach| {
+        if typed.watch && !reach.is_daemon() {
+            return Err(CommandFailure::Usage {
                 what: "there is nothing to watch: no daemon runs for this config".into(),
                 hint: Some(format!("start one with {}, or add --probe", command("serve"))),
             });
         }
-        let mut shown: Vec<Shown> = select(reach, typed).await?.into_iter().map(Shown::seen).collect();
-        let view = if reach.is_lasting() { View::Live } else { View::Asleep };
-        show(&typed.format(), view, &shown, &Around::of(typed, reach).await)?;
-        if let Some(trouble) = reach.audit_trouble().await? {
-            tell(&format!("warning: {trouble}"));
+        let mut shown: Vec<StatusRow> =
+            select_statuses(reach, typed).await?.into_iter().map(StatusRow::from_status).collect();
+        let view = if reach.is_daemon() { View::Live } else { View::Offline };
+        show(&typed.format(), view, &shown, &StatusContext::fetch(typed, reach).await)?;
+        if let Some(trouble) = reach.audit_warning().await? {
+            print_stderr(&format!("warning: {trouble}"));
         }
-        pins::desk::say_pending(reach).await?;
+        pins::lock_context::warn_pending_lock(reach).await?;
         if typed.watch {
             return watch(typed, view, reach, &mut shown).await;
         }
-        if !typed.json && !reach.is_lasting() {
-            tell("nothing runs between commands; `--probe` starts the servers and shows what they say");
+        if !typed.json && !reach.is_daemon() {
+            print_stderr(
+                "nothing runs between commands; `--probe` starts the servers and shows what they say",
+            );
         }
         Ok(())
     })
 }
 
 /// Starts servers ahead of their first use, and shows what came of it.
-pub(super) fn warm(typed: &cli::Warm, shared: &cli::Shared) -> Result<(), Failure> {
-    reach::run(reach::find(shared)?, async |reach| {
-        let all = reach.names().await?;
+pub(super) fn warm(typed: &cli::WarmArgs, shared: &cli::GlobalOptions) -> Result<(), CommandFailure> {
+    client::run_with_backend(client::choose_backend(shared)?, async |reach| {
+        let all = reach.enabled_servers().await?;
         let names = match typed.servers.is_empty() {
             true => all,
-            false => typed.servers.iter().map(|name| named(name, &all)).collect::<Result<_, _>>()?,
+            false => typed.servers.iter().map(|name| find_server(name, &all)).collect::<Result<_, _>>()?,
         };
         let probed = reach.probe(&names, false).await?;
-        let shown: Vec<Shown> = probed.iter().map(Shown::of).collect();
-        show(&Format { json: typed.json, clear: false }, View::Probed, &shown, &Around::default())?;
-        Failure::of_servers(probed.iter().filter(|probed| probed.error.is_some()).count(), probed.len())
+        let shown: Vec<StatusRow> = probed.iter().map(StatusRow::from_probe).collect();
+        show(
+            &StatusFormat { json: typed.json, clear: false },
+            View::Probed,
+            &shown,
+            &StatusContext::default(),
+        )?;
+        CommandFailure::require_all(
+            probed.iter().filter(|probed| probed.error.is_some()).count(),
+            probed.len(),
+        )
     })
 }
 
 /// Finds a server by its name.
-fn named(name: &str, all: &[ServerName]) -> Result<ServerName, Failure> {
+fn find_server(name: &str, all: &[ServerName]) -> Result<ServerName, CommandFailure> {
     let found = all.iter().find(|known| known.as_str() == name).cloned();
-    found.ok_or_else(|| Failure::unknown_server(name, all))
+    found.ok_or_else(|| CommandFailure::unknown_server(name, all))
 }
 
 /// Starts the servers and shows what they say.
-async fn probe(typed: &cli::Status, reach: &Reach) -> Result<(), Failure> {
-    let (disabled, run): (Vec<_>, Vec<_>) =
-        select(reach, typed).await?.into_iter().partition(|status| status.state == State::Disabled);
+async fn probe(typed: &cli::StatusArgs, reach: &Backend) -> Result<(), CommandFailure> {
+    let (disabled, run): (Vec<_>, Vec<_>) = select_statuses(reach, typed)
+        .await?
+        .into_iter()
+        .partition(|status| status.state == ServerState::Disabled);
     let names: Vec<ServerName> = run.into_iter().map(|status| status.name).collect();
     let probed = reach.probe(&names, typed.watch).await?;
     let failed = probed.iter().filter(|probed| probed.error.is_some()).count();
-    let mut shown: Vec<Shown> = probed.iter().map(Shown::of).collect();
-    shown.extend(disabled.into_iter().map(Shown::seen));
-    show(&typed.format(), View::Probed, &shown, &Around::of(typed, reach).await)?;
+    let mut shown: Vec<StatusRow> = probed.iter().map(StatusRow::from_probe).collect();
+    shown.extend(disabled.into_iter().map(StatusRow::from_status));
+    show(&typed.format(), View::Probed, &shown, &StatusContext::fetch(typed, reach).await)?;
     if typed.watch {
         return watch(typed, View::Probed, reach, &mut shown).await;
     }
-    Failure::of_servers(failed, probed.len())
+    CommandFailure::require_all(failed, probed.len())
 }
 
 /// Shows the servers again and again; only a signal or a closed output ends it.
 async fn watch(
-    typed: &cli::Status,
+    typed: &cli::StatusArgs,
     view: View,
-    reach: &Reach,
-    shown: &mut Vec<Shown>,
-) -> Result<(), Failure> {
+    reach: &Backend,
+    shown: &mut Vec<StatusRow>,
+) -> Result<(), CommandFailure> {
     loop {
-        tokio::time::sleep(EVERY).await;
-        let now = select(reach, typed).await?;
+        tokio::time::sleep(WATCH_INTERVAL).await;
+        let now = select_statuses(reach, typed).await?;
         // An edit of the config may have brought servers, or taken some away.
         let look = |status: ServerStatus| {
             let before = shown.iter().position(|shown| shown.status.name == status.name);
             match before {
-                Some(at) => shown.swap_remove(at).look(status),
-                None => Shown::seen(status),
+                Some(at) => shown.swap_remove(at).refreshed(status),
+                None => StatusRow::from_status(status),
             }
         };
         *shown = now.into_iter().map(look).collect();
-        show(&typed.format(), view, shown, &Around::of(typed, reach).await)?;
+        show(&typed.format(), view, shown, &StatusContext::fetch(typed, reach).await)?;
     }
 }
 
 /// The servers that are meant, as they are.
-async fn select(reach: &Reach, typed: &cli::Status) -> Result<Vec<ServerStatus>, Failure> {
+async fn select_statuses(
+    reach: &Backend,
+    typed: &cli::StatusArgs,
+) -> Result<Vec<ServerStatus>, CommandFailure> {
     let all = reach.statuses().await?;
     let Some(server) = typed.server.as_deref() else { return Ok(all) };
     match all.iter().find(|status| status.name.as_str() == server) {
         Some(status) => Ok(vec![status.clone()]),
         None => {
             let known: Vec<ServerName> = all.iter().map(|status| status.name.clone()).collect();
-            Err(Failure::unknown_server(server, &known))
+            Err(CommandFailure::unknown_server(server, &known))
         }
     }
 }
@@ -140,7 +156,7 @@ async fn select(reach: &Reach, typed: &cli::Status) -> Result<Vec<ServerStatus>,
 #[derive(Debug, Clone, Copy)]
 enum View {
     /// Nothing runs.
-    Asleep,
+    Offline,
     /// Servers were started to be looked at.
     Probed,
     /// Servers live in a daemon.
@@ -149,7 +165,7 @@ enum View {
 
 /// One server, as it is shown.
 #[derive(Serialize)]
-struct Shown {
+struct StatusRow {
     #[serde(flatten)]
     status: ServerStatus,
     /// How long the start took; absent without a probe.
@@ -169,16 +185,19 @@ fn has_remedy(error: &CallError) -> bool {
     !matches!(error, CallError::Unavailable(Unavailable { remedy: None, .. }))
 }
 
-impl Shown {
+impl StatusRow {
     /// A server that was not asked anything. One that is out of order or not up yet says why.
-    fn seen(status: ServerStatus) -> Self {
+    fn from_status(status: ServerStatus) -> Self {
         // A lazy server that failed waits for its next use, which tries again.
-        let has_failed = status.state == State::Idle && status.consecutive_failures > 0;
+        let has_failed = status.state == ServerState::Idle && status.consecutive_failures > 0;
         let is_out = has_failed
-            || matches!(status.state, State::Backoff | State::Ejected | State::NeedsAuth | State::Disabled);
+            || matches!(
+                status.state,
+                ServerState::Backoff | ServerState::Ejected | ServerState::NeedsAuth | ServerState::Disabled
+            );
         let failure = status.last_error.as_ref().filter(|_| is_out && status.start.is_none());
         let hint = failure.and_then(|failure| failure.hint.clone()).map(|hint| match status.state {
-            State::Ejected => format!("{hint}; then {}", command(&format!("reload {}", status.name))),
+            ServerState::Ejected => format!("{hint}; then {}", command(&format!("reload {}", status.name))),
             _ => hint,
         });
         let hint = hint.or_else(|| status.start.as_ref()?.hint.clone());
@@ -187,19 +206,19 @@ impl Shown {
         Self { status, start_ms: None, error: None, words, hint }
     }
 
-    fn of(probed: &Probed) -> Self {
+    fn from_probe(probed: &ProbeResult) -> Self {
         let error = probed.error.as_ref();
         Self {
             status: probed.status.clone(),
             start_ms: error.is_none().then_some(probed.start.as_millis()),
-            error: error.map(error_of_list),
+            error: error.map(list_error_body),
             words: error.map(|error| error.reason()),
-            hint: error.filter(|error| has_remedy(error)).and_then(hint_of_list),
+            hint: error.filter(|error| has_remedy(error)).and_then(list_hint),
         }
     }
 
     /// Returns the cells that every table of servers begins with.
-    fn cells(&self) -> [Cell; 5] {
+    fn cells(&self) -> [TableCell; 5] {
         let status = &self.status;
         [
             status.name.as_str().into(),
@@ -211,31 +230,34 @@ impl Shown {
     }
 
     /// Looks again. What went wrong is over when the server is up.
-    fn look(self, status: ServerStatus) -> Self {
+    fn refreshed(self, status: ServerStatus) -> Self {
         match (status.state, self.error) {
-            (State::Ready, _) | (_, None) => Self { start_ms: self.start_ms, ..Self::seen(status) },
+            (ServerState::Ready, _) | (_, None) => {
+                Self { start_ms: self.start_ms, ..Self::from_status(status) }
+            }
             (_, error) => Self { status, start_ms: self.start_ms, error, words: self.words, hint: self.hint },
         }
     }
 
-    fn state(&self) -> Cell {
+    fn state(&self) -> TableCell {
         let state = self.status.state;
         let tint = match state {
-            State::Starting | State::Fetching => Tint::Doubtful,
-            State::Disabled => Tint::Faint,
-            _ if self.words.is_some() => Tint::Bad,
-            State::Ready => Tint::Good,
-            State::Idle | State::Stopped => Tint::Faint,
-            State::Draining | State::Backoff => Tint::Doubtful,
-            State::Ejected | State::NeedsAuth => Tint::Bad,
+            ServerState::Starting | ServerState::Fetching => Tint::Warning,
+            ServerState::Disabled => Tint::Faint,
+            _ if self.words.is_some() => Tint::Error,
+            ServerState::Ready => Tint::Success,
+            ServerState::Idle | ServerState::Stopped => Tint::Faint,
+            ServerState::Draining | ServerState::Backoff => Tint::Warning,
+            ServerState::Ejected | ServerState::NeedsAuth => Tint::Error,
         };
         // A server that failed waits to be started again; nobody waits for it here.
-        let word = if self.error.is_some() && state == State::Backoff { "failed" } else { state.as_str() };
-        Cell::tinted(word, tint)
+        let word =
+            if self.error.is_some() && state == ServerState::Backoff { "failed" } else { state.as_str() };
+        TableCell::tinted(word, tint)
     }
 
     /// What is not as it was approved.
-    fn unapproved(&self, style: Style) -> String {
+    fn render_unapproved(&self, style: Style) -> String {
         let counted =
             [(self.status.changed, "changed"), (self.status.new, "new"), (self.status.removed, "removed")];
         let known = counted.iter().filter_map(|(number, word)| Some((number.filter(|it| *it > 0)?, word)));
@@ -253,7 +275,7 @@ impl Shown {
     }
 
     /// Processes of a server that not everybody shares, and whose they are.
-    fn processes(&self, style: Style) -> String {
+    fn render_processes(&self, style: Style) -> String {
         let ServerStatus { name, isolation, processes, .. } = &self.status;
         let whose = match isolation {
             Isolation::Shared => return String::new(),
@@ -268,15 +290,15 @@ impl Shown {
         let mut text = format!("\n{shown}: {count}, one for each {whose}\n");
         for process in processes.iter().take(SHOWN_PROCESSES) {
             let of = match isolation {
-                Isolation::Workspace => folders::short(process.of.as_ref()),
+                Isolation::Workspace => xdg::abbreviate_home(process.of.as_ref()),
                 _ => process.of.clone(),
             };
             let pid = process.pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
             let up = process
                 .uptime_ms
-                .map(|ms| format!(", up {}", lasting(Duration::from_millis(ms))))
+                .map(|ms| format!(", up {}", format_age(Duration::from_millis(ms))))
                 .unwrap_or_default();
-            text.push_str(&format!("  {}: {}{pid}{up}\n", clean(&of), process.state.as_str()));
+            text.push_str(&format!("  {}: {}{pid}{up}\n", escape_line(&of), process.state.as_str()));
         }
         if processes.len() > SHOWN_PROCESSES {
             text.push_str("  … `--json` shows all\n");
@@ -285,7 +307,7 @@ impl Shown {
     }
 
     /// List items that are left out, and calls that are held back.
-    fn limited(&self, style: Style) -> String {
+    fn render_limits(&self, style: Style) -> String {
         let shown = style.paint(Tint::Heading, self.status.name.as_str());
         let mut text = String::new();
         if self.status.left_out > 0 {
@@ -296,12 +318,12 @@ impl Shown {
             ));
         }
         if let Some(invalid) = &self.status.invalid_definitions {
-            text.push_str(&format!("\n{shown}: {}\n", clean(&told_invalid(invalid))));
+            text.push_str(&format!("\n{shown}: {}\n", escape_line(&describe_invalid(invalid))));
         }
         for difference in self.status.card.iter().flat_map(|card| &card.differences) {
-            text.push_str(&format!("\n{shown}: {}\n", clean(difference)));
+            text.push_str(&format!("\n{shown}: {}\n", escape_line(difference)));
         }
-        if self.status.circuit == Circuit::Open {
+        if self.status.circuit == CircuitState::Open {
             let reload = command(&format!("reload {}", self.status.name));
             text.push_str(&format!(
                 "\n{shown}: its breaker is open: all calls are held back because several failed in a row; {reload} \
@@ -318,36 +340,36 @@ impl Shown {
     }
 
     /// What went wrong, and what the server last said.
-    fn trouble(&self, style: Style) -> String {
+    fn render_error(&self, style: Style) -> String {
         let Some(words) = &self.words else { return String::new() };
         let name = style.paint(Tint::Heading, self.status.name.as_str());
-        let mut text = format!("\n{name}: {}\n", clean(words));
+        let mut text = format!("\n{name}: {}\n", escape_line(words));
         let stderr = match (&self.status.start, &self.status.last_error) {
             (Some(start), _) => &start.stderr[..],
             (None, Some(error)) => &error.stderr[..],
             (None, None) => &[],
         };
         for line in stderr {
-            let (stream, line) = output::stream_of(line);
-            text.push_str(&format!("  {} {}\n", style.paint(Tint::Faint, stream), clean(line)));
+            let (stream, line) = output::split_stream_label(line);
+            text.push_str(&format!("  {} {}\n", style.paint(Tint::Faint, stream), escape_line(line)));
         }
         if let Some(hint) = &self.hint {
-            text.push_str(&format!("  {} {}\n", style.paint(Tint::Label, "hint:"), clean(hint)));
+            text.push_str(&format!("  {} {}\n", style.paint(Tint::Label, "hint:"), escape_line(hint)));
         }
         text
     }
 }
 
 /// Invalid definitions that are named to a person.
-const MAX_TOLD: usize = 5;
+const MAX_NAMED_DEFINITIONS: usize = 5;
 
-fn told_invalid(invalid: &InvalidDefinitions) -> String {
+fn describe_invalid(invalid: &InvalidDefinitions) -> String {
     let InvalidDefinitions { completed, left_out, first } = invalid;
     let named = |item: &InvalidDefinition| {
         let action = if item.left_out { "left out" } else { "completed" };
         format!("{} `{}` is {action} because {}", item.kind, item.name, item.problem)
     };
-    let mut names: Vec<String> = first.iter().take(MAX_TOLD).map(named).collect();
+    let mut names: Vec<String> = first.iter().take(MAX_NAMED_DEFINITIONS).map(named).collect();
     let count = completed + left_out;
     if count > names.len() {
         names.push(format!("and {} more", count - names.len()));
@@ -361,18 +383,18 @@ fn told_invalid(invalid: &InvalidDefinitions) -> String {
 
 /// The stable shape of `--json`.
 #[derive(Serialize)]
-struct Listing<'a> {
-    servers: &'a [Shown],
+struct StatusOutput<'a> {
+    servers: &'a [StatusRow],
     #[serde(flatten)]
-    around: &'a Around,
+    around: &'a StatusContext,
 }
 
 /// What there is to say besides the servers.
 #[derive(Default, Serialize)]
-struct Around {
+struct StatusContext {
     /// Absent without a daemon.
     #[serde(skip_serializing_if = "Option::is_none")]
-    daemon: Option<About>,
+    daemon: Option<DaemonInfo>,
     /// Absent where the daemon runs the config as it is on disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused_change: Option<RefusedChange>,
@@ -381,76 +403,87 @@ struct Around {
     relay: Option<ServiceStatus>,
 }
 
-impl Around {
-    async fn of(typed: &cli::Status, reach: &Reach) -> Self {
+impl StatusContext {
+    async fn fetch(typed: &cli::StatusArgs, reach: &Backend) -> Self {
         let relay = if typed.server.is_some() { None } else { reach.relay().await };
-        Self { daemon: reach.about().await, refused_change: reach.refused_change().await, relay }
+        Self { daemon: reach.daemon_info().await, refused_change: reach.refused_change().await, relay }
     }
 }
 
 /// How the servers are shown.
-struct Format {
+struct StatusFormat {
     json: bool,
     /// Whether a terminal is cleared first.
     clear: bool,
 }
 
-impl cli::Status {
-    fn format(&self) -> Format {
-        Format { json: self.json, clear: self.watch }
+impl cli::StatusArgs {
+    fn format(&self) -> StatusFormat {
+        StatusFormat { json: self.json, clear: self.watch }
     }
 }
 
-fn show(format: &Format, view: View, servers: &[Shown], around: &Around) -> Result<(), Failure> {
+fn show(
+    format: &StatusFormat,
+    view: View,
+    servers: &[StatusRow],
+    around: &StatusContext,
+) -> Result<(), CommandFailure> {
     if format.json {
-        return output::print_json(&Listing { servers, around });
+        return output::print_json(&StatusOutput { servers, around });
     }
-    let Around { daemon, refused_change, relay } = around;
+    let StatusContext { daemon, refused_change, relay } = around;
     if servers.is_empty() {
-        config_file::tell_no_servers(None, &[]);
+        config_file::print_no_servers(None, &[]);
     }
     let style = Style::stdout();
     let table = match view {
-        View::Asleep => render_asleep(servers),
+        View::Offline => render_offline(servers),
         View::Probed => render_probed(servers),
         View::Live => render_live(servers),
     };
-    let notes = |server: &Shown| {
-        server.processes(style) + &server.trouble(style) + &server.unapproved(style) + &server.limited(style)
+    let notes = |server: &StatusRow| {
+        server.render_processes(style)
+            + &server.render_error(style)
+            + &server.render_unapproved(style)
+            + &server.render_limits(style)
     };
     let trouble: String = servers.iter().map(notes).collect();
     let relay = relay.as_ref().map(|relay| describe_relay(relay, style)).unwrap_or_default();
     let clear = if format.clear && style.has_colours() { CLEAR } else { "" };
     let mut daemon = daemon.as_ref().map(|daemon| describe_daemon(daemon, style)).unwrap_or_default();
     if let Some(RefusedChange { message, .. }) = refused_change {
-        daemon.push_str(&format!("{} {message}\n", style.paint(Tint::Doubtful, "warning:")));
+        daemon.push_str(&format!("{} {message}\n", style.paint(Tint::Warning, "warning:")));
     }
-    output::print(&format!("{clear}{daemon}{}{trouble}{relay}", table.render(style, output::width())))
+    output::print(&format!(
+        "{clear}{daemon}{}{trouble}{relay}",
+        table.render(style, output::stdout_columns())
+    ))
 }
 
 /// `daemon: http://127.0.0.1:7777, pid 4711, version 0.1.0, up 3h, config ~/ostler.toml`
-fn describe_daemon(daemon: &About, style: Style) -> String {
+fn describe_daemon(daemon: &DaemonInfo, style: Style) -> String {
     let label = style.paint(Tint::Heading, "daemon");
-    let About { url, pid, version, .. } = daemon;
-    let (version, up, config) = (clean(version), daemon.uptime(), daemon.config());
+    let DaemonInfo { url, pid, version, .. } = daemon;
+    let (version, up, config) = (escape_line(version), daemon.uptime(), daemon.config());
     format!("{label}: {url}, pid {pid}, version {version}, up {up}, config {config}\n")
 }
 
 /// `relay: connected to nats://127.0.0.1:4222, 1 call of 2 workers: ci-7 (ci), ci-8 (ci)`
 fn describe_relay(relay: &ServiceStatus, style: Style) -> String {
     let (word, tint) = match relay.state {
-        ServiceState::Connected if relay.draining => ("draining, connected to", Tint::Doubtful),
-        ServiceState::Connected => ("connected to", Tint::Good),
-        ServiceState::Waiting => ("waiting for", Tint::Doubtful),
-        ServiceState::Refused => ("refused by", Tint::Bad),
+        ServiceState::Connected if relay.draining => ("draining, connected to", Tint::Warning),
+        ServiceState::Connected => ("connected to", Tint::Success),
+        ServiceState::Waiting => ("waiting for", Tint::Warning),
+        ServiceState::Refused => ("refused by", Tint::Error),
         ServiceState::Over => ("ended with", Tint::Faint),
     };
     let workers: Vec<String> = relay
         .workers
         .iter()
         .map(|worker| match worker.role.as_str() {
-            "" => clean(&worker.name),
-            role => format!("{} ({})", clean(&worker.name), clean(role)),
+            "" => escape_line(&worker.name),
+            role => format!("{} ({})", escape_line(&worker.name), escape_line(role)),
         })
         .collect();
     let calls = output::count(relay.in_flight, "call");
@@ -459,12 +492,12 @@ fn describe_relay(relay: &ServiceStatus, style: Style) -> String {
         some => format!("{calls} of {}: {}", output::count(some, "worker"), workers.join(", ")),
     };
     let label = style.paint(Tint::Heading, "relay");
-    let why = relay.why.as_ref().map(|why| format!("\n  {}", clean(why))).unwrap_or_default();
-    format!("\n{label}: {} {}, {busy}{why}\n", style.paint(tint, word), clean(&relay.place))
+    let why = relay.why.as_ref().map(|why| format!("\n  {}", escape_line(why))).unwrap_or_default();
+    format!("\n{label}: {} {}, {busy}{why}\n", style.paint(tint, word), escape_line(&relay.place))
 }
 
-fn render_asleep(servers: &[Shown]) -> Table {
-    let mut table = Table::new(&["NAME", "STATE", "TRANSPORT", "STARTS"]);
+fn render_offline(servers: &[StatusRow]) -> TextTable {
+    let mut table = TextTable::new(&["NAME", "STATE", "TRANSPORT", "STARTS"]);
     for server in servers {
         let starts = if server.status.lazy { "when used" } else { "at once" };
         table.row([
@@ -477,31 +510,32 @@ fn render_asleep(servers: &[Shown]) -> Table {
     table
 }
 
-fn render_probed(servers: &[Shown]) -> Table {
-    let mut table = Table::new(&["NAME", "STATE", "PID", "PROTOCOL", "TOOLS", "START"]);
+fn render_probed(servers: &[StatusRow]) -> TextTable {
+    let mut table = TextTable::new(&["NAME", "STATE", "PID", "PROTOCOL", "TOOLS", "START"]);
     for server in servers {
         let start = server.start_ms.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis);
-        let start = or_dash(start.map(|start| Span(start).to_string()));
+        let start = or_dash(start.map(|start| HumanDuration(start).to_string()));
         table.row(server.cells().into_iter().chain([start]));
     }
     table
 }
 
-fn render_live(servers: &[Shown]) -> Table {
-    let mut table = Table::new(&["NAME", "STATE", "PID", "PROTOCOL", "TOOLS", "IN FLIGHT", "RESTARTS", "UP"]);
+fn render_live(servers: &[StatusRow]) -> TextTable {
+    let mut table =
+        TextTable::new(&["NAME", "STATE", "PID", "PROTOCOL", "TOOLS", "IN FLIGHT", "RESTARTS", "UP"]);
     for server in servers {
         let status = &server.status;
         table.row(server.cells().into_iter().chain([
             status.in_flight.to_string().into(),
             format!("{}/{}", status.restarts.used, status.restarts.budget).into(),
-            or_dash(status.uptime_ms.map(|ms| lasting(Duration::from_millis(ms)))),
+            or_dash(status.uptime_ms.map(|ms| format_age(Duration::from_millis(ms)))),
         ]));
     }
     table
 }
 
-fn or_dash(text: Option<String>) -> Cell {
-    Cell::from(text.unwrap_or_else(|| "-".into()))
+fn or_dash(text: Option<String>) -> TableCell {
+    TableCell::from(text.unwrap_or_else(|| "-".into()))
 }
 
 #[cfg(test)]
@@ -514,9 +548,9 @@ mod tests {
     fn an_open_breaker_is_told_with_the_command_that_closes_it() {
         let name = ServerName::new("git").unwrap();
         let closed = ServerStatus::registered(&ServerSpec::stdio(name, "x"));
-        assert_eq!(Shown::seen(closed.clone()).limited(Style::plain()), "");
-        let open = Shown::seen(ServerStatus { circuit: Circuit::Open, ..closed });
-        let text = open.limited(Style::plain());
+        assert_eq!(StatusRow::from_status(closed.clone()).render_limits(Style::plain()), "");
+        let open = StatusRow::from_status(ServerStatus { circuit: CircuitState::Open, ..closed });
+        let text = open.render_limits(Style::plain());
         assert!(text.contains("git: its breaker is open") && text.contains("ostler reload git"), "{text}");
     }
 }

@@ -3,34 +3,34 @@
 use std::cmp::Reverse;
 
 use ostler_core::error::CallError;
-use ostler_core::name::ServerName;
 use ostler_core::policy::glob;
-use ostler_host::{Discovered, ListedTool};
+use ostler_core::server_name::ServerName;
+use ostler_host::{ListedTool, ServerTools};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::names;
+use super::item_names;
 use crate::api::{ErrorBody, ServerError};
-use crate::arguments::schema::Schema;
-use crate::failure::{Failure, hint_of_list};
+use crate::arguments::schema::InputSchema;
+use crate::client::{self, Backend, RequestFailure};
+use crate::failure::{CommandFailure, list_hint};
 use crate::invocation::command;
-use crate::output::{self, Style, Tint, clean, tell};
-use crate::reach::{self, Reach, Trouble};
-use crate::table::{Cell, Table};
+use crate::output::{self, Style, Tint, escape_line, print_stderr};
+use crate::text_table::{TableCell, TextTable};
 use crate::{cli, config_file};
 
-pub(super) fn run(typed: &cli::Tools, shared: &cli::Shared) -> Result<(), Failure> {
-    reach::run(reach::find(shared)?, async |reach| {
-        let meant = Meant::read(reach, typed).await?;
-        let found = find(reach, &meant).await?;
+pub(super) fn run(typed: &cli::ToolsArgs, shared: &cli::GlobalOptions) -> Result<(), CommandFailure> {
+    client::run_with_backend(client::choose_backend(shared)?, async |reach| {
+        let meant = ToolSelection::read(reach, typed).await?;
+        let found = list_tools(reach, &meant).await?;
         let mut tools: Vec<&ListedTool> =
             found.iter().filter_map(|one| one.tools.as_ref().ok()).flatten().collect();
         let mut left_out = 0;
         if !typed.search.is_empty() {
             tools = search(tools, &typed.search.join(" "));
-            left_out = tools.len().saturating_sub(MOST_HITS);
-            tools.truncate(MOST_HITS);
+            left_out = tools.len().saturating_sub(MAX_HITS);
+            tools.truncate(MAX_HITS);
         }
         let errors: Vec<(&ServerName, &CallError)> = found
             .iter()
@@ -38,31 +38,33 @@ pub(super) fn run(typed: &cli::Tools, shared: &cli::Shared) -> Result<(), Failur
             .collect();
         if typed.json {
             print_json(&tools, &errors)?;
-        } else if typed.full || matches!(meant, Meant::Tool(_)) {
+        } else if typed.full || matches!(meant, ToolSelection::Tool(_)) {
             output::print(&render_full(&tools, Style::stdout()))?;
         } else {
-            output::print(&render(&tools).render(Style::stdout(), output::width()))?;
+            output::print(&render(&tools).render(Style::stdout(), output::stdout_columns()))?;
         }
         match &meant {
-            Meant::Everything if found.is_empty() => {
-                config_file::tell_no_servers(shared.config.as_deref(), &reach.known().await?)
+            ToolSelection::Everything if found.is_empty() => {
+                config_file::print_no_servers(shared.config.as_deref(), &reach.all_servers().await?)
             }
-            Meant::Pattern(_) if tools.is_empty() => {
-                tell(&format!("no tool has such a name; {} lists all", command("tools")))
+            ToolSelection::Pattern(_) if tools.is_empty() => {
+                print_stderr(&format!("no tool has such a name; {} lists all", command("tools")))
             }
-            _ if !typed.search.is_empty() && tools.is_empty() => tell("no tool fits these words"),
-            _ if left_out > 0 => tell(&format!("{left_out} more fit less well; more words narrow it down")),
+            _ if !typed.search.is_empty() && tools.is_empty() => print_stderr("no tool fits these words"),
+            _ if left_out > 0 => {
+                print_stderr(&format!("{left_out} more fit less well; more words narrow it down"))
+            }
             _ => {}
         }
-        reach.tell_refused_change().await;
+        reach.warn_refused_change().await;
         tell_unapproved(reach, &found).await?;
         let errors: Vec<&CallError> = errors.into_iter().map(|(_, error)| error).collect();
-        judge(&errors, found.len())
+        require_all_listed(&errors, found.len())
     })
 }
 
 /// Most tools that a search shows.
-const MOST_HITS: usize = 20;
+const MAX_HITS: usize = 20;
 
 /// Returns the tools that have a word of the search in their name, title or description, best ones first: those
 /// with more of the words, then those that have them in their name.
@@ -72,7 +74,7 @@ fn search<'a>(tools: Vec<&'a ListedTool>, words: &str) -> Vec<&'a ListedTool> {
     for tool in tools {
         let definition: Value = serde_json::from_slice(&tool.tool.definition).unwrap_or_default();
         let text = |key: &str| definition.get(key).and_then(Value::as_str).unwrap_or_default().to_lowercase();
-        let places = [(tool.exposed.to_lowercase(), 4), (text("title"), 2), (text("description"), 1)];
+        let places = [(tool.exposed_name.to_lowercase(), 4), (text("title"), 2), (text("description"), 1)];
         let weights = words.iter().map(|word| {
             let found = places.iter().filter(|(text, _)| text.contains(word));
             found.map(|(text, weight)| weight * if is_whole_word(text, word) { 2 } else { 1 }).sum()
@@ -92,7 +94,7 @@ fn is_whole_word(text: &str, word: &str) -> bool {
 }
 
 /// A tool that is not as it was approved is missing above, or should be looked at.
-async fn tell_unapproved(reach: &Reach, found: &[Discovered]) -> Result<(), Failure> {
+async fn tell_unapproved(reach: &Backend, found: &[ServerTools]) -> Result<(), CommandFailure> {
     for status in reach.statuses().await? {
         let is_shown = found.iter().any(|one| one.server == status.name && one.tools.is_ok());
         let counted = [(status.changed, "changed"), (status.new, "new")];
@@ -105,49 +107,53 @@ async fn tell_unapproved(reach: &Reach, found: &[Discovered]) -> Result<(), Fail
         if is_shown && !words.is_empty() {
             let (name, words) = (&status.name, words.join(", "));
             let diff = command(&format!("diff {name}"));
-            tell(&format!("`{name}` has tools that nobody has approved: {words}; {diff} shows them"));
+            print_stderr(&format!("`{name}` has tools that nobody has approved: {words}; {diff} shows them"));
         }
     }
     Ok(())
 }
 
 /// Lists what is meant. One server is asked; all of them as far as that is needed to know their tools.
-async fn find(reach: &Reach, meant: &Meant) -> Result<Vec<Discovered>, Failure> {
+async fn list_tools(reach: &Backend, meant: &ToolSelection) -> Result<Vec<ServerTools>, CommandFailure> {
     match meant {
-        Meant::Everything => reach.discover().await,
-        Meant::Servers(servers) => {
+        ToolSelection::Everything => reach.list_all_tools().await,
+        ToolSelection::Servers(servers) => {
             let mut found = Vec::new();
             for server in servers {
-                let tools = match reach.tools(server.as_str()).await {
+                let tools = match reach.list_tools(server.as_str()).await {
                     Ok(tools) => Ok(tools),
-                    Err(Trouble::Call(error)) => Err(error),
-                    Err(Trouble::Daemon(failure)) => return Err(failure),
+                    Err(RequestFailure::Call(error)) => Err(error),
+                    Err(RequestFailure::Daemon(failure)) => return Err(failure),
                 };
-                found.push(Discovered { server: server.clone(), tools });
+                found.push(ServerTools { server: server.clone(), tools });
             }
             Ok(found)
         }
-        Meant::Tool(name) => {
-            let servers = reach.known().await?;
-            let is_near = names::is_near_server(&servers, name);
+        ToolSelection::Tool(name) => {
+            let servers = reach.all_servers().await?;
+            let is_near = item_names::is_near_server(&servers, name);
             let refuse = |trouble| match trouble {
-                Trouble::Call(CallError::UnknownTool { .. }) if name == "list" => without_list("tools"),
+                RequestFailure::Call(CallError::UnknownTool { .. }) if name == "list" => {
+                    no_list_subcommand("tools")
+                }
                 // A word alone is sooner the name of a server here, whichever tools are known.
-                Trouble::Call(CallError::UnknownTool { .. })
-                | Trouble::Daemon(Failure::UnknownName { .. })
+                RequestFailure::Call(CallError::UnknownTool { .. })
+                | RequestFailure::Daemon(CommandFailure::UnknownName { .. })
                     if is_near =>
                 {
-                    Failure::unknown_server(name, &servers)
+                    CommandFailure::unknown_server(name, &servers)
                 }
-                trouble => Failure::of_list(trouble, None),
+                trouble => CommandFailure::from_list(trouble, None),
             };
-            let tool = names::tool(reach, name, None).await.map_err(refuse)?;
-            Ok(vec![Discovered { server: tool.server.clone(), tools: Ok(vec![tool]) }])
+            let tool = item_names::find_tool(reach, name, None).await.map_err(refuse)?;
+            Ok(vec![ServerTools { server: tool.server.clone(), tools: Ok(vec![tool]) }])
         }
-        Meant::Pattern(pattern) => {
-            let mut found = reach.discover().await?;
+        ToolSelection::Pattern(pattern) => {
+            let mut found = reach.list_all_tools().await?;
             let is_reached = |server: &ServerName| {
-                names::spellings(server, "").iter().any(|beginning| glob::reaches(pattern, beginning))
+                item_names::spellings(server, "")
+                    .iter()
+                    .any(|beginning| glob::matches_some_with_prefix(pattern, beginning))
             };
             found.retain(|one| is_reached(&one.server));
             for tools in found.iter_mut().filter_map(|one| one.tools.as_mut().ok()) {
@@ -159,18 +165,18 @@ async fn find(reach: &Reach, meant: &Meant) -> Result<Vec<Discovered>, Failure> 
 }
 
 /// The failure of `ostler tools list`: the command lists by itself.
-pub(super) fn without_list(what: &str) -> Failure {
+pub(super) fn no_list_subcommand(what: &str) -> CommandFailure {
     let hint = Some(format!("write {} without `list`", command(what)));
-    Failure::Usage { what: format!("`{what}` has no command `list`"), hint }
+    CommandFailure::Usage { what: format!("`{what}` has no command `list`"), hint }
 }
 
 fn is_match(pattern: &str, tool: &ListedTool) -> bool {
-    let spellings = names::spellings(&tool.server, &tool.tool.name);
-    spellings.iter().chain([&tool.exposed]).any(|name| glob::is_match(pattern, name))
+    let spellings = item_names::spellings(&tool.server, &tool.tool.name);
+    spellings.iter().chain([&tool.exposed_name]).any(|name| glob::is_match(pattern, name))
 }
 
 /// The tools that the names on the command line mean.
-enum Meant {
+enum ToolSelection {
     Everything,
     Servers(Vec<ServerName>),
     /// One tool, as it was typed.
@@ -179,13 +185,13 @@ enum Meant {
     Pattern(String),
 }
 
-impl Meant {
-    async fn read(reach: &Reach, typed: &cli::Tools) -> Result<Self, Failure> {
+impl ToolSelection {
+    async fn read(reach: &Backend, typed: &cli::ToolsArgs) -> Result<Self, CommandFailure> {
         if typed.names.is_empty() {
             return Ok(Self::Everything);
         }
         let text = typed.names.join(" ");
-        let known = reach.known().await?;
+        let known = reach.all_servers().await?;
         let server = |name: &String| known.iter().find(|server| server.as_str() == name).cloned();
         Ok(match typed.names.iter().map(server).collect() {
             Some(servers) => Self::Servers(servers),
@@ -196,22 +202,22 @@ impl Meant {
 }
 
 /// Tells of every server that failed. What the others have is printed, and the command has failed all the same.
-pub(super) fn judge(errors: &[&CallError], asked: usize) -> Result<(), Failure> {
+pub(super) fn require_all_listed(errors: &[&CallError], asked: usize) -> Result<(), CommandFailure> {
     if let ([only], 1) = (errors, asked) {
-        return Err(Failure::Unlisted((*only).clone()));
+        return Err(CommandFailure::ListFailed((*only).clone()));
     }
     for error in errors {
-        tell(&Failure::Unlisted((*error).clone()).render(Style::stderr()));
+        print_stderr(&CommandFailure::ListFailed((*error).clone()).render(Style::stderr()));
     }
-    Failure::of_servers(errors.len(), asked)
+    CommandFailure::require_all(errors.len(), asked)
 }
 
-fn render(tools: &[&ListedTool]) -> Table {
-    let mut table = Table::new(&["TOOL", "DESCRIPTION"]);
+fn render(tools: &[&ListedTool]) -> TextTable {
+    let mut table = TextTable::new(&["TOOL", "DESCRIPTION"]);
     for tool in tools {
         let description = describe(tool);
         let line = description.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-        table.row([tool.exposed.as_str().into(), Cell::from(line)]);
+        table.row([tool.exposed_name.as_str().into(), TableCell::from(line)]);
     }
     table
 }
@@ -222,10 +228,10 @@ fn render_full(tools: &[&ListedTool], style: Style) -> String {
         if !text.is_empty() {
             text.push('\n');
         }
-        text.push_str(&style.paint(Tint::Heading, &clean(&tool.exposed)));
+        text.push_str(&style.paint(Tint::Heading, &escape_line(&tool.exposed_name)));
         text.push('\n');
         for line in describe(tool).lines() {
-            text.push_str(format!("  {}", clean(line)).trim_end());
+            text.push_str(format!("  {}", escape_line(line)).trim_end());
             text.push('\n');
         }
         text.push_str(&render_arguments(tool, style));
@@ -234,15 +240,15 @@ fn render_full(tools: &[&ListedTool], style: Style) -> String {
 }
 
 fn render_arguments(tool: &ListedTool, style: Style) -> String {
-    let mut table = Table::new(&["  ARGUMENT", "TYPE", "NEEDED", "DESCRIPTION"]);
-    for argument in Schema::of_tool(&tool.tool.definition).arguments() {
+    let mut table = TextTable::new(&["  ARGUMENT", "TYPE", "NEEDED", "DESCRIPTION"]);
+    for argument in InputSchema::from_tool(&tool.tool.definition).arguments() {
         let needed = if argument.is_required { "yes" } else { "no" };
         let description = argument.description.split_whitespace().collect::<Vec<_>>().join(" ");
         table.row([
             format!("  {}", argument.name).into(),
             argument.kind.into(),
             needed.into(),
-            Cell::from(description),
+            TableCell::from(description),
         ]);
     }
     table.render(style, None)
@@ -257,13 +263,13 @@ fn describe(tool: &ListedTool) -> String {
 
 /// The stable shape of `--json`.
 #[derive(Serialize)]
-struct Listing<'a> {
-    tools: Vec<Entry<'a>>,
+struct ToolsOutput<'a> {
+    tools: Vec<ToolEntry<'a>>,
     errors: Vec<ServerError>,
 }
 
 #[derive(Serialize)]
-struct Entry<'a> {
+struct ToolEntry<'a> {
     name: &'a str,
     server: &'a ServerName,
     tool: &'a str,
@@ -272,22 +278,27 @@ struct Entry<'a> {
 }
 
 /// The error of a list as programs see it.
-pub(super) fn error_of_list(error: &CallError) -> ErrorBody {
+pub(super) fn list_error_body(error: &CallError) -> ErrorBody {
     let mut told = ErrorBody::from(error);
-    told.hint = hint_of_list(error);
+    told.hint = list_hint(error);
     told
 }
 
-fn print_json(tools: &[&ListedTool], errors: &[(&ServerName, &CallError)]) -> Result<(), Failure> {
+fn print_json(tools: &[&ListedTool], errors: &[(&ServerName, &CallError)]) -> Result<(), CommandFailure> {
     let entries = tools.iter().map(|listed| {
-        let definition =
-            serde_json::from_slice(&listed.tool.definition).map_err(|error| Failure::Output(error.into()))?;
-        Ok(Entry { name: &listed.exposed, server: &listed.server, tool: &listed.tool.name, definition })
+        let definition = serde_json::from_slice(&listed.tool.definition)
+            .map_err(|error| CommandFailure::Output(error.into()))?;
+        Ok(ToolEntry {
+            name: &listed.exposed_name,
+            server: &listed.server,
+            tool: &listed.tool.name,
+            definition,
+        })
     });
-    let tools = entries.collect::<Result<_, Failure>>()?;
+    let tools = entries.collect::<Result<_, CommandFailure>>()?;
     let errors = errors
         .iter()
-        .map(|(server, error)| ServerError { server: (*server).clone(), error: error_of_list(error) })
+        .map(|(server, error)| ServerError { server: (*server).clone(), error: list_error_body(error) })
         .collect();
-    output::print_json(&Listing { tools, errors })
+    output::print_json(&ToolsOutput { tools, errors })
 }

@@ -3,18 +3,18 @@
 use axum::http::{HeaderMap, Uri, header};
 use ostler_gateway::Privilege;
 
-use crate::proof::{self, Proof};
+use crate::daemon_proof::{self, DaemonProof};
 
 /// Checks the admin token.
 #[derive(Debug)]
 pub(super) struct AdminAuth {
-    token: Token,
+    token: AdminToken,
 }
 
 /// A secret, kept out of what is logged.
-struct Token(String);
+struct AdminToken(String);
 
-impl std::fmt::Debug for Token {
+impl std::fmt::Debug for AdminToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Token")
     }
@@ -22,36 +22,36 @@ impl std::fmt::Debug for Token {
 
 impl AdminAuth {
     pub(super) fn new(token: String) -> Self {
-        Self { token: Token(token) }
+        Self { token: AdminToken(token) }
     }
 
     /// Shows that this daemon knows the token, without showing it.
-    pub(super) fn prove(&self, nonce: &str) -> Option<Proof> {
-        Proof::of(&self.token.0, nonce)
+    pub(super) fn prove(&self, nonce: &str) -> Option<DaemonProof> {
+        DaemonProof::answer(&self.token.0, nonce)
     }
 
     /// Returns whether a request may use a connection that is reserved for the admin API. What lasts as long as a
     /// client or a call does not: it would keep operators out.
-    pub(super) fn privilege_of(&self, uri: &Uri, headers: &HeaderMap) -> Privilege {
+    pub(super) fn privilege(&self, uri: &Uri, headers: &HeaderMap) -> Privilege {
         match uri.path() {
-            proof::PATH if proof::is_asked_with(&self.token.0, uri.query().unwrap_or_default()) => {
+            daemon_proof::PATH if daemon_proof::is_signed(&self.token.0, uri.query().unwrap_or_default()) => {
                 Privilege::Full
             }
-            proof::PATH => Privilege::Prelude,
+            daemon_proof::PATH => Privilege::Prelude,
             "/api/v1/attach" => Privilege::None,
-            path if path.starts_with("/api/v1/") && self.knows(headers) => Privilege::Full,
+            path if path.starts_with("/api/v1/") && self.is_authorized(headers) => Privilege::Full,
             _ => Privilege::None,
         }
     }
 
     /// Whether the admin token was shown.
-    pub(super) fn knows(&self, headers: &HeaderMap) -> bool {
+    pub(super) fn is_authorized(&self, headers: &HeaderMap) -> bool {
         let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let token = shown.and_then(|value| {
             let (scheme, token) = value.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
         });
-        token.is_some_and(|token| crate::token::is_same(token.as_bytes(), self.token.0.as_bytes()))
+        token.is_some_and(|token| crate::token::constant_time_eq(token.as_bytes(), self.token.0.as_bytes()))
     }
 }
 
@@ -76,9 +76,9 @@ mod tests {
             ("secret", false),
         ];
         for (value, opens) in table {
-            assert_eq!(auth.knows(&headers(&[(header::AUTHORIZATION, value)])), opens, "{value}");
+            assert_eq!(auth.is_authorized(&headers(&[(header::AUTHORIZATION, value)])), opens, "{value}");
         }
-        assert!(!auth.knows(&HeaderMap::new()));
+        assert!(!auth.is_authorized(&HeaderMap::new()));
     }
 
     #[test]
@@ -95,12 +95,12 @@ mod tests {
             ("/api/v1/attach", Privilege::None, Privilege::None),
             ("/mcp", Privilege::None, Privilege::None),
         ];
-        let asked = crate::proof::Challenge::new().unwrap().signed_target("secret");
-        assert_eq!(auth.privilege_of(&asked.parse().unwrap(), &HeaderMap::new()), Privilege::Full);
+        let asked = crate::daemon_proof::ProofChallenge::new().unwrap().signed_target("secret");
+        assert_eq!(auth.privilege(&asked.parse().unwrap(), &HeaderMap::new()), Privilege::Full);
         for (uri, with_token, without) in table {
             let parsed = uri.parse().unwrap();
-            assert_eq!(auth.privilege_of(&parsed, &shown), with_token, "{uri}");
-            assert_eq!(auth.privilege_of(&parsed, &wrong), without, "{uri}");
+            assert_eq!(auth.privilege(&parsed, &shown), with_token, "{uri}");
+            assert_eq!(auth.privilege(&parsed, &wrong), without, "{uri}");
         }
     }
 }

@@ -6,20 +6,20 @@ use std::sync::Arc;
 
 use ostler_core::config::{Plan, Problem};
 use ostler_core::error::CallError;
-use ostler_core::name::ServerName;
+use ostler_core::server_name::ServerName;
 use ostler_core::shell::quote;
 use ostler_host::{Applied, Snapshot};
 
 use super::Daemon;
-use crate::api::{ErrorBody, LockChange, Outcome, Reload, ServerError};
-use crate::audit::Note;
-use crate::config_file::{self, Reading};
-use crate::output::tell;
-use crate::trust::{self, Standing};
+use crate::api::{ErrorBody, LockChange, Reload, ReloadOutcome, ServerError};
+use crate::audit::AuditedAction;
+use crate::config_file::{self, LoadedConfig};
+use crate::output::print_stderr;
+use crate::trust::{self, TrustState};
 
 /// What has a config read again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
+pub(super) enum ReloadCause {
     /// A request with the admin token.
     Operator,
     /// A change of one of its files.
@@ -31,69 +31,74 @@ pub(super) enum Cause {
 impl Daemon {
     /// Hosts every server of the config. Those that should be up are started
     /// in the background: one that fails is said to, and keeps nobody waiting.
-    pub(super) async fn host_all(self: &Arc<Self>) {
-        let _turn = self.roster.turn.lock().await;
+    pub(super) async fn apply_initial(self: &Arc<Self>) {
+        let _turn = self.config_state.apply_mutex.lock().await;
         for (_, error) in self.apply_config().await {
-            tell(&error.render());
+            print_stderr(&error.render());
         }
     }
 
     /// Reads the config again and applies what has changed. A config that
     /// can't be used changes nothing. Only an operator's request takes up the lock file.
-    pub(super) async fn reload(self: &Arc<Self>, by: Cause) -> Reload {
-        let _turn = self.roster.turn.lock().await;
-        let Some(file) = self.roster.file.clone() else {
+    pub(super) async fn reload(self: &Arc<Self>, by: ReloadCause) -> Reload {
+        let _turn = self.config_state.apply_mutex.lock().await;
+        let Some(file) = self.config_state.file.clone() else {
             let why = "there is no config file; the built-in server is used".to_owned();
             let hint = Some("write an ostler.toml; then `ostler down` and `ostler serve`".to_owned());
             // No file has changed, so there is no change that could have been refused.
-            return Reload::now(Outcome::Unreadable { why, hint });
+            return Reload::now(ReloadOutcome::Unreadable { why, hint });
         };
-        let listens = self.roster.listens;
-        let read = tokio::task::spawn_blocking(move || config_file::read_for(file, listens)).await;
+        let listens = self.config_state.listens;
+        let read = tokio::task::spawn_blocking(move || config_file::read_with_listen(file, listens)).await;
         let reading = match read {
             Ok(Ok(reading)) => reading,
-            Ok(Err(failure)) => return self.unread(failure.to_string()),
-            Err(error) => return self.unread(error.to_string()),
+            Ok(Err(failure)) => return self.finish_unreadable(failure.to_string()),
+            Err(error) => return self.finish_unreadable(error.to_string()),
         };
-        let Reading { file, config, problems, stamps, locked } = reading;
-        self.roster.note_read(stamps);
+        let LoadedConfig { file, config, problems, stamps, lock_file: locked } = reading;
+        self.config_state.set_stamps(stamps);
         let lock = match by {
-            Cause::Operator => self.take_lock(locked),
-            Cause::File | Cause::Signal => {
-                self.hold_lock(locked);
+            ReloadCause::Operator => self.apply_lock(locked),
+            ReloadCause::File | ReloadCause::Signal => {
+                self.ignore_lock(locked);
                 LockChange::Unchanged
             }
         };
         match lock {
-            LockChange::TakenUp => self.note_config("pins-reloaded", "the lock file was taken up"),
-            LockChange::Gone => self.note_config("pins-reloaded", "the lock file is gone; nothing is pinned"),
+            LockChange::TakenUp => self.audit_config("pins-reloaded", "the lock file was taken up"),
+            LockChange::Gone => {
+                self.audit_config("pins-reloaded", "the lock file is gone; nothing is pinned")
+            }
             LockChange::Unchanged | LockChange::Unusable => {}
         }
         match config {
-            Some(config) if trust::standing(self.roster.origin, &file, &config) != Standing::Trusted => {
+            Some(config)
+                if trust::trust_state(self.config_state.origin, &file, &config) != TrustState::Trusted =>
+            {
                 self.apply_config().await;
-                self.untrusted(file)
+                self.finish_untrusted(file)
             }
             Some(config) => {
                 let mut hosted = self.host.snapshot().servers;
-                hosted.retain(|spec| self.host.refusal(spec.name.as_str()).is_none());
-                let plan = Plan::new(&hosted, &self.roster.started_with, &config);
-                let plan =
-                    self.roster.with_config(|before, _, _| plan.with_roles(&before.roles, &config.roles));
-                let snapshot = self.roster.snapshot(Some(&config));
+                hosted.retain(|spec| self.host.unusable_reason(spec.name.as_str()).is_none());
+                let plan = Plan::new(&hosted, &self.config_state.startup_config, &config);
+                let plan = self
+                    .config_state
+                    .with_config(|before, _, _| plan.with_roles(&before.roles, &config.roles));
+                let snapshot = self.config_state.snapshot(Some(&config));
                 let in_force = || {
-                    self.keeper.set_roles(&config);
-                    self.roster.adopt(config, problems);
-                    plan.removed.iter().for_each(|server| self.roster.note_removed(server));
+                    self.authenticator.set_roles(&config);
+                    self.config_state.set_config(config, problems);
+                    plan.removed.iter().for_each(|server| self.config_state.remove_server(server));
                 };
                 let failed = self.apply(snapshot, in_force).await.into_iter();
                 let failed =
                     failed.map(|(server, error)| ServerError { server, error: ErrorBody::from(&error) });
-                self.concluded(plan, failed.collect(), lock)
+                self.finish_applied(plan, failed.collect(), lock)
             }
             None => {
                 self.apply_config().await;
-                self.broken(problems)
+                self.finish_broken(problems)
             }
         }
     }
@@ -101,7 +106,7 @@ impl Daemon {
     /// Makes the host what the config that was adopted and the lock that was taken up say, servers that are still starting
     /// included. Returns what it did not take.
     pub(super) async fn apply_config(self: &Arc<Self>) -> Vec<(ServerName, CallError)> {
-        let snapshot = self.roster.snapshot(None);
+        let snapshot = self.config_state.snapshot(None);
         self.apply(snapshot, || ()).await
     }
 
@@ -115,7 +120,7 @@ impl Daemon {
             snapshot.servers.iter().filter(|spec| spec.lazy).map(|spec| spec.name.clone()).collect();
         let Applied { added, failed, starting, .. } = self.host.apply_with(snapshot, in_force).await;
         for server in starting {
-            tell(&format!("`{server}` takes long to start; the one before serves until it is up"));
+            print_stderr(&format!("`{server}` takes long to start; the one before serves until it is up"));
         }
         for server in added.into_iter().filter(|server| !lazy.contains(server)) {
             self.watch_start(server);
@@ -125,61 +130,66 @@ impl Daemon {
 
     /// Waits for the first start of a server. Of servers that start together, the last one has told how it went.
     fn watch_start(self: &Arc<Self>, server: ServerName) {
-        self.roster.note_starting(&server);
+        self.config_state.add_pending_start(&server);
         let daemon = Arc::clone(self);
         tokio::spawn(async move {
             let failure = daemon.host.bind(&daemon.operator, server.as_str()).await.err();
-            if let Some(all) = daemon.roster.note_settled(&server, failure) {
-                daemon.console.tell_settled(&all);
+            if let Some(all) = daemon.config_state.finish_start(&server, failure) {
+                daemon.console.print_eager_starts(&all);
             }
         });
     }
 
-    fn concluded(&self, plan: Plan, failed: Vec<ServerError>, lock: LockChange) -> Reload {
+    fn finish_applied(&self, plan: Plan, failed: Vec<ServerError>, lock: LockChange) -> Reload {
         if !plan.is_empty() || !failed.is_empty() {
-            tell(&describe(&plan));
-            self.note_config("config-applied", &describe(&plan));
-        } else if self.roster.with_config(|_, _, last| last.is_some_and(|last| last.outcome.is_refused())) {
-            tell("the config can be used again; it is as it was, so nothing was changed");
+            print_stderr(&describe_plan(&plan));
+            self.audit_config("config-applied", &describe_plan(&plan));
+        } else if self
+            .config_state
+            .with_config(|_, _, last| last.is_some_and(|last| last.outcome.is_refused()))
+        {
+            print_stderr("the config can be used again; it is as it was, so nothing was changed");
         }
         for ServerError { server, error } in &failed {
             let cause = error.cause.as_deref().unwrap_or(&error.message);
-            tell(&format!("error: the change of `{server}` failed, so it stays as it was\n  cause: {cause}"));
+            print_stderr(&format!(
+                "error: the change of `{server}` failed, so it stays as it was\n  cause: {cause}"
+            ));
         }
-        self.roster.conclude(Outcome::Applied { plan, failed, lock })
+        self.config_state.set_last_reload(ReloadOutcome::Applied { plan, failed, lock })
     }
 
-    pub(super) fn note_config(&self, action: &str, detail: &str) {
+    pub(super) fn audit_config(&self, action: &str, detail: &str) {
         if let Some(audit) = &self.audit {
-            audit.note(&Note { action, detail, ..Note::default() });
+            audit.record_action(&AuditedAction { action, detail, ..AuditedAction::default() });
         }
     }
 
-    fn broken(&self, problems: Vec<Problem>) -> Reload {
-        config_file::tell_problems(&problems);
-        tell("the config can't be used as it is now, so nothing was changed");
-        self.note_config("config-refused", "it has errors");
-        self.roster.conclude(Outcome::Broken { problems })
+    fn finish_broken(&self, problems: Vec<Problem>) -> Reload {
+        config_file::print_problems(&problems);
+        print_stderr("the config can't be used as it is now, so nothing was changed");
+        self.audit_config("config-refused", "it has errors");
+        self.config_state.set_last_reload(ReloadOutcome::Broken { problems })
     }
 
-    fn untrusted(&self, file: PathBuf) -> Reload {
-        tell(&format!(
+    fn finish_untrusted(&self, file: PathBuf) -> Reload {
+        print_stderr(&format!(
             "{} has changed what it runs or contacts, so nothing was changed\n  hint: read it; then consent with `ostler trust {}`",
             file.display(),
             quote(&file.parent().unwrap_or(&file).display().to_string()),
         ));
-        self.note_config("config-refused", "it is not trusted");
-        self.roster.conclude(Outcome::Untrusted { file })
+        self.audit_config("config-refused", "it is not trusted");
+        self.config_state.set_last_reload(ReloadOutcome::Untrusted { file })
     }
 
-    fn unread(&self, why: String) -> Reload {
-        tell(&format!("error: {why}, so nothing was changed"));
-        self.roster.conclude(Outcome::Unreadable { why, hint: None })
+    fn finish_unreadable(&self, why: String) -> Reload {
+        print_stderr(&format!("error: {why}, so nothing was changed"));
+        self.config_state.set_last_reload(ReloadOutcome::Unreadable { why, hint: None })
     }
 }
 
 /// `config applied: added a; removed b, c`
-fn describe(plan: &Plan) -> String {
+fn describe_plan(plan: &Plan) -> String {
     let Plan { added, changed, removed, untouched, roles, needs_restart } = plan;
     let mut parts = Vec::new();
     if !roles.is_empty() {

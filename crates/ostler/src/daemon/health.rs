@@ -8,17 +8,17 @@ use axum::response::Response;
 
 use super::Daemon;
 use super::api::reply;
-use crate::api::{Confirmation, Readiness};
+use crate::api::{Confirmation, ReadinessResponse};
 
 /// The process is up.
-pub(super) async fn alive() -> Response {
+pub(super) async fn healthz() -> Response {
     reply(StatusCode::OK, &Confirmation { ok: true })
 }
 
 /// Every server that should be up has come up, or has failed to.
-pub(super) async fn ready(State(daemon): State<Arc<Daemon>>) -> Response {
+pub(super) async fn readyz(State(daemon): State<Arc<Daemon>>) -> Response {
     // How many and not which: nobody has to say here who they are.
-    let waiting = daemon.roster.unsettled();
+    let waiting = daemon.config_state.pending_starts();
     let status = if waiting == 0 { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    reply(status, &Readiness { ready: waiting == 0, waiting })
+    reply(status, &ReadinessResponse { ready: waiting == 0, waiting })
 }

@@ -9,21 +9,21 @@ use ostler_core::loopback::is_loopback;
 use tokio::net::TcpListener;
 
 use super::tokens;
-use crate::auth::Keeper;
-use crate::config_file::Chosen;
-use crate::failure::Failure;
+use crate::auth::Authenticator;
+use crate::config_file::UsableConfig;
+use crate::failure::CommandFailure;
+use crate::instance::{self, DaemonKind, DaemonRecord, InstanceClaim};
 use crate::invocation::Invocation;
-use crate::spot::{self, Claim, Kind, Note};
 
 /// All that a daemon is started with.
 #[derive(Debug)]
-pub(crate) struct Launch {
+pub(crate) struct LaunchOptions {
     /// What it serves.
-    pub(crate) chosen: Chosen,
+    pub(crate) chosen: UsableConfig,
     /// The config as it was typed, for hints.
-    pub(crate) named: Option<PathBuf>,
+    pub(crate) config_arg: Option<PathBuf>,
     /// The right to serve it.
-    pub(crate) claim: Claim,
+    pub(crate) claim: InstanceClaim,
     /// Where, if not where the config says.
     pub(crate) listen: Option<SocketAddr>,
     /// Where to write the port.
@@ -32,17 +32,17 @@ pub(crate) struct Launch {
     pub(crate) linger: Option<Duration>,
 }
 
-impl Launch {
+impl LaunchOptions {
     /// What the daemon says of itself when it listens at an address.
-    pub(super) fn note(&self, address: SocketAddr) -> Note {
-        Note {
-            url: spot::url_of(address),
+    pub(super) fn record(&self, address: SocketAddr) -> DaemonRecord {
+        DaemonRecord {
+            url: instance::local_url(address),
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").into(),
             config: self.chosen.file.clone(),
             started: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
-            kind: if self.linger.is_some() { Kind::Lingering } else { Kind::Served },
-            state: Some(self.claim.spot().state().to_owned()),
+            kind: if self.linger.is_some() { DaemonKind::Lingering } else { DaemonKind::Served },
+            state: Some(self.claim.instance().state_dir().to_owned()),
         }
     }
 
@@ -53,35 +53,35 @@ impl Launch {
 
     /// Listens. An address that other machines reach wants callers that can
     /// prove who they are.
-    pub(super) async fn listen(&self, keeper: &Keeper) -> Result<TcpListener, Failure> {
+    pub(super) async fn listen(&self, keeper: &Authenticator) -> Result<TcpListener, CommandFailure> {
         let address = self.address();
         let is_near = is_loopback(address.ip());
         match keeper.reload() {
             Ok(_) => {}
-            Err(error) if is_near => tokens::say_unreadable(keeper, &error),
+            Err(error) if is_near => tokens::warn_unreadable(keeper, &error),
             Err(why) => {
                 let file = keeper.store().file().to_owned();
-                return Err(Failure::Tokens { file, why });
+                return Err(CommandFailure::Tokens { file, why });
             }
         }
         if !is_near && !keeper.has_credentials() {
-            return Err(Failure::Exposed(address));
+            return Err(CommandFailure::NoCredentials(address));
         }
         match TcpListener::bind(address).await {
             Ok(listener) => Ok(listener),
             // A daemon that was started for somebody is found by its note, so any port does.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && self.linger.is_some() => {
                 let any = SocketAddr::new(address.ip(), 0);
-                TcpListener::bind(any).await.map_err(|error| refused(any, &error))
+                TcpListener::bind(any).await.map_err(|error| listen_failure(any, &error))
             }
-            Err(error) => Err(refused(address, &error)),
+            Err(error) => Err(listen_failure(address, &error)),
         }
     }
 }
 
-fn refused(address: SocketAddr, error: &io::Error) -> Failure {
+fn listen_failure(address: SocketAddr, error: &io::Error) -> CommandFailure {
     let hint = match error.kind() {
-        io::ErrorKind::AddrInUse => match spot::holder_of(address) {
+        io::ErrorKind::AddrInUse => match instance::daemon_at(address) {
             Some(note) => {
                 let (config, down) = match note.config {
                     Some(file) => (file.display().to_string(), Invocation::new(Some(&file)).command("down")),
@@ -100,5 +100,5 @@ fn refused(address: SocketAddr, error: &io::Error) -> Failure {
         io::ErrorKind::PermissionDenied => "take a port above 1023".into(),
         _ => "name an address of this machine with --listen".into(),
     };
-    Failure::Listen { address, why: error.to_string(), hint }
+    CommandFailure::Listen { address, why: error.to_string(), hint }
 }

@@ -16,18 +16,18 @@
 mod admin_auth;
 mod api;
 mod apply;
-mod attached;
+mod attached_clients;
+mod config_state;
+mod config_watcher;
 mod console;
-mod edge;
+mod gateway_setup;
 mod health;
 mod launch;
 mod pins;
 mod relay;
-mod roster;
 mod run;
 mod summary;
 mod tokens;
-mod watch;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -38,15 +38,15 @@ use ostler_host::{Caller, Host};
 use ostler_relay::service::Service;
 
 use self::admin_auth::AdminAuth;
-use self::attached::AttachedClients;
+use self::attached_clients::AttachedClients;
+use self::config_state::ConfigState;
 use self::console::Console;
-pub(crate) use self::launch::Launch;
-use self::roster::Roster;
+pub(crate) use self::launch::LaunchOptions;
 pub(crate) use self::run::run;
-use crate::about::About;
-use crate::audit::Audit;
-use crate::auth::Keeper;
-use crate::spot::Note;
+use crate::audit::AuditLog;
+use crate::auth::Authenticator;
+use crate::daemon_info::DaemonInfo;
+use crate::instance::DaemonRecord;
 
 /// Everything that requests and tasks of the daemon share.
 #[derive(Debug)]
@@ -57,69 +57,69 @@ pub(crate) struct Daemon {
     operator: Caller,
     /// Who calls and lists from the command line: a caller on this machine like
     /// any other.
-    local: Caller,
+    local_caller: Caller,
     /// The config as it is applied.
-    roster: Roster,
+    config_state: ConfigState,
     /// Who the callers are.
-    keeper: Arc<Keeper>,
+    authenticator: Arc<Authenticator>,
     /// Lets operators use the admin API.
     admin_auth: AdminAuth,
     /// Tells on stderr what happens to servers.
     console: Arc<Console>,
     /// Clients that are attached through `ostler stdio`.
-    attached: Arc<AttachedClients>,
+    attached_clients: Arc<AttachedClients>,
     /// What it says of itself, and since when it is up.
-    note: Note,
-    began: Instant,
+    record: DaemonRecord,
+    started: Instant,
     /// How long calls in flight have to finish, once the daemon is asked to end.
-    end: tokio::sync::watch::Sender<Option<Duration>>,
+    shutdown: tokio::sync::watch::Sender<Option<Duration>>,
     /// Serves workers elsewhere, if the config says so and once servers are known.
     relay: OnceLock<Service>,
     /// Where it is written down who called what.
     audit_file: PathBuf,
     /// Writes it down, unless the config says otherwise.
-    audit: Option<Arc<Audit>>,
+    audit: Option<Arc<AuditLog>>,
 }
 
 /// How long calls in flight have to finish when a daemon ends, unless it is asked otherwise.
-const LAST_CALLS: Duration = Duration::from_secs(3);
+const CALLS_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often a daemon that ends looks whether calls are in flight.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Daemon {
     /// Describes the daemon.
-    fn about(&self) -> About {
-        About::new(&self.note, self.began.elapsed(), Some(self.attached.count()))
+    fn info(&self) -> DaemonInfo {
+        DaemonInfo::new(&self.record, self.started.elapsed(), Some(self.attached_clients.count()))
     }
 
     /// Begins the end of the daemon; `run` does it.
-    fn begin_end(&self, calls: Option<Duration>) {
-        self.end.send_replace(Some(calls.unwrap_or(LAST_CALLS)));
+    fn begin_shutdown(&self, calls: Option<Duration>) {
+        self.shutdown.send_replace(Some(calls.unwrap_or(CALLS_TIMEOUT)));
     }
 
     /// Whether the daemon has come to its end.
-    fn is_ending(&self) -> bool {
-        self.end.borrow().is_some()
+    fn is_shutting_down(&self) -> bool {
+        self.shutdown.borrow().is_some()
     }
 
     /// Waits until the daemon comes to its end.
-    async fn ending(&self) {
+    async fn until_shutdown(&self) {
         // The sender is `self`, which stays.
-        let _ = self.end.subscribe().wait_for(Option::is_some).await;
+        let _ = self.shutdown.subscribe().wait_for(Option::is_some).await;
     }
 
     /// Tells whoever waits for it that the end has come, and returns how long calls have to finish.
-    fn tell_end(&self) -> Duration {
-        let mut calls = LAST_CALLS;
-        self.end.send_modify(|end| calls = *end.get_or_insert(calls));
+    fn announce_shutdown(&self) -> Duration {
+        let mut calls = CALLS_TIMEOUT;
+        self.shutdown.send_modify(|end| calls = *end.get_or_insert(calls));
         calls
     }
 
     /// Waits until clients that were told to leave have left, and no call is in flight.
-    async fn until_left(&self) {
-        self.attached.until_told_left().await;
+    async fn until_drained(&self) {
+        self.attached_clients.until_farewell_clients_left().await;
         while self.host.calls_in_flight() > 0 {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }

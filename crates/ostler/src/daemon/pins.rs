@@ -4,50 +4,50 @@ use std::sync::Arc;
 
 use super::Daemon;
 use crate::api::LockChange;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
+use crate::file_stamp::FileStamps;
 use crate::invocation::command;
-use crate::output::{Style, tell};
-use crate::pins::desk::hash_of;
-use crate::pins::{self, Broken, Locked};
-use crate::stamps::Stamps;
+use crate::output::{Style, print_stderr};
+use crate::pins::lock_context::lock_hash;
+use crate::pins::{self, LockFileError, LockFileResult};
 
 impl Daemon {
     /// Takes up the lock file on disk; with a hash only if it is that one. Whether it was.
-    pub(super) async fn reload_pins(self: &Arc<Self>, wanted: Option<&str>) -> Result<bool, Broken> {
-        let _turn = self.roster.turn.lock().await;
-        let Some(file) = self.roster.file.clone() else { return Ok(true) };
-        let read = move || pins::file::read(&file, &mut Stamps::default());
+    pub(super) async fn reload_pins(self: &Arc<Self>, wanted: Option<&str>) -> Result<bool, LockFileError> {
+        let _turn = self.config_state.apply_mutex.lock().await;
+        let Some(file) = self.config_state.file.clone() else { return Ok(true) };
+        let read = move || pins::lock_file::read(&file, &mut FileStamps::default());
         let locked = match tokio::task::spawn_blocking(read).await {
             Ok(locked) => locked,
             // The daemon is ending, and nothing is pinned or unpinned by that.
             Err(_) => return Ok(true),
         };
         let outcome = locked.as_ref().map(|_| true).map_err(Clone::clone);
-        let found = locked.as_ref().ok().and_then(Option::as_ref).map(|lock| hash_of(lock).to_string());
+        let found = locked.as_ref().ok().and_then(Option::as_ref).map(|lock| lock_hash(lock).to_string());
         if wanted.is_some_and(|wanted| found.as_deref() != Some(wanted)) {
-            self.hold_lock(locked);
+            self.ignore_lock(locked);
             return Ok(false);
         }
-        self.take_lock(locked);
+        self.apply_lock(locked);
         self.apply_config().await;
         outcome
     }
 
     /// Leaves the lock that is in force as it is, and tells if the one on disk is another. The processes of servers
     /// can write that file, so only an operator's request takes it up.
-    pub(super) fn hold_lock(&self, locked: Locked) {
+    pub(super) fn ignore_lock(&self, locked: LockFileResult) {
         match locked {
             Err(broken) => {
-                self.take_lock(Err(broken));
+                self.apply_lock(Err(broken));
             }
             Ok(lock) => {
-                if self.roster.note_lock_on_disk(lock.as_ref()) {
-                    tell(&format!(
+                if self.config_state.set_lock_on_disk(lock.as_ref()) {
+                    print_stderr(&format!(
                         "warning: the lock file has changed on disk, and is not taken up\n  hint: look at the change; then \
                          {} takes it up",
                         command("reload")
                     ));
-                    self.note_config("pins-changed-on-disk", "it was not taken up");
+                    self.audit_config("pins-changed-on-disk", "it was not taken up");
                 }
             }
         }
@@ -55,14 +55,14 @@ impl Daemon {
 
     /// Takes what a lock file says, to be put in force with the next snapshot. With one that can't be used, what was
     /// approved before stays approved, and nothing else is.
-    pub(super) fn take_lock(&self, locked: Locked) -> LockChange {
+    pub(super) fn apply_lock(&self, locked: LockFileResult) -> LockChange {
         if let Err(broken) = &locked {
-            tell(&Failure::from(broken.clone()).render(Style::stderr()));
-            tell("what was approved before stays in force");
+            print_stderr(&CommandFailure::from(broken.clone()).render(Style::stderr()));
+            print_stderr("what was approved before stays in force");
         }
-        let change = self.roster.note_lock(locked);
+        let change = self.config_state.set_lock(locked);
         if change == LockChange::Gone {
-            tell("warning: the lock file is gone, so no tool is pinned any more");
+            print_stderr("warning: the lock file is gone, so no tool is pinned any more");
         }
         change
     }

@@ -5,51 +5,54 @@ use std::time::Duration;
 
 use ostler_core::config::{self, RelayJournal};
 use ostler_host::Host;
-use ostler_relay::Name;
+use ostler_relay::RelayName;
 use ostler_relay::broker::nats::NatsBroker;
-use ostler_relay::journal::{Journal, KvJournal, SqliteJournal};
+use ostler_relay::journal::{CallJournal, KvJournal, SqliteJournal};
 use ostler_relay::service::{Service, ServiceOptions};
 
-use crate::failure::Failure;
-use crate::output::tell;
-use crate::relay::{self, Checked};
-use crate::spot::Spot;
+use crate::failure::CommandFailure;
+use crate::instance::DaemonInstance;
+use crate::output::print_stderr;
+use crate::relay::{self, CheckedBroker};
 
 /// How long calls of workers may go on when the daemon ends: as long as those
 /// of clients, and a moment for the last answers to leave.
-pub(super) const LAST_CALLS: Duration = Duration::from_millis(3_500);
+pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_millis(3_500);
 
 /// All that serving workers takes, but the host.
-pub(super) struct Prepared {
-    broker: Checked<NatsBroker>,
-    journal: Arc<dyn Journal>,
+pub(super) struct RelayServiceSetup {
+    broker: CheckedBroker<NatsBroker>,
+    journal: Arc<dyn CallJournal>,
     options: ServiceOptions,
 }
 
 /// Does what can fail, if the config wants workers to be served. The broker is
 /// not asked anything yet.
-pub(super) async fn prepare(relay: Option<&config::Relay>, spot: &Spot) -> Result<Option<Prepared>, Failure> {
+pub(super) async fn prepare(
+    relay: Option<&config::RelayConfig>,
+    spot: &DaemonInstance,
+) -> Result<Option<RelayServiceSetup>, CommandFailure> {
     let Some(relay) = relay else { return Ok(None) };
     let tenant = name(&relay.tenant)?;
     let host_name = match &relay.host {
         Some(host) => name(host)?,
-        None => relay::of_host().ok_or_else(|| machine("the machine has no name"))?,
+        None => relay::default_host_name().ok_or_else(|| machine("the machine has no name"))?,
     };
-    let nats = relay::of_config(relay, &host_name)?;
-    let journal: Arc<dyn Journal> = match relay.journal {
+    let nats = relay::host_options(relay, &host_name)?;
+    let journal: Arc<dyn CallJournal> = match relay.journal {
         RelayJournal::Local => open_journal(spot).await?,
         RelayJournal::Shared => Arc::new(KvJournal::open(nats.clone(), &tenant)),
     };
-    let broker = Checked::new(NatsBroker::new(nats), relay.allow_open_broker, tell);
+    let broker = CheckedBroker::new(NatsBroker::new(nats), relay.allow_open_broker, print_stderr);
     let options = ServiceOptions {
         max_in_flight: relay.max_in_flight,
-        say: broker.say(),
+        status_sink: broker.status_sink(),
         ..ServiceOptions::new(tenant, host_name)
     };
-    Ok(Some(Prepared { broker, journal, options }))
+    Ok(Some(RelayServiceSetup { broker, journal, options }))
 }
 
-impl Prepared {
+impl RelayServiceSetup {
     /// Begins to serve workers. A broker that is away is waited for and keeps
     /// nobody else waiting.
     pub(super) fn start(self, host: &Host) -> Service {
@@ -58,7 +61,7 @@ impl Prepared {
 }
 
 /// Without a journal a call could run twice, so there is no relay without one.
-async fn open_journal(spot: &Spot) -> Result<Arc<dyn Journal>, Failure> {
+async fn open_journal(spot: &DaemonInstance) -> Result<Arc<dyn CallJournal>, CommandFailure> {
     let file = spot.relay_file();
     let opened = tokio::task::spawn_blocking(move || SqliteJournal::open(&file)).await;
     let why = match opened {
@@ -66,17 +69,17 @@ async fn open_journal(spot: &Spot) -> Result<Arc<dyn Journal>, Failure> {
         Ok(Err(error)) => error.to_string(),
         Err(error) => error.to_string(),
     };
-    Err(Failure::Relay {
+    Err(CommandFailure::Relay {
         what: "the relay can't be served".into(),
         why,
         hint: "see to the disk and to the rights of the state directory",
     })
 }
 
-fn name(text: &str) -> Result<Name, Failure> {
-    Name::new(text).map_err(|error| machine(&error.to_string()))
+fn name(text: &str) -> Result<RelayName, CommandFailure> {
+    RelayName::new(text).map_err(|error| machine(&error.to_string()))
 }
 
-fn machine(why: &str) -> Failure {
-    Failure::Machine(std::io::Error::other(why))
+fn machine(why: &str) -> CommandFailure {
+    CommandFailure::Machine(std::io::Error::other(why))
 }

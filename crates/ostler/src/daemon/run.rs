@@ -10,7 +10,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
 use ostler_core::loopback::is_loopback;
-use ostler_core::pins::Pins;
+use ostler_core::pins::PinPolicy;
 use ostler_gateway::{Activity, HttpService};
 use ostler_host::{Caller, Host, HostOptions};
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,140 +18,141 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::admin_auth::AdminAuth;
-use super::apply::Cause;
-use super::attached::AttachedClients;
+use super::apply::ReloadCause;
+use super::attached_clients::AttachedClients;
+use super::config_state::ConfigState;
 use super::console::Console;
-use super::launch::Launch;
-use super::roster::Roster;
-use super::{Daemon, api, edge, health, relay, tokens, watch};
-use crate::audit::{self, Audit, Stay};
-use crate::auth::Keeper;
+use super::launch::LaunchOptions;
+use super::{Daemon, api, config_watcher, gateway_setup, health, relay, tokens};
+use crate::audit::{self, AuditLog, ProcessLifetime};
+use crate::auth::Authenticator;
 use crate::config_file;
-use crate::descriptors::Descriptors;
-use crate::failure::Failure;
-use crate::interrupt::Interrupts;
-use crate::output::tell;
-use crate::spot::{Claim, Kind};
+use crate::failure::CommandFailure;
+use crate::fd_limits::FdLimits;
+use crate::instance::{DaemonKind, InstanceClaim};
+use crate::output::print_stderr;
+use crate::signals::SignalListener;
 
 /// How long answers may take to leave once every call has ended.
-const LAST_ANSWERS: Duration = Duration::from_millis(300);
+const RESPONSES_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// How long the last lines of the console may take to be written.
-const LAST_LINES: Duration = Duration::from_millis(200);
+const CONSOLE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Paths that do not keep a daemon alive: monitors ask for them for ever.
-const INACTIVE: [&str; 3] = ["/", "/healthz", "/readyz"];
+const IDLE_PATHS: [&str; 3] = ["/", "/healthz", "/readyz"];
 
 /// Answer to a person who opens the address in a browser.
-const FRONT: &str = "Ostler: MCP clients connect to /mcp; `ostler status` shows the servers.\n";
+const FRONT_PAGE: &str = "Ostler: MCP clients connect to /mcp; `ostler status` shows the servers.\n";
 
 /// How long the last rows of the audit may take to be written.
-const LAST_ROWS: Duration = Duration::from_secs(2);
+const AUDIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves until a signal comes, or everybody has left a daemon that was
 /// started for somebody; then ends in order.
-pub(crate) async fn run(launch: Launch) -> Result<(), Failure> {
-    let mut interrupts = Interrupts::listen().map_err(Failure::Machine)?;
-    let keeper = Arc::new(Keeper::new(&launch.chosen.config, launch.address(), launch.claim.tokens()));
+pub(crate) async fn run(launch: LaunchOptions) -> Result<(), CommandFailure> {
+    let mut interrupts = SignalListener::listen().map_err(CommandFailure::Machine)?;
+    let keeper =
+        Arc::new(Authenticator::new(&launch.chosen.config, launch.address(), launch.claim.token_store()));
     let listener = launch.listen(&keeper).await?;
-    let address = listener.local_addr().map_err(Failure::Machine)?;
-    let note = launch.note(address);
-    let Launch { chosen, named, claim, port_file, linger, .. } = launch;
-    let token = claim.token().map_err(Failure::Machine)?;
+    let address = listener.local_addr().map_err(CommandFailure::Machine)?;
+    let note = launch.record(address);
+    let LaunchOptions { chosen, config_arg: named, claim, port_file, linger, .. } = launch;
+    let token = claim.admin_token().map_err(CommandFailure::Machine)?;
 
-    let descriptors = Descriptors::raise();
+    let descriptors = FdLimits::raise();
     let guard = cfg!(target_os = "linux").then(|| descriptors.guard());
     let options = HostOptions {
         guard,
-        login_path: chosen.config.defaults.login_path,
-        state_dir: Some(claim.spot().state().to_owned()),
-        pins: Pins::of(&chosen.config, chosen.lock.as_ref()),
+        use_login_path: chosen.config.defaults.login_path,
+        state_dir: Some(claim.instance().state_dir().to_owned()),
+        pins: PinPolicy::from_config(&chosen.config, chosen.lock.as_ref()),
         budget_file: Some(claim.budget_file()),
-        is_started_by_client: note.kind == Kind::Lingering,
-        seal_key: Some(claim.seal_key().map_err(Failure::Machine)?),
-        ..HostOptions::of(&chosen.config)
+        is_started_by_client: note.kind == DaemonKind::Lingering,
+        seal_key: Some(claim.seal_key().map_err(CommandFailure::Machine)?),
+        ..HostOptions::from_config(&chosen.config)
     };
     let host = Host::try_new(options)?;
-    let audit = Audit::begin(claim.spot(), &chosen.config.audit, Stay::Long);
+    let audit = AuditLog::start(claim.instance(), &chosen.config.audit, ProcessLifetime::Daemon);
     if let Some(audit) = &audit {
-        audit.watch(&host);
-        audit.note(&audit::Note {
+        audit.observe(&host);
+        audit.record_action(&audit::AuditedAction {
             action: "daemon-started",
             detail: env!("CARGO_PKG_VERSION"),
             ..Default::default()
         });
     }
     let console = Console::open(named.as_deref());
-    console.watch(&host);
-    let fitting = descriptors.fit(&chosen.config);
-    let limits = edge::limits(&fitting);
-    let relay = relay::prepare(chosen.config.relay.as_ref(), claim.spot()).await?;
+    console.observe(&host);
+    let fitting = descriptors.fit_connections(&chosen.config);
+    let limits = gateway_setup::connection_limits(&fitting);
+    let relay = relay::prepare(chosen.config.relay.as_ref(), claim.instance()).await?;
     // The model reads it, and can tell the user.
     let notice = chosen.file.is_none().then(config_file::describe_missing);
     let activity = Activity::new();
     let daemon = Arc::new(Daemon {
-        gateway: edge::gateway(&host, &fitting, Arc::clone(&keeper), notice),
+        gateway: gateway_setup::build_gateway(&host, &fitting, Arc::clone(&keeper), notice),
         host,
         operator: Caller::operator(),
-        local: Caller::local(),
-        roster: Roster::new(chosen),
-        keeper,
+        local_caller: Caller::local(),
+        config_state: ConfigState::new(chosen),
+        authenticator: keeper,
         admin_auth: AdminAuth::new(token),
         console,
-        attached: AttachedClients::new(Arc::clone(&activity)),
-        note,
-        began: Instant::now(),
-        end: tokio::sync::watch::Sender::new(None),
+        attached_clients: AttachedClients::new(Arc::clone(&activity)),
+        record: note,
+        started: Instant::now(),
+        shutdown: tokio::sync::watch::Sender::new(None),
         relay: OnceLock::new(),
-        audit_file: claim.spot().audit_file(),
+        audit_file: claim.instance().audit_file(),
         audit,
     });
-    daemon.host_all().await;
+    daemon.apply_initial().await;
     // After the servers: a worker that asks before would be told that there are none.
     if let Some(relay) = relay {
         let _ = daemon.relay.set(relay.start(&daemon.host));
     }
 
     let (stop, stopped) = oneshot::channel::<()>();
-    let service = service(&daemon, &activity);
-    let serving = tokio::spawn(edge::serve(listener, service, limits, async {
+    let service = http_service(&daemon, &activity);
+    let serving = tokio::spawn(gateway_setup::serve(listener, service, limits, async {
         let _ = stopped.await;
     }));
     announce(&claim, &daemon, address, port_file.as_deref())?;
     reload_on_hangup(Arc::clone(&daemon))?;
     tokio::spawn(tokens::run(Arc::clone(&daemon)));
-    if daemon.roster.file.is_some() {
-        tokio::spawn(watch::run(Arc::clone(&daemon)));
+    if daemon.config_state.file.is_some() {
+        tokio::spawn(config_watcher::run(Arc::clone(&daemon)));
     }
 
     let over = async {
         tokio::select! {
-            () = unused(&daemon, &activity, linger) => {}
-            () = daemon.ending() => {}
+            () = until_unused(&daemon, &activity, linger) => {}
+            () = daemon.until_shutdown() => {}
         }
         Ok(())
     };
     // A signal is how a daemon ends, and nothing went wrong.
-    if interrupts.until(over).await.is_err() {
-        tell("ending; Ctrl-C again leaves the servers to their guard");
+    if interrupts.run_until_signal(over).await.is_err() {
+        print_stderr("ending; Ctrl-C again leaves the servers to their guard");
     }
     // Nobody finds it any more; the spot is free when its servers are gone.
-    claim.withdraw();
+    claim.unpublish();
     drop(stop);
-    let ended = interrupts.until(end(&daemon, serving)).await;
-    daemon.keep_last_uses().await;
+    let ended = interrupts.run_until_signal(shut_down(&daemon, serving)).await;
+    daemon.save_last_uses().await;
     if let Some(audit) = &daemon.audit {
-        audit.note(&audit::Note { action: "daemon-ended", ..Default::default() });
-        audit.close(LAST_ROWS);
+        audit.record_action(&audit::AuditedAction { action: "daemon-ended", ..Default::default() });
+        audit.close(AUDIT_TIMEOUT);
     }
     daemon.host.set_observer(None);
-    daemon.console.close(LAST_LINES);
+    daemon.console.close(CONSOLE_TIMEOUT);
     drop(claim);
     ended
 }
 
 /// Waits until a daemon that was started for a client has not been used for long enough.
-async fn unused(daemon: &Daemon, activity: &Activity, linger: Option<Duration>) {
+async fn until_unused(daemon: &Daemon, activity: &Activity, linger: Option<Duration>) {
     match linger {
         // Workers come without being announced, so they would find nobody.
         Some(linger) if daemon.relay.get().is_none() => activity.idle_for(linger).await,
@@ -161,15 +162,15 @@ async fn unused(daemon: &Daemon, activity: &Activity, linger: Option<Duration>) 
 
 /// Ends in order: clients that are attached are told to go on elsewhere, calls in flight finish within their time,
 /// then servers end.
-async fn end(daemon: &Daemon, mut serving: JoinHandle<()>) -> Result<(), Failure> {
+async fn shut_down(daemon: &Daemon, mut serving: JoinHandle<()>) -> Result<(), CommandFailure> {
     let began = Instant::now();
-    let calls = daemon.tell_end();
+    let calls = daemon.announce_shutdown();
     // Servers stay until clients have left and calls are over: what has come in must not hear of none.
-    let left = tokio::time::timeout(calls, daemon.until_left());
+    let left = tokio::time::timeout(calls, daemon.until_drained());
     // Workers are told, so that they go to another host if there is one.
     let workers = async {
         if let Some(relay) = daemon.relay.get() {
-            relay.drain(relay::LAST_CALLS).await;
+            relay.drain(relay::DRAIN_TIMEOUT).await;
         }
     };
     let _ = tokio::join!(left, workers);
@@ -178,59 +179,59 @@ async fn end(daemon: &Daemon, mut serving: JoinHandle<()>) -> Result<(), Failure
     daemon.host.shutdown_within(calls.saturating_sub(began.elapsed())).await;
     let answered = async {
         let _ = (&mut serving).await;
-        daemon.attached.until_told_left().await;
+        daemon.attached_clients.until_farewell_clients_left().await;
     };
-    let _ = tokio::time::timeout(LAST_ANSWERS, answered).await;
+    let _ = tokio::time::timeout(RESPONSES_TIMEOUT, answered).await;
     Ok(())
 }
 
 /// Makes the one service of all endpoints: those of MCP clients, the admin API and health.
-fn service(daemon: &Arc<Daemon>, activity: &Arc<Activity>) -> HttpService {
+fn http_service(daemon: &Arc<Daemon>, activity: &Arc<Activity>) -> HttpService {
     let operated = Arc::clone(daemon);
     let service = HttpService::new(daemon.gateway.clone())
         .with_routes(routes(daemon))
-        .with_loopback_only(api::PREFIX, api::foreign)
-        .with_activity(Arc::clone(activity), &INACTIVE)
-        .with_privileged(Arc::new(move |uri, headers| operated.admin_auth.privilege_of(uri, headers)));
+        .with_loopback_only(api::PREFIX, api::refuse_foreign_origin)
+        .with_activity(Arc::clone(activity), &IDLE_PATHS)
+        .with_privileged(Arc::new(move |uri, headers| operated.admin_auth.privilege(uri, headers)));
     match &daemon.audit {
-        Some(audit) => service.with_on_refusal(audit::http::noting_refusals(audit)),
+        Some(audit) => service.with_on_refusal(audit::http_refusals::refusal_recorder(audit)),
         None => service,
     }
 }
 
 /// Makes the routes beside the endpoints of MCP clients.
 fn routes(daemon: &Arc<Daemon>) -> Router {
-    let front = get(async || (StatusCode::NOT_FOUND, FRONT));
-    let open = Router::new().route("/healthz", get(health::alive)).route("/readyz", get(health::ready));
+    let front = get(async || (StatusCode::NOT_FOUND, FRONT_PAGE));
+    let open = Router::new().route("/healthz", get(health::healthz)).route("/readyz", get(health::readyz));
     let open = open.route("/", front).with_state(Arc::clone(daemon));
     api::router(daemon).merge(open)
 }
 
 /// Says where the daemon is: to other commands, to scripts and to people.
 fn announce(
-    claim: &Claim,
+    claim: &InstanceClaim,
     daemon: &Daemon,
     address: SocketAddr,
     port_file: Option<&Path>,
-) -> Result<(), Failure> {
-    claim.announce(&daemon.note).map_err(Failure::Machine)?;
+) -> Result<(), CommandFailure> {
+    claim.publish(&daemon.record).map_err(CommandFailure::Machine)?;
     if let Some(file) = port_file {
-        let unwritable = |why: io::Error| Failure::Unwritable { file: file.to_owned(), why };
-        ostler_store::private::replace(file, format!("{}\n", address.port()).as_bytes())
+        let unwritable = |why: io::Error| CommandFailure::Unwritable { file: file.to_owned(), why };
+        ostler_store::private_file::replace_file(file, format!("{}\n", address.port()).as_bytes())
             .map_err(unwritable)?;
     }
     #[cfg(ostler_sabotage)]
     crate::sabotage::warn();
-    daemon.tell_summary(&daemon.note.url);
+    daemon.print_summary(&daemon.record.url);
     if !is_loopback(address.ip()) {
-        tell(&describe_reach(daemon, address));
+        print_stderr(&describe_exposure(daemon, address));
     }
     Ok(())
 }
 
 /// What those who come from elsewhere need.
-fn describe_reach(daemon: &Daemon, address: SocketAddr) -> String {
-    let hosts = daemon.roster.with_config(|config, _, _| config.gateway.allowed_hosts.join(", "));
+fn describe_exposure(daemon: &Daemon, address: SocketAddr) -> String {
+    let hosts = daemon.config_state.with_config(|config, _, _| config.gateway.allowed_hosts.join(", "));
     let hosts = match hosts.is_empty() {
         true => "none yet: name the host that clients use under gateway.allowed_hosts".into(),
         false => hosts,
@@ -241,11 +242,11 @@ fn describe_reach(daemon: &Daemon, address: SocketAddr) -> String {
 }
 
 /// SIGHUP reads the config again.
-fn reload_on_hangup(daemon: Arc<Daemon>) -> Result<(), Failure> {
-    let mut hangups = signal(SignalKind::hangup()).map_err(Failure::Machine)?;
+fn reload_on_hangup(daemon: Arc<Daemon>) -> Result<(), CommandFailure> {
+    let mut hangups = signal(SignalKind::hangup()).map_err(CommandFailure::Machine)?;
     tokio::spawn(async move {
         while hangups.recv().await.is_some() {
-            daemon.reload(Cause::Signal).await;
+            daemon.reload(ReloadCause::Signal).await;
         }
     });
     Ok(())

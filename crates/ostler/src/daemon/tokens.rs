@@ -7,73 +7,73 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
 use super::Daemon;
-use crate::auth::Keeper;
+use crate::auth::Authenticator;
+use crate::file_stamp::FileStamps;
 use crate::invocation::command;
-use crate::output::tell;
-use crate::stamps::Stamps;
+use crate::output::print_stderr;
 
 /// How often it is looked whether a token has expired, or the file has
 /// changed without anybody saying so: nothing outlives its token by more.
-const EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often it is written down when tokens were last used: what a crash may lose.
-const KEEP_USES: Duration = Duration::from_secs(60);
+const SAVE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long that may take when the daemon ends.
-const LAST_USES: Duration = Duration::from_secs(1);
+const SAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Daemon {
     /// Writes down when tokens were last used, before the daemon ends.
-    pub(super) async fn keep_last_uses(&self) {
-        let keeper = Arc::clone(&self.keeper);
-        let kept = tokio::task::spawn_blocking(move || keeper.keep_uses());
-        let _ = tokio::time::timeout(LAST_USES, kept).await;
+    pub(super) async fn save_last_uses(&self) {
+        let keeper = Arc::clone(&self.authenticator);
+        let kept = tokio::task::spawn_blocking(move || keeper.save_uses());
+        let _ = tokio::time::timeout(SAVE_TIMEOUT, kept).await;
     }
 
     /// Reads the tokens again, and ends what was begun with those that are
     /// gone; how many there are now.
     pub(super) async fn reload_tokens(&self) -> io::Result<usize> {
-        let keeper = Arc::clone(&self.keeper);
+        let keeper = Arc::clone(&self.authenticator);
         let read = tokio::task::spawn_blocking(move || keeper.reload()).await;
         let gone = read
             .map_err(io::Error::other)
             .flatten()
-            .inspect_err(|error| say_unreadable(&self.keeper, error))?;
-        self.end(&gone);
-        Ok(self.keeper.count())
+            .inspect_err(|error| warn_unreadable(&self.authenticator, error))?;
+        self.end_callers(&gone);
+        Ok(self.authenticator.count())
     }
 
-    fn end(&self, principals: &[String]) {
+    fn end_callers(&self, principals: &[String]) {
         if !principals.is_empty() {
-            self.gateway.end_callers(|caller| principals.iter().any(|gone| gone == caller.principal()));
+            self.gateway.end_sessions_of(|caller| principals.iter().any(|gone| gone == caller.principal()));
         }
     }
 }
 
 /// Keeps credentials as they are for as long as the daemon runs.
 pub(super) async fn run(daemon: Arc<Daemon>) {
-    tokio::join!(daemon.keeper.refresh_keys(), tick(&daemon));
+    tokio::join!(daemon.authenticator.refresh_keys(), check_periodically(&daemon));
 }
 
-async fn tick(daemon: &Daemon) {
-    let mut seen = Stamps::default();
-    seen.add(daemon.keeper.store().file());
+async fn check_periodically(daemon: &Daemon) {
+    let mut seen = FileStamps::default();
+    seen.add(daemon.authenticator.store().file());
     // They may have changed since the start, when nobody knew whom to tell.
     let _ = daemon.reload_tokens().await;
-    let mut ticks = tokio::time::interval(EVERY);
+    let mut ticks = tokio::time::interval(CHECK_INTERVAL);
     // After a machine has slept one look is enough.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut next_keep = tokio::time::Instant::now() + KEEP_USES;
+    let mut next_keep = tokio::time::Instant::now() + SAVE_INTERVAL;
     loop {
         ticks.tick().await;
         if tokio::time::Instant::now() >= next_keep {
-            next_keep += KEEP_USES;
-            let keeper = Arc::clone(&daemon.keeper);
+            next_keep += SAVE_INTERVAL;
+            let keeper = Arc::clone(&daemon.authenticator);
             // Not waited for: tokens expire though the disk hangs.
-            drop(tokio::task::spawn_blocking(move || keeper.keep_uses()));
+            drop(tokio::task::spawn_blocking(move || keeper.save_uses()));
         }
-        daemon.end(&daemon.keeper.expire());
-        let now = seen.renewed();
+        daemon.end_callers(&daemon.authenticator.expire());
+        let now = seen.refreshed();
         if now != seen {
             seen = now;
             // What is wrong with it has been said.
@@ -83,8 +83,8 @@ async fn tick(daemon: &Daemon) {
 }
 
 /// Says that tokens can't be read, and what holds meanwhile.
-pub(super) fn say_unreadable(keeper: &Keeper, error: &io::Error) {
-    tell(&format!(
+pub(super) fn warn_unreadable(keeper: &Authenticator, error: &io::Error) {
+    print_stderr(&format!(
         "error: the tokens in {} can't be read, so those from before stay\n  cause: {error}\n  hint: mend the file, \
          or move it away and make new tokens with {}",
         keeper.store().file().display(),

@@ -10,7 +10,7 @@ use super::{INVALID_PARAMS, MODERN_VERSION, UNSUPPORTED_VERSION};
 
 /// Anything a client sends.
 #[derive(Debug, Deserialize)]
-pub(super) struct Message<'a> {
+pub(super) struct DemoMessage<'a> {
     #[serde(borrow, default)]
     pub(super) id: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -22,18 +22,18 @@ pub(super) struct Message<'a> {
 /// What is read of the parameters of any method.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Params {
+pub(super) struct DemoParams {
     pub(super) name: Option<String>,
     pub(super) arguments: Option<Box<RawValue>>,
     pub(super) protocol_version: Option<String>,
     pub(super) request_id: Option<Box<RawValue>>,
     #[serde(rename = "_meta")]
-    meta: Option<Meta>,
+    meta: Option<DemoMeta>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Meta {
+struct DemoMeta {
     #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
     version: Option<String>,
     #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
@@ -42,14 +42,14 @@ struct Meta {
 
 /// Why a request is not answered in the era it is asked in.
 #[derive(Debug)]
-pub(super) enum Refusal {
+pub(super) enum DemoRefusal {
     /// `_meta` lacks what the modern era demands.
-    Unmarked,
+    MissingMeta,
     /// A version that is not spoken here.
-    Version(String),
+    UnsupportedVersion(String),
 }
 
-impl Params {
+impl DemoParams {
     /// `None` if they have another shape.
     pub(super) fn read(raw: Option<&RawValue>) -> Option<Self> {
         raw.map_or_else(|| Some(Self::default()), |raw| serde_json::from_str(raw.get()).ok())
@@ -60,34 +60,34 @@ impl Params {
         self.meta.as_ref().is_some_and(|meta| meta.version.is_some() || meta.capabilities.is_some())
     }
 
-    pub(super) fn refusal(&self, is_modern: bool) -> Option<Refusal> {
+    pub(super) fn refusal(&self, is_modern: bool) -> Option<DemoRefusal> {
         if !is_modern {
             return None;
         }
         match &self.meta {
-            Some(Meta { version: Some(version), capabilities: Some(_) }) => {
-                (version != MODERN_VERSION).then(|| Refusal::Version(version.clone()))
+            Some(DemoMeta { version: Some(version), capabilities: Some(_) }) => {
+                (version != MODERN_VERSION).then(|| DemoRefusal::UnsupportedVersion(version.clone()))
             }
-            _ => Some(Refusal::Unmarked),
+            _ => Some(DemoRefusal::MissingMeta),
         }
     }
 }
 
-impl Refusal {
-    pub(super) fn reply(&self, id: &str) -> Reply {
+impl DemoRefusal {
+    pub(super) fn reply(&self, id: &str) -> DemoReply {
         match self {
-            Self::Unmarked => Reply::error(
+            Self::MissingMeta => DemoReply::error(
                 id,
                 INVALID_PARAMS,
                 "_meta lacks the protocol version or the client's capabilities",
             ),
-            Self::Version(requested) => {
+            Self::UnsupportedVersion(requested) => {
                 let error = json!({
                     "code": UNSUPPORTED_VERSION,
                     "message": "this protocol version is not supported",
                     "data": {"supported": [MODERN_VERSION], "requested": requested},
                 });
-                Reply(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#))
+                DemoReply(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#))
             }
         }
     }
@@ -95,9 +95,9 @@ impl Refusal {
 
 /// An answer, without its newline.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Reply(String);
+pub(super) struct DemoReply(String);
 
-impl Reply {
+impl DemoReply {
     pub(super) fn error(id: &str, code: i64, message: &str) -> Self {
         let error = json!({"code": code, "message": message});
         Self(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#))

@@ -13,68 +13,72 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use message::{Message, Params, Reply};
+use message::{DemoMessage, DemoParams, DemoReply};
 use ostler_wire::{
     INVALID_PARAMS, LEGACY_VERSIONS, METHOD_NOT_FOUND, MODERN_VERSION, PARSE_ERROR, UNSUPPORTED_VERSION,
 };
-use tool::{Outcome, TOOLS};
+use tool::{DemoOutcome, TOOLS};
 
 /// The longest line; nobody needs to say that much to a demo.
-const LONGEST_LINE: u64 = 16 << 20;
+const MAX_LINE_BYTES: u64 = 16 << 20;
 
 /// Calls that sleep at once; each has a thread.
-const MOST_SLEEPERS: usize = 64;
+const MAX_SLEEPING_CALLS: usize = 64;
 
 /// How long clients may keep what never changes, in milliseconds.
-const FOR_AN_HOUR: &str = r#","ttlMs":3600000,"cacheScope":"public""#;
+const CACHE_MEMBERS: &str = r#","ttlMs":3600000,"cacheScope":"public""#;
 
 /// Serves until the input ends.
 pub(crate) fn serve(input: impl BufRead, output: impl Write + Send + 'static) -> io::Result<()> {
-    let mut server = Server { outlet: Arc::new(Mutex::new(Box::new(output))), sleepers: Arc::default() };
+    let mut server = DemoServer { output: Arc::new(Mutex::new(Box::new(output))), sleeping: Arc::default() };
     let mut input = input;
     let mut line = Vec::new();
     loop {
         line.clear();
-        let read = input.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)?;
+        let read = input.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)?;
         match line.last() {
             None => return Ok(()),
             Some(b'\n') => {}
-            Some(_) if read as u64 == LONGEST_LINE => return Err(io::Error::other("a line is too long")),
+            Some(_) if read as u64 == MAX_LINE_BYTES => return Err(io::Error::other("a line is too long")),
             Some(_) => {}
         }
         if !line.trim_ascii().is_empty() {
-            server.take(&line)?;
+            server.handle_line(&line)?;
         }
     }
 }
 
 /// Where answers go, from any thread.
-type Outlet = Arc<Mutex<Box<dyn Write + Send>>>;
+type SharedOutput = Arc<Mutex<Box<dyn Write + Send>>>;
 
 /// Calls that sleep, by the text of their id. Dropping an entry wakes its thread.
-type Sleepers = Arc<Mutex<HashMap<String, Sender<()>>>>;
+type SleepingCalls = Arc<Mutex<HashMap<String, Sender<()>>>>;
 
-struct Server {
-    outlet: Outlet,
-    sleepers: Sleepers,
+struct DemoServer {
+    output: SharedOutput,
+    sleeping: SleepingCalls,
 }
 
-impl Server {
-    fn take(&mut self, line: &[u8]) -> io::Result<()> {
-        let Ok(message) = serde_json::from_slice::<Message<'_>>(line) else {
-            return send(&self.outlet, &Reply::error("null", PARSE_ERROR, "this is not a JSON-RPC message"));
+impl DemoServer {
+    fn handle_line(&mut self, line: &[u8]) -> io::Result<()> {
+        let Ok(message) = serde_json::from_slice::<DemoMessage<'_>>(line) else {
+            return send(
+                &self.output,
+                &DemoReply::error("null", PARSE_ERROR, "this is not a JSON-RPC message"),
+            );
         };
         match (message.id, message.method.as_deref()) {
-            (Some(id), Some(method)) => match Params::read(message.params) {
-                Some(params) => self.answer(id.get(), method, params),
+            (Some(id), Some(method)) => match DemoParams::read(message.params) {
+                Some(params) => self.handle_request(id.get(), method, params),
                 None => {
-                    let reply = Reply::error(id.get(), INVALID_PARAMS, "the parameters have another shape");
-                    send(&self.outlet, &reply)
+                    let reply =
+                        DemoReply::error(id.get(), INVALID_PARAMS, "the parameters have another shape");
+                    send(&self.output, &reply)
                 }
             },
             (None, Some("notifications/cancelled")) => {
-                if let Some(id) = Params::read(message.params).and_then(|params| params.request_id) {
-                    self.sleepers.lock().unwrap_or_else(PoisonError::into_inner).remove(id.get());
+                if let Some(id) = DemoParams::read(message.params).and_then(|params| params.request_id) {
+                    self.sleeping.lock().unwrap_or_else(PoisonError::into_inner).remove(id.get());
                 }
                 Ok(())
             }
@@ -83,48 +87,48 @@ impl Server {
         }
     }
 
-    fn answer(&mut self, id: &str, method: &str, params: Params) -> io::Result<()> {
+    fn handle_request(&mut self, id: &str, method: &str, params: DemoParams) -> io::Result<()> {
         let is_modern = params.is_modern() || method == "server/discover";
         let reply = match params.refusal(is_modern) {
             Some(refusal) => refusal.reply(id),
             None => match (method, is_modern) {
-                ("server/discover", _) => Reply::result(id, true, &discovery()),
-                ("initialize", false) => Reply::result(id, false, &initialization(&params)),
-                ("ping", false) => Reply::result(id, false, ""),
+                ("server/discover", _) => DemoReply::result(id, true, &discovery()),
+                ("initialize", false) => DemoReply::result(id, false, &initialization(&params)),
+                ("ping", false) => DemoReply::result(id, false, ""),
                 ("tools/list", true) => {
-                    Reply::result(id, true, &format!(r#""tools":[{TOOLS}]{FOR_AN_HOUR}"#))
+                    DemoReply::result(id, true, &format!(r#""tools":[{TOOLS}]{CACHE_MEMBERS}"#))
                 }
-                ("tools/list", false) => Reply::result(id, false, &format!(r#""tools":[{TOOLS}]"#)),
+                ("tools/list", false) => DemoReply::result(id, false, &format!(r#""tools":[{TOOLS}]"#)),
                 ("tools/call", _) => return self.call(id, is_modern, &params),
-                (other, _) => Reply::error(id, METHOD_NOT_FOUND, &format!("unknown method `{other}`")),
+                (other, _) => DemoReply::error(id, METHOD_NOT_FOUND, &format!("unknown method `{other}`")),
             },
         };
-        send(&self.outlet, &reply)
+        send(&self.output, &reply)
     }
 
-    fn call(&mut self, id: &str, is_modern: bool, params: &Params) -> io::Result<()> {
+    fn call(&mut self, id: &str, is_modern: bool, params: &DemoParams) -> io::Result<()> {
         let name = params.name.as_deref().unwrap_or_default();
-        let reply = match tool::perform(name, params.arguments.as_deref()) {
-            Outcome::Unknown => Reply::error(id, INVALID_PARAMS, &format!("unknown tool `{name}`")),
-            Outcome::Text(text) => Reply::text(id, is_modern, &text, false),
-            Outcome::Failed(text) => Reply::text(id, is_modern, &text, true),
-            Outcome::Sleep(time) => return self.sleep(id, is_modern, time),
+        let reply = match tool::call_tool(name, params.arguments.as_deref()) {
+            DemoOutcome::Unknown => DemoReply::error(id, INVALID_PARAMS, &format!("unknown tool `{name}`")),
+            DemoOutcome::Text(text) => DemoReply::text(id, is_modern, &text, false),
+            DemoOutcome::Failed(text) => DemoReply::text(id, is_modern, &text, true),
+            DemoOutcome::Sleep(time) => return self.sleep(id, is_modern, time),
         };
-        send(&self.outlet, &reply)
+        send(&self.output, &reply)
     }
 
     fn sleep(&mut self, id: &str, is_modern: bool, time: Duration) -> io::Result<()> {
         let (alarm, wake) = mpsc::channel();
         {
-            let mut sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
-            if sleepers.len() >= MOST_SLEEPERS {
+            let mut sleepers = self.sleeping.lock().unwrap_or_else(PoisonError::into_inner);
+            if sleepers.len() >= MAX_SLEEPING_CALLS {
                 drop(sleepers);
-                let text = format!("{MOST_SLEEPERS} calls are asleep already");
-                return send(&self.outlet, &Reply::text(id, is_modern, &text, true));
+                let text = format!("{MAX_SLEEPING_CALLS} calls are asleep already");
+                return send(&self.output, &DemoReply::text(id, is_modern, &text, true));
             }
             sleepers.insert(id.to_owned(), alarm);
         }
-        let (outlet, sleepers, id) = (Arc::clone(&self.outlet), Arc::clone(&self.sleepers), id.to_owned());
+        let (outlet, sleepers, id) = (Arc::clone(&self.output), Arc::clone(&self.sleeping), id.to_owned());
         std::thread::Builder::new().spawn(move || {
             if wake.recv_timeout(time) != Err(RecvTimeoutError::Timeout) {
                 return;
@@ -132,13 +136,13 @@ impl Server {
             sleepers.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
             let text = format!("slept for {} seconds", time.as_secs_f64());
             // Without a reader there is nobody left to answer.
-            let _ = send(&outlet, &Reply::text(&id, is_modern, &text, false));
+            let _ = send(&outlet, &DemoReply::text(&id, is_modern, &text, false));
         })?;
         Ok(())
     }
 }
 
-fn send(outlet: &Outlet, reply: &Reply) -> io::Result<()> {
+fn send(outlet: &SharedOutput, reply: &DemoReply) -> io::Result<()> {
     let mut outlet = outlet.lock().unwrap_or_else(PoisonError::into_inner);
     outlet.write_all(reply.line().as_bytes())?;
     outlet.flush()
@@ -151,12 +155,12 @@ fn identity() -> String {
 fn discovery() -> String {
     let identity = identity();
     format!(
-        r#""supportedVersions":["{MODERN_VERSION}"],"capabilities":{{"tools":{{}}}},"serverInfo":{identity}{FOR_AN_HOUR}"#
+        r#""supportedVersions":["{MODERN_VERSION}"],"capabilities":{{"tools":{{}}}},"serverInfo":{identity}{CACHE_MEMBERS}"#
     )
 }
 
 /// The version that was asked for, or the newest of that era.
-fn initialization(params: &Params) -> String {
+fn initialization(params: &DemoParams) -> String {
     let wanted = params.protocol_version.as_deref().unwrap_or_default();
     let version = LEGACY_VERSIONS.into_iter().find(|known| *known == wanted).unwrap_or(LEGACY_VERSIONS[0]);
     let identity = identity();

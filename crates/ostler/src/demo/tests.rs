@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use super::*;
 
 /// A client of the server, which runs on a thread.
-struct Client {
+struct DemoClient {
     input: PipeWriter,
     output: BufReader<PipeReader>,
 }
 
-impl Client {
+impl DemoClient {
     fn new() -> Self {
         let (their_input, input) = io::pipe().unwrap();
         let (output, their_output) = io::pipe().unwrap();
@@ -20,19 +20,19 @@ impl Client {
         Self { input, output: BufReader::new(output) }
     }
 
-    fn say(&mut self, line: &str) {
+    fn send(&mut self, line: &str) {
         self.input.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
-    fn hear(&mut self) -> Value {
+    fn receive(&mut self) -> Value {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap()
     }
 
-    fn ask(&mut self, message: Value) -> Value {
-        self.say(&message.to_string());
-        self.hear()
+    fn request(&mut self, message: Value) -> Value {
+        self.send(&message.to_string());
+        self.receive()
     }
 }
 
@@ -50,46 +50,48 @@ fn legacy(id: u64, method: &str, params: Value) -> Value {
 
 #[test]
 fn a_modern_client_is_answered_without_a_session() {
-    let mut client = Client::new();
-    let hello = client.ask(modern(1, "server/discover", json!({})));
+    let mut client = DemoClient::new();
+    let hello = client.request(modern(1, "server/discover", json!({})));
     assert_eq!(hello["result"]["supportedVersions"], json!([MODERN_VERSION]));
-    let list = client.ask(modern(2, "tools/list", json!({})));
+    let list = client.request(modern(2, "tools/list", json!({})));
     assert_eq!(list["result"]["tools"].as_array().unwrap().len(), 4);
     assert_eq!(list["result"]["cacheScope"], "public");
-    let answer = client.ask(modern(3, "tools/call", json!({"name": "echo", "arguments": {"text": "hi"}})));
+    let answer =
+        client.request(modern(3, "tools/call", json!({"name": "echo", "arguments": {"text": "hi"}})));
     assert_eq!(answer["result"]["resultType"], "complete");
     assert_eq!(answer["result"]["content"][0]["text"], "hi");
 }
 
 #[test]
 fn a_legacy_client_shakes_hands_first() {
-    let mut client = Client::new();
-    let hello = client.ask(legacy(1, "initialize", json!({"protocolVersion": "2025-06-18"})));
+    let mut client = DemoClient::new();
+    let hello = client.request(legacy(1, "initialize", json!({"protocolVersion": "2025-06-18"})));
     assert_eq!(hello["result"]["protocolVersion"], "2025-06-18");
-    client.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
-    assert_eq!(client.ask(legacy(2, "ping", json!({})))["result"], json!({}));
-    let list = client.ask(legacy(3, "tools/list", json!({})));
+    client.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+    assert_eq!(client.request(legacy(2, "ping", json!({})))["result"], json!({}));
+    let list = client.request(legacy(3, "tools/list", json!({})));
     assert!(list["result"].get("resultType").is_none());
-    let strange = client.ask(legacy(4, "initialize", json!({"protocolVersion": "1999-01-01"})));
+    let strange = client.request(legacy(4, "initialize", json!({"protocolVersion": "1999-01-01"})));
     assert_eq!(strange["result"]["protocolVersion"], LEGACY_VERSIONS[0]);
 }
 
 #[test]
 fn a_cancelled_sleep_is_never_answered_and_the_rest_goes_on() {
-    let mut client = Client::new();
+    let mut client = DemoClient::new();
     client
-        .say(&legacy(1, "tools/call", json!({"name": "sleep", "arguments": {"seconds": 3600}})).to_string());
-    client.say(&legacy(2, "tools/call", json!({"name": "sleep", "arguments": {"seconds": 0}})).to_string());
-    assert_eq!(client.hear()["id"], 2);
-    client.say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+        .send(&legacy(1, "tools/call", json!({"name": "sleep", "arguments": {"seconds": 3600}})).to_string());
+    client.send(&legacy(2, "tools/call", json!({"name": "sleep", "arguments": {"seconds": 0}})).to_string());
+    assert_eq!(client.receive()["id"], 2);
+    client.send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
     // The same id can be used again: nothing of the first call is left.
-    let again = client.ask(legacy(1, "tools/call", json!({"name": "sleep", "arguments": {"seconds": 0.01}})));
+    let again =
+        client.request(legacy(1, "tools/call", json!({"name": "sleep", "arguments": {"seconds": 0.01}})));
     assert_eq!(again["result"]["content"][0]["text"], "slept for 0.01 seconds");
 }
 
 #[test]
 fn what_makes_no_sense_is_refused_and_the_next_request_is_answered() {
-    let mut client = Client::new();
+    let mut client = DemoClient::new();
     let mut wrong_version = modern(2, "tools/list", json!({}));
     wrong_version["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2099-01-01");
     let table = [
@@ -102,11 +104,11 @@ fn what_makes_no_sense_is_refused_and_the_next_request_is_answered() {
         (wrong_version.to_string(), -32022),
     ];
     for (line, code) in table {
-        client.say(&line);
-        assert_eq!(client.hear()["error"]["code"], code, "{line}");
+        client.send(&line);
+        assert_eq!(client.receive()["error"]["code"], code, "{line}");
     }
-    client.say("");
-    assert_eq!(client.ask(legacy(9, "ping", json!({})))["id"], 9);
+    client.send("");
+    assert_eq!(client.request(legacy(9, "ping", json!({})))["id"], 9);
 }
 
 #[test]

@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::clock;
+use crate::time_text;
 
 /// The longest sleep.
-const LONGEST: f64 = 3600.0;
+const MAX_SLEEP_SECONDS: f64 = 3600.0;
 
 /// The definitions, as the inside of a JSON list.
 pub(super) const TOOLS: &str = concat!(
@@ -20,7 +20,7 @@ pub(super) const TOOLS: &str = concat!(
 
 /// What a call comes to.
 #[derive(Debug, PartialEq)]
-pub(super) enum Outcome {
+pub(super) enum DemoOutcome {
     /// An answer.
     Text(String),
     /// The tool says why it can't.
@@ -34,7 +34,7 @@ pub(super) enum Outcome {
 /// The arguments of all tools together.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Given<'a> {
+struct DemoArguments<'a> {
     text: Option<String>,
     #[serde(borrow)]
     a: Option<&'a RawValue>,
@@ -43,10 +43,10 @@ struct Given<'a> {
     seconds: Option<f64>,
 }
 
-pub(super) fn perform(name: &str, arguments: Option<&RawValue>) -> Outcome {
-    let given: Given<'_> = match serde_json::from_str(arguments.map_or("{}", RawValue::get)) {
+pub(super) fn call_tool(name: &str, arguments: Option<&RawValue>) -> DemoOutcome {
+    let given: DemoArguments<'_> = match serde_json::from_str(arguments.map_or("{}", RawValue::get)) {
         Ok(given) => given,
-        Err(error) => return Outcome::Failed(format!("the arguments have another shape: {error}")),
+        Err(error) => return DemoOutcome::Failed(format!("the arguments have another shape: {error}")),
     };
     let result = match name {
         "echo" => given.text.ok_or("`text` is missing"),
@@ -55,16 +55,16 @@ pub(super) fn perform(name: &str, arguments: Option<&RawValue>) -> Outcome {
             _ => Err("`a` or `b` is missing"),
         },
         "sleep" => match given.seconds {
-            Some(seconds) if (0.0..=LONGEST).contains(&seconds) => {
-                return Outcome::Sleep(Duration::from_secs_f64(seconds));
+            Some(seconds) if (0.0..=MAX_SLEEP_SECONDS).contains(&seconds) => {
+                return DemoOutcome::Sleep(Duration::from_secs_f64(seconds));
             }
             Some(_) => Err("`seconds` must be from 0 to 3600"),
             None => Err("`seconds` is missing"),
         },
-        "time" => Ok(clock::rfc3339(SystemTime::now())),
-        _ => return Outcome::Unknown,
+        "time" => Ok(time_text::rfc3339(SystemTime::now())),
+        _ => return DemoOutcome::Unknown,
     };
-    result.map_or_else(|why| Outcome::Failed(why.to_owned()), Outcome::Text)
+    result.map_or_else(|why| DemoOutcome::Failed(why.to_owned()), DemoOutcome::Text)
 }
 
 /// Whole numbers are added exactly, others as floating point.
@@ -82,8 +82,8 @@ fn add(a: &str, b: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn call(name: &str, arguments: &str) -> Outcome {
-        perform(name, Some(serde_json::from_str(arguments).unwrap()))
+    fn call(name: &str, arguments: &str) -> DemoOutcome {
+        call_tool(name, Some(serde_json::from_str(arguments).unwrap()))
     }
 
     #[test]
@@ -92,14 +92,14 @@ mod tests {
         let names: Vec<_> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
         assert_eq!(names, ["echo", "add", "sleep", "time"]);
         for name in names {
-            assert_ne!(perform(name, None), Outcome::Unknown, "{name}");
+            assert_ne!(call_tool(name, None), DemoOutcome::Unknown, "{name}");
         }
     }
 
     #[test]
     fn each_tool_answers_or_says_why_not() {
-        let text = |text: &str| Outcome::Text(text.into());
-        let failed = |text: &str| Outcome::Failed(text.into());
+        let text = |text: &str| DemoOutcome::Text(text.into());
+        let failed = |text: &str| DemoOutcome::Failed(text.into());
         let table = [
             ("echo", r#"{"text":"hi\n"}"#, text("hi\n")),
             ("echo", "{}", failed("`text` is missing")),
@@ -107,9 +107,9 @@ mod tests {
             ("add", r#"{"a":0.5,"b":1}"#, text("1.5")),
             ("add", r#"{"a":"1","b":1}"#, failed("`a` and `b` must be numbers")),
             ("add", r#"{"a":1}"#, failed("`a` or `b` is missing")),
-            ("sleep", r#"{"seconds":0.25}"#, Outcome::Sleep(Duration::from_millis(250))),
+            ("sleep", r#"{"seconds":0.25}"#, DemoOutcome::Sleep(Duration::from_millis(250))),
             ("sleep", r#"{"seconds":-1}"#, failed("`seconds` must be from 0 to 3600")),
-            ("nothing", "{}", Outcome::Unknown),
+            ("nothing", "{}", DemoOutcome::Unknown),
         ];
         for (name, arguments, want) in table {
             assert_eq!(call(name, arguments), want, "{name} {arguments}");

@@ -1,7 +1,7 @@
 //! Why a command failed, and the table of exit codes. The words beside the
 //! first line are in `words.rs`.
 
-mod words;
+mod messages;
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,36 +10,36 @@ use std::process::ExitCode;
 
 use ostler_core::config::Problem;
 use ostler_core::error::CallError;
-use ostler_core::name::ServerName;
+use ostler_core::server_name::ServerName;
 
 use crate::api::ErrorResponse;
+use crate::client::{Deadline, RequestFailure};
 use crate::config_file;
 use crate::guard::BY_SIGNAL;
+use crate::instance::DaemonRecord;
 use crate::output::{self, Style};
-use crate::reach::{Deadline, Trouble};
-use crate::spot::Note;
 
-pub(crate) use words::hint_of_list;
+pub(crate) use messages::list_hint;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum CommandFailure {
     /// A call, a list or a start brought no result.
     #[error("{0}")]
     Call(#[from] CallError),
     /// The time of `--timeout` ran out.
     #[error("{0}")]
-    Late(CallError),
+    TimedOut(CallError),
     /// A server did not tell its tools, so that no tool was called.
     #[error("{}", unlisted(.0))]
-    Unlisted(CallError),
+    ListFailed(CallError),
     /// A call was lost with the server that had it.
     #[error("{error}")]
-    Lost {
+    ServerLost {
         /// What became of the call.
         error: CallError,
         /// What the server said at its end, one line each.
-        last_words: Vec<String>,
+        last_lines: Vec<String>,
     },
     /// A name that nothing known has.
     #[error("{error}")]
@@ -171,7 +171,7 @@ pub(crate) enum Failure {
     },
     /// There is a daemon for this config.
     #[error("a daemon for this config is already running{}", at(.0))]
-    AlreadyRunning(Option<Note>),
+    AlreadyRunning(Option<DaemonRecord>),
     /// A daemon was asked to end and is still there.
     #[error("the daemon at {url} has not ended")]
     StillRunning {
@@ -182,15 +182,15 @@ pub(crate) enum Failure {
     },
     /// A daemon was started and did not come up.
     #[error("the daemon did not start")]
-    Stillborn {
+    DaemonNotStarted {
         /// What happened.
         why: String,
         /// The end of its log.
-        last_words: Vec<String>,
+        last_lines: Vec<String>,
     },
     /// The client is a server of the daemon that it attaches to, through another one.
     #[error("this `ostler stdio` leads back to the daemon that started it")]
-    Circle,
+    Loop,
     /// The address can't be listened on.
     #[error("can't listen on {address}")]
     Listen {
@@ -203,7 +203,7 @@ pub(crate) enum Failure {
     },
     /// Others than this machine's users could reach the address, and nothing asks who they are.
     #[error("{0} can be reached from other machines, and no credentials are set up")]
-    Exposed(SocketAddr),
+    NoCredentials(SocketAddr),
     /// Workers can't be served, or no broker logged in to.
     #[error("{what}")]
     Relay {
@@ -257,7 +257,7 @@ pub(crate) enum Failure {
     },
     /// No folder lets a daemon lock its files.
     #[error("a daemon can't lock its files in {}", folder.display())]
-    Unlockable {
+    CannotLock {
         /// The folder.
         folder: PathBuf,
         /// Why not.
@@ -268,30 +268,30 @@ pub(crate) enum Failure {
     Machine(io::Error),
 }
 
-impl From<ostler_host::RandomSourceError> for Failure {
+impl From<ostler_host::RandomSourceError> for CommandFailure {
     fn from(error: ostler_host::RandomSourceError) -> Self {
         Self::Machine(io::Error::other(error))
     }
 }
 
-impl Failure {
+impl CommandFailure {
     /// A call that brought no result; whose limit it was makes a difference to
     /// the advice, and the time is the one that was typed.
-    pub(crate) fn of_call(trouble: Trouble, deadline: Option<Deadline>) -> Self {
+    pub(crate) fn from_call(trouble: RequestFailure, deadline: Option<Deadline>) -> Self {
         let error = match trouble {
-            Trouble::Call(error) => error,
-            Trouble::Daemon(failure) => return failure,
+            RequestFailure::Call(error) => error,
+            RequestFailure::Daemon(failure) => return failure,
         };
-        match (error, deadline.filter(|deadline| deadline.is_over())) {
+        match (error, deadline.filter(|deadline| deadline.has_passed())) {
             (CallError::TimedOut { server, delivery, .. }, Some(deadline)) => {
-                Self::Late(CallError::TimedOut { server, delivery, after: deadline.patience() })
+                Self::TimedOut(CallError::TimedOut { server, delivery, after: deadline.timeout() })
             }
             (other, _) => Self::Call(other),
         }
     }
 
     /// Judges a command that asked servers, each of which was reported if it failed.
-    pub(crate) fn of_servers(failed: usize, asked: usize) -> Result<(), Self> {
+    pub(crate) fn require_all(failed: usize, asked: usize) -> Result<(), Self> {
         match failed {
             0 => Ok(()),
             all if all == asked => Err(Self::NoneAnswered(all)),
@@ -300,16 +300,16 @@ impl Failure {
     }
 
     /// The failure of a config whose problems have been printed.
-    pub(crate) fn config(file: &Path, problems: &[Problem]) -> Self {
+    pub(crate) fn invalid_config(file: &Path, problems: &[Problem]) -> Self {
         let first = problems.iter().find(|problem| problem.is_error()).cloned().map(|mut problem| {
-            problem.file = config_file::shown(&problem.file).to_owned();
+            problem.file = config_file::relative_to_cwd(&problem.file).to_owned();
             // A client hands errors to its model, and the line may hold a secret.
             problem.excerpt = None;
             Box::new(problem)
         });
         Self::Config {
-            file: config_file::shown(file).to_owned(),
-            counted: config_file::counted(problems),
+            file: config_file::relative_to_cwd(file).to_owned(),
+            counted: config_file::count_problems(problems),
             first,
         }
     }
@@ -320,15 +320,15 @@ impl Failure {
         let cause = match known {
             [] => "the config has no servers".to_owned(),
             [only] => format!("the only server is `{only}`"),
-            known => format!("the servers are {}", output::names(known.iter().map(ServerName::as_str))),
+            known => format!("the servers are {}", output::quote_names(known.iter().map(ServerName::as_str))),
         };
         Self::UnknownName { error, cause }
     }
 
     /// The same for the list of tools that comes before a call.
-    pub(crate) fn of_list(trouble: Trouble, deadline: Option<Deadline>) -> Self {
-        match Self::of_call(trouble, deadline) {
-            Self::Call(error) => Self::Unlisted(error),
+    pub(crate) fn from_list(trouble: RequestFailure, deadline: Option<Deadline>) -> Self {
+        match Self::from_call(trouble, deadline) {
+            Self::Call(error) => Self::ListFailed(error),
             late => late,
         }
     }
@@ -340,7 +340,7 @@ impl Failure {
             Self::Output(_)
             | Self::Machine(_)
             | Self::UnsafeFolder { .. }
-            | Self::Unlockable { .. }
+            | Self::CannotLock { .. }
             | Self::Unwritable { .. }
             | Self::Tokens { .. }
             | Self::AlreadyRunning(_)
@@ -352,20 +352,20 @@ impl Failure {
             | Self::Unreadable { .. }
             | Self::Lock { .. }
             | Self::NoConfig { .. }
-            | Self::Circle
+            | Self::Loop
             | Self::Relay { .. }
-            | Self::Exposed(_) => 3,
-            Self::Unreachable { .. } | Self::NoDaemon { .. } | Self::Stillborn { .. } => 4,
+            | Self::NoCredentials(_) => 3,
+            Self::Unreachable { .. } | Self::NoDaemon { .. } | Self::DaemonNotStarted { .. } => 4,
             Self::Refused { .. }
             | Self::Unapproved { .. }
             | Self::Untrusted { .. }
             | Self::UnknownToken(_) => 5,
             Self::Call(error)
-            | Self::Late(error)
-            | Self::Lost { error, .. }
+            | Self::TimedOut(error)
+            | Self::ServerLost { error, .. }
             | Self::UnknownName { error, .. } => error.exit_code(),
-            Self::Unlisted(error) if may_have_run(error) => 6,
-            Self::Unlisted(error) => error.exit_code(),
+            Self::ListFailed(error) if may_have_run(error) => 6,
+            Self::ListFailed(error) => error.exit_code(),
             Self::NoneAnswered(_) | Self::Incomplete { .. } => 6,
             Self::ToolError(_) | Self::Unfinished { .. } | Self::InputRequired { .. } => 7,
             Self::Interrupted { signal, .. } => u8::try_from(BY_SIGNAL + signal).unwrap_or(1),
@@ -375,9 +375,10 @@ impl Failure {
     /// The stable name of the failure.
     pub(crate) fn code(&self) -> &'static str {
         match self {
-            Self::Call(error) | Self::Late(error) | Self::Unlisted(error) | Self::Lost { error, .. } => {
-                error.code()
-            }
+            Self::Call(error)
+            | Self::TimedOut(error)
+            | Self::ListFailed(error)
+            | Self::ServerLost { error, .. } => error.code(),
             Self::UnknownName { error, .. } => error.code(),
             Self::ToolError(_) => "tool-error",
             Self::Unfinished { .. } => "unfinished",
@@ -391,15 +392,15 @@ impl Failure {
             Self::Untrusted { .. } => "config-untrusted",
             Self::Unapproved { .. } => "not-approved",
             Self::NoConfig { .. } => "no-config",
-            Self::Circle => "loop",
+            Self::Loop => "loop",
             Self::Unreachable { .. } => "daemon-unreachable",
             Self::Refused { .. } => "daemon-refused",
             Self::NoDaemon { .. } => "no-daemon",
             Self::AlreadyRunning(_) => "already-running",
             Self::StillRunning { .. } => "still-running",
-            Self::Stillborn { .. } => "daemon-not-started",
+            Self::DaemonNotStarted { .. } => "daemon-not-started",
             Self::Listen { .. } => "cannot-listen",
-            Self::Exposed(_) => "no-credentials",
+            Self::NoCredentials(_) => "no-credentials",
             Self::Relay { .. } => "relay-unusable",
             Self::Tokens { .. } => "tokens-unusable",
             Self::UnknownToken(_) => "unknown-token",
@@ -407,7 +408,7 @@ impl Failure {
             Self::Interrupted { .. } => "interrupted",
             Self::OutputClosed | Self::Output(_) => "output-failed",
             Self::UnsafeFolder { .. } => "unsafe-folder",
-            Self::Unlockable { .. } => "cannot-lock",
+            Self::CannotLock { .. } => "cannot-lock",
             Self::Machine(_) => "machine-refused",
         }
     }
@@ -416,17 +417,17 @@ impl Failure {
     /// document on stdout, unless there is one already.
     pub(crate) fn report(&self) -> ExitCode {
         if !matches!(self, Self::OutputClosed) {
-            self.tell();
+            self.print();
         }
         ExitCode::from(self.exit_code())
     }
 
-    fn tell(&self) {
+    fn print(&self) {
         let is_document = output::is_json_wanted() && !output::has_printed();
         // A person who reads the document on a terminal needs no second telling.
         let is_read = is_document && output::print_json(&ErrorResponse { error: self.into() }).is_ok();
         if !(is_read && output::is_terminal()) {
-            output::tell(&self.render(Style::stderr()));
+            output::print_stderr(&self.render(Style::stderr()));
         }
     }
 }
@@ -450,7 +451,7 @@ fn untrusted(is_edited: bool) -> &'static str {
     }
 }
 
-fn at(note: &Option<Note>) -> String {
+fn at(note: &Option<DaemonRecord>) -> String {
     note.as_ref().map(|note| format!(" at {}", note.url)).unwrap_or_default()
 }
 

@@ -2,21 +2,21 @@
 
 use std::collections::BTreeSet;
 
-use ostler_core::name::ServerName;
-use ostler_core::pins::suspect::{Inspector, Kind, Level, Suspicion, look_alikes};
-use ostler_core::pins::{Difference, Lock, Section};
+use ostler_core::pins::lint::{LintFinding, LintKind, LintLevel, Linter, find_look_alikes};
+use ostler_core::pins::{Difference, LockFile, LockSection};
+use ostler_core::server_name::ServerName;
 use serde::{Serialize, Serializer};
 
-use super::desk::Offered;
-use super::show::item_name;
-use crate::output::{Style, Tint, clean, tame};
+use super::diff_output::item_name;
+use super::lock_context::OfferedDefinitions;
+use crate::output::{Style, Tint, escape_line, escape_text};
 
 /// One thing to look at, for people and programs.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Finding {
+pub(crate) struct ReviewFinding {
     server: ServerName,
     #[serde(serialize_with = "key")]
-    section: Section,
+    section: LockSection,
     tool: String,
     /// `alarm` is seen in attacks and hardly ever in honest servers, `notice` in both.
     level: &'static str,
@@ -27,42 +27,47 @@ pub(crate) struct Finding {
     why: String,
 }
 
-fn key<S: Serializer>(section: &Section, serializer: S) -> Result<S::Ok, S::Error> {
+fn key<S: Serializer>(section: &LockSection, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(section.key())
 }
 
 /// Looks through definitions.
 #[derive(Default)]
-pub(crate) struct Reviewer(Inspector);
+pub(crate) struct Reviewer(Linter);
 
 impl Reviewer {
     /// What there is to see in the new definitions among differences.
-    pub(crate) fn of_differences(
+    pub(crate) fn review_differences(
         &self,
-        offered: &Offered,
+        offered: &OfferedDefinitions,
         found: &[Difference],
-        lock: &Lock,
-    ) -> Vec<Finding> {
+        lock: &LockFile,
+    ) -> Vec<ReviewFinding> {
         let new = found.iter().filter_map(|difference| {
             Some((difference.section, difference.name.as_str(), &**difference.new_definition()?))
         });
-        self.look(offered, new.collect(), lock)
+        self.inspect(offered, new.collect(), lock)
     }
 
     /// What there is to see in everything that a server offers.
-    pub(crate) fn of_everything(&self, offered: &Offered, lock: &Lock) -> Vec<Finding> {
-        self.look(offered, offered.definitions.items().collect(), lock)
+    pub(crate) fn review_all(&self, offered: &OfferedDefinitions, lock: &LockFile) -> Vec<ReviewFinding> {
+        self.inspect(offered, offered.definitions.items().collect(), lock)
     }
 
-    fn look(&self, offered: &Offered, items: Vec<(Section, &str, &[u8])>, lock: &Lock) -> Vec<Finding> {
+    fn inspect(
+        &self,
+        offered: &OfferedDefinitions,
+        items: Vec<(LockSection, &str, &[u8])>,
+        lock: &LockFile,
+    ) -> Vec<ReviewFinding> {
         let server = &offered.server;
-        let is_tool = |section: Section| section == Section::Tools;
+        let is_tool = |section: LockSection| section == LockSection::Tools;
         let tools = items.iter().filter(|(section, ..)| is_tool(*section));
         let names: BTreeSet<&str> = tools.map(|(_, name, _)| *name).collect();
-        let mut found: Vec<Finding> = Vec::new();
+        let mut found: Vec<ReviewFinding> = Vec::new();
         for (section, name, definition) in &items {
-            let suspicions = self.0.inspect(server.as_str(), definition);
-            found.extend(suspicions.into_iter().map(|it| Finding::new(server, (*section, name), it)));
+            let suspicions = self.0.lint(server.as_str(), definition);
+            found.extend(suspicions.into_iter().map(|it| ReviewFinding::new(server, (*section, name), it)));
         }
         let approved = lock.servers.iter().filter(|(name, _)| *name != server);
         let others =
@@ -71,23 +76,23 @@ impl Reviewer {
             others.filter(|(_, section, _)| is_tool(*section)).map(|(name, _, tool)| (name.as_str(), tool));
         let own = offered.definitions.items().filter(|(section, ..)| is_tool(*section));
         let own = own.map(|(_, tool, _)| (server.as_str(), tool));
-        let alike = look_alikes(others.chain(own)).into_iter().filter(|it| {
+        let alike = find_look_alikes(others.chain(own)).into_iter().filter(|it| {
             // The name of the server tells tools of one name apart wherever they are shown.
-            it.server == server.as_str() && names.contains(it.tool.as_str()) && it.kind != Kind::SameName
+            it.server == server.as_str() && names.contains(it.tool.as_str()) && it.kind != LintKind::SameName
         });
-        found.extend(alike.map(|it| Finding::new(server, (Section::Tools, &it.tool.clone()), it)));
+        found.extend(alike.map(|it| ReviewFinding::new(server, (LockSection::Tools, &it.tool.clone()), it)));
         found
     }
 }
 
-impl Finding {
-    fn new(server: &ServerName, (section, name): (Section, &str), suspicion: Suspicion) -> Self {
+impl ReviewFinding {
+    fn new(server: &ServerName, (section, name): (LockSection, &str), suspicion: LintFinding) -> Self {
         Self {
             server: server.clone(),
             section,
             tool: name.to_owned(),
-            level: if suspicion.level == Level::Alarm { "alarm" } else { "notice" },
-            kind: suspicion.kind.word(),
+            level: if suspicion.level == LintLevel::Alarm { "alarm" } else { "notice" },
+            kind: suspicion.kind.as_str(),
             pointer: suspicion.pointer,
             excerpt: suspicion.excerpt,
             why: suspicion.why,
@@ -98,7 +103,7 @@ impl Finding {
         &self.server
     }
 
-    pub(crate) fn section(&self) -> Section {
+    pub(crate) fn section(&self) -> LockSection {
         self.section
     }
 
@@ -108,20 +113,20 @@ impl Finding {
     }
 
     /// The item of an alarm, which is approved only on purpose.
-    pub(crate) fn alarming(&self) -> Option<(Section, &str)> {
+    pub(crate) fn alarm_item(&self) -> Option<(LockSection, &str)> {
         (self.level == "alarm").then_some((self.section, self.tool.as_str()))
     }
 
     /// Two lines: where and why, and the place itself.
     pub(crate) fn render(&self, style: Style) -> String {
-        let tint = if self.level == "alarm" { Tint::Bad } else { Tint::Doubtful };
-        let name = clean(&self.name());
+        let tint = if self.level == "alarm" { Tint::Error } else { Tint::Warning };
+        let name = escape_line(&self.name());
         let pointer =
-            if self.pointer.is_empty() { String::new() } else { format!(" {}", clean(&self.pointer)) };
+            if self.pointer.is_empty() { String::new() } else { format!(" {}", escape_line(&self.pointer)) };
         let level = style.paint(tint, &format!("{}:", self.level));
-        let mut text = format!("{level} {name}{pointer} {}\n", clean(&self.why));
+        let mut text = format!("{level} {name}{pointer} {}\n", escape_line(&self.why));
         if !self.excerpt.is_empty() {
-            text.push_str(&format!("  {}\n", tame(&self.excerpt).replace('\n', "\\n")));
+            text.push_str(&format!("  {}\n", escape_text(&self.excerpt).replace('\n', "\\n")));
         }
         text
     }

@@ -1,9 +1,9 @@
 //! Pins on disk: the lock file beside the config, and what people see of it.
 
-pub(crate) mod desk;
-pub(crate) mod file;
+pub(crate) mod diff_output;
 pub(crate) mod findings;
-pub(crate) mod reviewed;
-pub(crate) mod show;
+pub(crate) mod lock_context;
+pub(crate) mod lock_file;
+pub(crate) mod shown_diffs;
 
-pub(crate) use self::file::{Broken, Locked};
+pub(crate) use self::lock_file::{LockFileError, LockFileResult};

@@ -2,28 +2,28 @@
 
 use std::path::{Path, PathBuf};
 
-use ostler_core::config::{Relay, RelayCredentials};
-use ostler_relay::Name;
+use ostler_core::config::{RelayConfig, RelayCredentials};
+use ostler_relay::RelayName;
 use ostler_relay::broker::nats::{Credentials, NatsOptions, Tls};
-use ostler_relay::nats_config::host_inbox;
+use ostler_relay::nats_config::host_inbox_prefix;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::{cli, config_file, environment};
 
 /// The variable that holds a worker's password.
-const PASSWORD: &str = "OSTLER_NATS_PASSWORD";
+const PASSWORD_VARIABLE: &str = "OSTLER_NATS_PASSWORD";
 
 /// The longest file of a password.
-const LONGEST_PASSWORD: u64 = 32 << 10;
+const MAX_PASSWORD_BYTES: u64 = 32 << 10;
 
 /// As a host, by its config.
-pub(crate) fn of_config(relay: &Relay, host: &Name) -> Result<NatsOptions, Failure> {
+pub(crate) fn host_options(relay: &RelayConfig, host: &RelayName) -> Result<NatsOptions, CommandFailure> {
     let credentials = match &relay.credentials {
         RelayCredentials::None => Credentials::None,
         RelayCredentials::Creds(file) => Credentials::Creds(file.clone()),
         RelayCredentials::Nkey(file) => Credentials::Nkey(file.clone()),
         RelayCredentials::Password { user, password } => {
-            let password = environment::resolve(password).map_err(|why| Failure::Relay {
+            let password = environment::resolve(password).map_err(|why| CommandFailure::Relay {
                 what: "the password of the relay is not known".into(),
                 why: format!("`relay.password`: {why}"),
                 hint: "set the variable or write the file that it refers to",
@@ -36,19 +36,19 @@ pub(crate) fn of_config(relay: &Relay, host: &Name) -> Result<NatsOptions, Failu
         credentials,
         tls: tls(relay.tls.ca.clone(), cert, key),
         name: format!("ostler host {host}"),
-        inbox_prefix: host_inbox(host),
+        inbox_prefix: host_inbox_prefix(host),
         ..NatsOptions::new(relay.nats.clone())
     })
 }
 
 /// As a worker, by what was typed. Files must be there now: a worker that
 /// waits for ever for a file that was misspelled helps nobody.
-pub(crate) fn of_worker(
+pub(crate) fn worker_options(
     nats: Vec<String>,
-    login: &cli::Login,
-    worker: &Name,
-) -> Result<NatsOptions, Failure> {
-    let cli::Login { creds, nkey, user, password_file, ca, cert, key } = login;
+    login: &cli::BrokerLoginArgs,
+    worker: &RelayName,
+) -> Result<NatsOptions, CommandFailure> {
+    let cli::BrokerLoginArgs { creds, nkey, user, password_file, ca, cert, key } = login;
     for file in [creds, nkey, ca, cert, key].into_iter().flatten() {
         std::fs::File::open(file).map_err(|error| unreadable(file, error.to_string()))?;
     }
@@ -74,18 +74,22 @@ fn tls(ca: Option<PathBuf>, cert: Option<PathBuf>, key: Option<PathBuf>) -> Tls 
     Tls { is_required: ca.is_some() || cert.is_some(), ca, cert, key }
 }
 
-fn password(file: Option<&Path>) -> Result<String, Failure> {
+fn password(file: Option<&Path>) -> Result<String, CommandFailure> {
     let text = match file {
-        Some(file) => config_file::read_named_at_most(file, LONGEST_PASSWORD)
+        Some(file) => config_file::read_named_at_most(file, MAX_PASSWORD_BYTES)
             .map_err(|error| unreadable(file, error.to_string()))?,
-        None => std::env::var(PASSWORD).map_err(|_| Failure::Usage {
+        None => std::env::var(PASSWORD_VARIABLE).map_err(|_| CommandFailure::Usage {
             what: "--user goes with a password".into(),
-            hint: Some(format!("name its file with --password-file, or set {PASSWORD}")),
+            hint: Some(format!("name its file with --password-file, or set {PASSWORD_VARIABLE}")),
         })?,
     };
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-fn unreadable(file: &Path, why: String) -> Failure {
-    Failure::Unreadable { file: file.to_owned(), why, hint: "name a file that is there and can be read" }
+fn unreadable(file: &Path, why: String) -> CommandFailure {
+    CommandFailure::Unreadable {
+        file: file.to_owned(),
+        why,
+        hint: "name a file that is there and can be read",
+    }
 }

@@ -7,43 +7,46 @@ use std::time::Duration;
 use ostler_core::config;
 use ostler_host::{VIA_HEADER, VIA_VARIABLE};
 
-use super::find::Connection;
+use super::daemon_finder::DaemonConnection;
 use super::{FAREWELL_HEADER, MAX_MESSAGE_HEADER, PROTOCOL, TOKEN_HEADER};
-use crate::failure::Failure;
+use crate::client::DaemonAddress;
+use crate::daemon_proof::{self, ProofChallenge};
+use crate::failure::CommandFailure;
 use crate::invocation::command;
-use crate::proof::{self, Challenge};
-use crate::reach::Address;
 use crate::workspace;
 
 /// How long a daemon may take to let a client in.
-const LET_IN: Duration = Duration::from_secs(10);
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest head of its answer.
-const LONGEST_HEAD: u64 = 16 << 10;
+const MAX_HEAD_BYTES: u64 = 16 << 10;
 
 /// What a client shows: what lets it in, and what says who it is.
 #[derive(Debug)]
-pub(super) struct Tokens<'a> {
+pub(super) struct AttachTokens<'a> {
     pub(super) admin: Option<String>,
-    pub(super) callers: Option<&'a str>,
+    pub(super) caller: Option<&'a str>,
 }
 
 /// A connection that carries the client's bytes, and what has come on it already.
 /// Tokens are sent once the daemon has proven on it that it is the daemon.
-pub(super) fn attach(address: &Address, tokens: &Tokens<'_>) -> Result<Connection, Failure> {
-    let unreachable = |why: String| Failure::Unreachable { url: address.to_string(), why };
+pub(super) fn attach(
+    address: &DaemonAddress,
+    tokens: &AttachTokens<'_>,
+) -> Result<DaemonConnection, CommandFailure> {
+    let unreachable = |why: String| CommandFailure::Unreachable { url: address.to_string(), why };
     let lost = |error: io::Error| unreachable(error.to_string());
     let mut reader = connect(address).map_err(lost)?;
-    let Some(admin) = tokens.admin.as_deref() else { return Err(no_entry(address)) };
-    let challenge = Challenge::new().map_err(Failure::Machine)?;
+    let Some(admin) = tokens.admin.as_deref() else { return Err(admin_token_refused(address)) };
+    let challenge = ProofChallenge::new().map_err(CommandFailure::Machine)?;
     let body = ask_for_proof(&mut reader, address, &challenge).map_err(lost)?;
-    if !challenge.is_met(admin, &body) {
-        return Err(address.unproven());
+    if !challenge.verify(admin, &body) {
+        return Err(address.unproven_failure());
     }
-    let callers = tokens.callers.map(|token| format!("{TOKEN_HEADER}: {token}\r\n"));
+    let callers = tokens.caller.map(|token| format!("{TOKEN_HEADER}: {token}\r\n"));
     let callers = callers.unwrap_or_default();
     let via = std::env::var(VIA_VARIABLE).ok().filter(|via| via.bytes().all(|byte| byte.is_ascii_graphic()));
     let via = via.map(|via| format!("{VIA_HEADER}: {via}\r\n")).unwrap_or_default();
-    let workspace = workspace::here().map(|folder| format!("{}: {folder}\r\n", workspace::HEADER));
+    let workspace = workspace::current_dir().map(|folder| format!("{}: {folder}\r\n", workspace::HEADER));
     let workspace = workspace.unwrap_or_default();
     let opened = (|| -> io::Result<String> {
         let host = address.host();
@@ -61,16 +64,17 @@ pub(super) fn attach(address: &Address, tokens: &Tokens<'_>) -> Result<Connectio
     let head = opened.map_err(lost)?;
     match head.split_whitespace().nth(1) {
         Some("101") => {
-            let limit = header(&head, MAX_MESSAGE_HEADER).unwrap_or(config::Gateway::default().max_body);
-            Ok(Connection { reader, url: address.to_string(), max_message: limit })
+            let limit =
+                header(&head, MAX_MESSAGE_HEADER).unwrap_or(config::GatewayConfig::default().max_body);
+            Ok(DaemonConnection { reader, url: address.to_string(), max_message: limit })
         }
-        Some("401") => Err(no_entry(address)),
+        Some("401") => Err(admin_token_refused(address)),
         Some("503") if head.to_ascii_lowercase().contains("\r\nconnection: close\r\n") => {
-            Err(unreachable(proof::OVERLOADED.into()))
+            Err(unreachable(daemon_proof::OVERLOADED.into()))
         }
         Some("503") => Err(unreachable("it is ending, or has no room".into())),
-        Some("508") => Err(Failure::Circle),
-        Some("403") if tokens.callers.is_some() => Err(Failure::Refused {
+        Some("508") => Err(CommandFailure::Loop),
+        Some("403") if tokens.caller.is_some() => Err(CommandFailure::Refused {
             what: "the token is not valid".into(),
             hint: Some(format!(
                 "{} shows which tokens there are, and until when they are good",
@@ -84,17 +88,17 @@ pub(super) fn attach(address: &Address, tokens: &Tokens<'_>) -> Result<Connectio
     }
 }
 
-fn connect(address: &Address) -> io::Result<BufReader<TcpStream>> {
+fn connect(address: &DaemonAddress) -> io::Result<BufReader<TcpStream>> {
     let mut addresses = address.authority().to_socket_addrs()?;
     let nobody = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    let stream = TcpStream::connect_timeout(&addresses.next().ok_or_else(nobody)?, LET_IN)?;
+    let stream = TcpStream::connect_timeout(&addresses.next().ok_or_else(nobody)?, ATTACH_TIMEOUT)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(LET_IN))?;
+    stream.set_read_timeout(Some(ATTACH_TIMEOUT))?;
     Ok(BufReader::new(stream))
 }
 
-fn no_entry(address: &Address) -> Failure {
-    Failure::Refused {
+fn admin_token_refused(address: &DaemonAddress) -> CommandFailure {
+    CommandFailure::Refused {
         what: "the admin token is missing or wrong".into(),
         hint: Some(address.token_hint().into()),
     }
@@ -103,17 +107,17 @@ fn no_entry(address: &Address) -> Failure {
 /// Challenges whatever listens there; returns the body of its answer, empty if that can't be one.
 fn ask_for_proof(
     reader: &mut BufReader<TcpStream>,
-    address: &Address,
-    challenge: &Challenge,
+    address: &DaemonAddress,
+    challenge: &ProofChallenge,
 ) -> io::Result<Vec<u8>> {
     let (target, host) = (challenge.target(), address.host());
     reader.get_mut().write_all(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes())?;
     let head = read_head(reader)?;
     if head.split_whitespace().nth(1) == Some("503") {
-        return Err(io::Error::other(proof::OVERLOADED));
+        return Err(io::Error::other(daemon_proof::OVERLOADED));
     }
     let length = header(&head, "content-length");
-    let mut body = vec![0; length.filter(|length| *length <= proof::LONGEST).unwrap_or(0)];
+    let mut body = vec![0; length.filter(|length| *length <= daemon_proof::MAX_PROOF_BYTES).unwrap_or(0)];
     reader.read_exact(&mut body)?;
     Ok(body)
 }
@@ -128,7 +132,7 @@ fn header(head: &str, wanted: &str) -> Option<usize> {
 /// The head of an HTTP answer; what follows it stays in the reader.
 fn read_head(reader: &mut BufReader<TcpStream>) -> io::Result<String> {
     let mut head = String::new();
-    let mut reader = reader.take(LONGEST_HEAD);
+    let mut reader = reader.take(MAX_HEAD_BYTES);
     loop {
         if reader.read_line(&mut head)? == 0 {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up"));

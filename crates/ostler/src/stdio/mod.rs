@@ -11,27 +11,27 @@
 //! every client, and most of them sleep.
 
 mod attach;
-mod conversation;
-mod exchange;
-mod find;
+mod client_session;
+mod daemon_finder;
+mod forwarding;
 
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use self::find::{Connection, Finder};
-use crate::config_file::{self, Found};
-use crate::failure::Failure;
+use self::daemon_finder::{DaemonConnection, DaemonFinder};
+use crate::config_file::{self, FoundConfig};
+use crate::failure::CommandFailure;
 use crate::invocation::command;
-use crate::output::tell;
-use crate::{cli, refusal};
+use crate::output::print_stderr;
+use crate::{cli, stdio_failure};
 
 /// Carries the token of the client's caller, beside the admin token.
 pub(crate) const TOKEN_HEADER: &str = "ostler-token";
 /// The variable that holds such a token.
-pub(crate) const TOKEN: &str = "OSTLER_TOKEN";
+pub(crate) const TOKEN_VARIABLE: &str = "OSTLER_TOKEN";
 /// The longest file of a token.
-const LONGEST_TOKEN: u64 = 32 << 10;
+const MAX_TOKEN_BYTES: u64 = 32 << 10;
 
 /// What the connection is upgraded to.
 pub(crate) const PROTOCOL: &str = "ostler-stdio";
@@ -47,41 +47,47 @@ pub(crate) const FAREWELL: &str = "farewell";
 
 /// Attaches stdin and stdout to the daemon of a config, which is started if it
 /// does not run, and to the next one if that ends.
-pub(crate) fn run(shared: &cli::Shared, token_file: Option<&Path>) -> Result<ExitCode, Failure> {
-    match join(shared, token_file) {
-        Ok((finder, first)) => exchange::run(finder, first).map(|()| ExitCode::SUCCESS),
-        Err(failure) => Ok(refusal::answer(&failure)),
+pub(crate) fn run(
+    shared: &cli::GlobalOptions,
+    token_file: Option<&Path>,
+) -> Result<ExitCode, CommandFailure> {
+    match attach_first(shared, token_file) {
+        Ok((finder, first)) => forwarding::run(finder, first).map(|()| ExitCode::SUCCESS),
+        Err(failure) => Ok(stdio_failure::report_and_answer(&failure)),
     }
 }
 
-fn join(shared: &cli::Shared, token_file: Option<&Path>) -> Result<(Finder, Connection), Failure> {
+fn attach_first(
+    shared: &cli::GlobalOptions,
+    token_file: Option<&Path>,
+) -> Result<(DaemonFinder, DaemonConnection), CommandFailure> {
     let callers = read_token(token_file)?;
     let found = config_file::find(shared.config.as_deref())?;
-    if let (Found::Nowhere(places), None) = (&found, &shared.daemon) {
+    if let (FoundConfig::NotFound(places), None) = (&found, &shared.daemon) {
         let daemons = config_file::describe_daemons();
         let daemons = daemons.map(|daemons| format!("\n  hint: {daemons}")).unwrap_or_default();
-        tell(&format!(
+        print_stderr(&format!(
             "warning: no config found, so there is only the built-in server `demo`\n  looked for: {places}\n  hint: write \
              an ostler.toml in your project, or start it as `ostler stdio --config FILE`{daemons}"
         ));
     }
-    let mut finder = Finder::new(found, shared.daemon.clone(), callers);
+    let mut finder = DaemonFinder::new(found, shared.daemon.clone(), callers);
     let first = finder.first()?;
     Ok((finder, first))
 }
 
 /// The token of the client's caller. One that can't be read is an error: the
 /// client must not be taken for somebody else.
-pub(crate) fn read_token(file: Option<&Path>) -> Result<Option<String>, Failure> {
+pub(crate) fn read_token(file: Option<&Path>) -> Result<Option<String>, CommandFailure> {
     let text = match file {
-        Some(file) => {
-            config_file::read_named_at_most(file, LONGEST_TOKEN).map_err(|why| Failure::Unreadable {
+        Some(file) => config_file::read_named_at_most(file, MAX_TOKEN_BYTES).map_err(|why| {
+            CommandFailure::Unreadable {
                 file: file.to_owned(),
                 why: why.to_string(),
                 hint: "name a file that holds a token, as `ostler token create` prints it",
-            })?
-        }
-        None => match std::env::var_os(TOKEN) {
+            }
+        })?,
+        None => match std::env::var_os(TOKEN_VARIABLE) {
             Some(text) => text.to_string_lossy().into_owned(),
             None => return Ok(None),
         },
@@ -89,7 +95,10 @@ pub(crate) fn read_token(file: Option<&Path>) -> Result<Option<String>, Failure>
     let token = text.trim();
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         let what = "the token is no word of printable characters".into();
-        return Err(Failure::Usage { what, hint: Some(format!("{} makes one", command("token create"))) });
+        return Err(CommandFailure::Usage {
+            what,
+            hint: Some(format!("{} makes one", command("token create"))),
+        });
     }
     Ok(Some(token.to_owned()))
 }

@@ -23,7 +23,7 @@ const LENGTH: usize = PREFIX.len() + ID_DIGITS + 1 + SECRET_DIGITS;
 
 /// What is kept of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct TokenRecord {
     /// What people call it; unique.
     pub(crate) name: String,
     /// What its callers may do.
@@ -39,36 +39,36 @@ pub(crate) struct Record {
     pub(crate) expires: Option<u64>,
     /// How much it may be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) budget: Option<Budget>,
+    pub(crate) budget: Option<TokenBudget>,
 }
 
 /// Calls in a sliding window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Budget {
+pub(crate) struct TokenBudget {
     pub(crate) calls: u64,
     pub(crate) per_ms: u64,
 }
 
-impl Budget {
+impl TokenBudget {
     pub(crate) fn per(self) -> Duration {
         Duration::from_millis(self.per_ms)
     }
 }
 
 /// A token as its owner holds it.
-pub(crate) struct Fresh {
+pub(crate) struct CreatedToken {
     pub(crate) text: String,
     pub(crate) id: String,
     pub(crate) sha256: String,
 }
 
 /// Makes a token that nobody can guess.
-pub(crate) fn make() -> io::Result<Fresh> {
+pub(crate) fn create() -> io::Result<CreatedToken> {
     let mut bits = [0; (ID_DIGITS + SECRET_DIGITS) / 2];
     getrandom::fill(&mut bits).map_err(|error| io::Error::other(error.to_string()))?;
     let (id, secret) = bits.split_at(ID_DIGITS / 2);
     let (id, secret) = (hex(id), hex(secret));
-    Ok(Fresh { text: format!("{PREFIX}{id}_{secret}"), sha256: hex(&digest(&secret)), id })
+    Ok(CreatedToken { text: format!("{PREFIX}{id}_{secret}"), sha256: hex(&digest(&secret)), id })
 }
 
 /// The id and the secret of a token; `None` for what is no token, which costs
@@ -88,18 +88,18 @@ pub(crate) fn digest(secret: &str) -> [u8; 32] {
 }
 
 /// Compares without telling by its time how much was right.
-pub(crate) fn is_same(a: &[u8], b: &[u8]) -> bool {
+pub(crate) fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
 }
 
 /// Whether a text can be the name of a token or of a role.
-pub(crate) fn is_name(text: &str) -> bool {
+pub(crate) fn is_valid_name(text: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     !text.is_empty() && text.len() <= 64 && text.bytes().all(is_word)
 }
 
 /// The bytes that hexadecimal digits stand for, if they are 32.
-pub(crate) fn unhex(text: &str) -> Option<[u8; 32]> {
+pub(crate) fn decode_hex_32(text: &str) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
     if text.len() != 64 {
         return None;
@@ -121,12 +121,12 @@ mod tests {
 
     #[test]
     fn a_fresh_token_is_read_back_and_only_its_hash_is_kept() {
-        let fresh = make().unwrap();
+        let fresh = create().unwrap();
         let (id, secret) = parse(&fresh.text).unwrap();
         assert_eq!(id, fresh.id);
-        assert_eq!(unhex(&fresh.sha256), Some(digest(secret)));
+        assert_eq!(decode_hex_32(&fresh.sha256), Some(digest(secret)));
         assert!(!fresh.sha256.contains(secret));
-        assert_ne!(make().unwrap().text, fresh.text);
+        assert_ne!(create().unwrap().text, fresh.text);
     }
 
     #[test]
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn names_are_safe_everywhere() {
-        assert!(["ci", "Build-2", "a_b"].into_iter().all(is_name));
-        assert!(!["", "a b", "a:b", "a/b", "é", &"x".repeat(65)].into_iter().any(is_name));
+        assert!(["ci", "Build-2", "a_b"].into_iter().all(is_valid_name));
+        assert!(!["", "a b", "a:b", "a/b", "é", &"x".repeat(65)].into_iter().any(is_valid_name));
     }
 }

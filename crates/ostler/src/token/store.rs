@@ -7,39 +7,39 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ostler_store::private;
+use ostler_store::private_file;
 use serde::{Deserialize, Serialize};
 
-use super::Record;
+use super::TokenRecord;
 use crate::config_file;
 
 /// The most tokens of a config; more are kept by an identity provider.
-pub(crate) const MOST: usize = 10_000;
+pub(crate) const MAX_TOKENS: usize = 10_000;
 /// As many of the longest records fit.
-const LARGEST: u64 = 16 << 20;
+const MAX_FILE_BYTES: u64 = 16 << 20;
 /// How long another command may take that is changing them.
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
-const LOCK_EVERY: Duration = Duration::from_millis(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+const LOCK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The format of the file.
 const VERSION: u32 = 1;
 
 /// When tokens were last used, by their ids.
-pub(crate) type Uses = BTreeMap<String, u64>;
+pub(crate) type TokenUses = BTreeMap<String, u64>;
 
 /// Where the tokens of a config are.
 #[derive(Debug, Clone)]
-pub(crate) struct Store {
+pub(crate) struct TokenStore {
     file: PathBuf,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct TokensFile {
     version: u32,
-    tokens: Vec<Record>,
+    tokens: Vec<TokenRecord>,
 }
 
-impl Store {
+impl TokenStore {
     pub(crate) fn new(file: PathBuf) -> Self {
         Self { file }
     }
@@ -50,51 +50,51 @@ impl Store {
 
     /// All tokens. A file that is not there has none; one that can't be read
     /// is an error, since nobody knows what it had.
-    pub(crate) fn read(&self) -> io::Result<Vec<Record>> {
-        let text = match config_file::read_at_most(&self.file, LARGEST) {
+    pub(crate) fn read(&self) -> io::Result<Vec<TokenRecord>> {
+        let text = match config_file::read_at_most(&self.file, MAX_FILE_BYTES) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             read => read?,
         };
         let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
-        let Written { version, tokens } = serde_json::from_str(&text)
+        let TokensFile { version, tokens } = serde_json::from_str(&text)
             .map_err(|error| invalid(format!("it is not what was written: {error}")))?;
         if version != VERSION {
             return Err(invalid(format!("it is of format {version}, and this version knows {VERSION}")));
         }
-        if tokens.len() > MOST {
-            return Err(invalid(format!("it has more than {MOST} tokens")));
+        if tokens.len() > MAX_TOKENS {
+            return Err(invalid(format!("it has more than {MAX_TOKENS} tokens")));
         }
         Ok(tokens)
     }
 
     /// Changes the tokens, one command at a time. What the change refuses is
     /// not written.
-    pub(crate) fn change<T, E: From<io::Error>>(
+    pub(crate) fn update<T, E: From<io::Error>>(
         &self,
-        change: impl FnOnce(&mut Vec<Record>) -> Result<T, E>,
+        change: impl FnOnce(&mut Vec<TokenRecord>) -> Result<T, E>,
     ) -> Result<T, E> {
         let _lock = self.lock()?;
         let mut tokens = self.read()?;
         let done = change(&mut tokens)?;
-        let text = serde_json::to_vec(&Written { version: VERSION, tokens }).map_err(io::Error::other)?;
-        private::replace(&self.file, &text)?;
+        let text = serde_json::to_vec(&TokensFile { version: VERSION, tokens }).map_err(io::Error::other)?;
+        private_file::replace_file(&self.file, &text)?;
         Ok(done)
     }
 
     /// Returns when tokens were last used, in seconds since 1970, by their ids. It is of no use but to people, so that a
     /// file that can't be read says nothing.
-    pub(crate) fn read_uses(&self) -> Uses {
-        let read = config_file::read_at_most(&self.beside(".used"), LARGEST).ok();
+    pub(crate) fn read_uses(&self) -> TokenUses {
+        let read = config_file::read_at_most(&self.with_suffix(".used"), MAX_FILE_BYTES).ok();
         read.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
     }
 
     /// Writes down when tokens were last used.
-    pub(crate) fn write_uses(&self, uses: &Uses) -> io::Result<()> {
-        private::replace(&self.beside(".used"), &serde_json::to_vec(uses)?)
+    pub(crate) fn write_uses(&self, uses: &TokenUses) -> io::Result<()> {
+        private_file::replace_file(&self.with_suffix(".used"), &serde_json::to_vec(uses)?)
     }
 
     /// A file with the name of this one and an ending.
-    fn beside(&self, ending: &str) -> PathBuf {
+    fn with_suffix(&self, ending: &str) -> PathBuf {
         let mut path = self.file.clone().into_os_string();
         path.push(ending);
         PathBuf::from(path)
@@ -102,21 +102,21 @@ impl Store {
 
     /// A lock of its own: the file itself is replaced by every change.
     fn lock(&self) -> io::Result<File> {
-        let path = self.beside(".lock");
-        private::make_folder_of(&path)?;
-        let file = private::file().write(true).create(true).truncate(false).open(path)?;
+        let path = self.with_suffix(".lock");
+        private_file::create_parent_dir(&path)?;
+        let file = private_file::open_options().write(true).create(true).truncate(false).open(path)?;
         let began = Instant::now();
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(file),
                 Err(TryLockError::Error(error)) => return Err(error),
-                Err(TryLockError::WouldBlock) if began.elapsed() >= LOCK_PATIENCE => {
+                Err(TryLockError::WouldBlock) if began.elapsed() >= LOCK_TIMEOUT => {
                     return Err(io::Error::new(
                         io::ErrorKind::TimedOut,
                         "another command is changing the tokens",
                     ));
                 }
-                Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_EVERY),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_INTERVAL),
             }
         }
     }
@@ -126,8 +126,8 @@ impl Store {
 mod tests {
     use super::*;
 
-    fn record(name: &str) -> Record {
-        Record {
+    fn record(name: &str) -> TokenRecord {
+        TokenRecord {
             name: name.into(),
             role: "ci".into(),
             id: "0".repeat(12),
@@ -138,12 +138,12 @@ mod tests {
         }
     }
 
-    fn add(store: &Store, name: &str) {
+    fn add(store: &TokenStore, name: &str) {
         try_add(store, name).unwrap();
     }
 
-    fn try_add(store: &Store, name: &str) -> io::Result<()> {
-        store.change(|tokens| {
+    fn try_add(store: &TokenStore, name: &str) -> io::Result<()> {
+        store.update(|tokens| {
             tokens.push(record(name));
             Ok(())
         })
@@ -153,7 +153,7 @@ mod tests {
     fn what_was_written_is_read_and_is_nobody_elses_to_read() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::new(folder.path().join("new/x.tokens"));
+        let store = TokenStore::new(folder.path().join("new/x.tokens"));
         assert_eq!(store.read().unwrap(), []);
         add(&store, "a");
         assert_eq!(store.read().unwrap(), [record("a")]);
@@ -163,19 +163,19 @@ mod tests {
     #[test]
     fn uses_that_can_not_be_read_are_none() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::new(folder.path().join("x.tokens"));
-        assert_eq!(store.read_uses(), Uses::new());
-        let uses = Uses::from([("0".repeat(12), 7)]);
+        let store = TokenStore::new(folder.path().join("x.tokens"));
+        assert_eq!(store.read_uses(), TokenUses::new());
+        let uses = TokenUses::from([("0".repeat(12), 7)]);
         store.write_uses(&uses).unwrap();
         assert_eq!(store.read_uses(), uses);
-        std::fs::write(store.beside(".used"), "{").unwrap();
-        assert_eq!(store.read_uses(), Uses::new());
+        std::fs::write(store.with_suffix(".used"), "{").unwrap();
+        assert_eq!(store.read_uses(), TokenUses::new());
     }
 
     #[test]
     fn commands_at_the_same_time_lose_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::new(folder.path().join("x.tokens"));
+        let store = TokenStore::new(folder.path().join("x.tokens"));
         std::thread::scope(|scope| {
             for number in 0..8 {
                 let store = &store;
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn a_file_that_is_not_understood_is_neither_empty_nor_overwritten() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::new(folder.path().join("x.tokens"));
+        let store = TokenStore::new(folder.path().join("x.tokens"));
         for text in ["", "{", r#"{"version":2,"tokens":[]}"#, r#"{"version":1}"#] {
             std::fs::write(store.file(), text).unwrap();
             assert!(store.read().is_err(), "{text}");

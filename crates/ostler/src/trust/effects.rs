@@ -2,24 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use ostler_core::config::{Config, Jwks, PinMode, is_secret_key};
+use ostler_core::config::{Config, JwksLocation, PinMode, is_secret_key};
 use ostler_core::loopback::is_loopback;
-use ostler_core::spec::{Isolation, ServerSpec, Transport};
+use ostler_core::spec::{Isolation, ServerSpec, ServerTransport};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::instance::hex;
 use crate::invocation::command;
-use crate::output::{Style, Tint, clean};
-use crate::spot::hex;
+use crate::output::{Style, Tint, escape_line};
 
 /// Characters of one effect that are shown; a longer command is to be read in its file.
-const SHOWN: usize = 600;
+const MAX_SHOWN_CHARS: usize = 600;
 /// Effects that are shown.
-const SHOWN_LINES: usize = 64;
+const MAX_SHOWN_LINES: usize = 64;
 
 /// Everything that a config runs, contacts and listens on.
 #[derive(Debug)]
-pub(crate) struct Effects {
+pub(crate) struct ConfigEffects {
     /// A verb, and what it is done with.
     lines: Vec<(&'static str, String)>,
     /// SHA-256 in hexadecimal digits. References such as `${env:X}` count as they are written; of programs only
@@ -27,7 +27,7 @@ pub(crate) struct Effects {
     pub(crate) fingerprint: String,
 }
 
-impl Effects {
+impl ConfigEffects {
     pub(crate) fn of(config: &Config) -> Self {
         let specs: Vec<ServerSpec> = config.servers.iter().map(|spec| as_written(config, spec)).collect();
         let mut lines: Vec<_> = specs.iter().map(describe_server).collect();
@@ -37,8 +37,8 @@ impl Effects {
             config.relay.iter().map(|relay| ("serves", format!("workers at {}", relay.nats.join(", ")))),
         );
         let jwks = config.auth.jwt.as_ref().map(|jwt| match &jwt.jwks {
-            Jwks::Url(url) => url.clone(),
-            Jwks::File(file) => file.display().to_string(),
+            JwksLocation::Url(url) => url.clone(),
+            JwksLocation::File(file) => file.display().to_string(),
         });
         lines.extend(jwks.map(|keys| ("trusts", format!("callers with keys of {keys}"))));
         if !is_loopback(config.listen.ip()) {
@@ -73,12 +73,12 @@ impl Effects {
 
     /// Describes one effect a line.
     pub(crate) fn describe(&self, style: Style) -> String {
-        let shown = self.lines.iter().take(SHOWN_LINES);
+        let shown = self.lines.iter().take(MAX_SHOWN_LINES);
         let line =
             |(verb, what): &(&str, String)| format!("  {:<9} {}", style.paint(Tint::Label, verb), clip(what));
         let mut lines: Vec<String> = shown.map(line).collect();
-        if self.lines.len() > SHOWN_LINES {
-            let more = self.lines.len() - SHOWN_LINES;
+        if self.lines.len() > MAX_SHOWN_LINES {
+            let more = self.lines.len() - MAX_SHOWN_LINES;
             lines.push(format!("  and {more} more; {} shows all", command("list")));
         }
         if lines.is_empty() {
@@ -91,8 +91,8 @@ impl Effects {
 /// A server without the working directory that its file does not name.
 fn as_written(config: &Config, spec: &ServerSpec) -> ServerSpec {
     let mut spec = spec.clone();
-    if let Transport::Stdio(process) = &mut spec.transport
-        && config.is_in_own_folder(spec.name.as_str())
+    if let ServerTransport::Stdio(process) = &mut spec.transport
+        && config.has_default_cwd(spec.name.as_str())
     {
         process.cwd = None;
     }
@@ -102,9 +102,9 @@ fn as_written(config: &Config, spec: &ServerSpec) -> ServerSpec {
 /// Arguments stay whole: a pattern that hides secrets would hide commands too.
 fn describe_server(spec: &ServerSpec) -> (&'static str, String) {
     match &spec.transport {
-        Transport::Stdio(process) => {
+        ServerTransport::Stdio(process) => {
             let words = std::iter::once(&process.command).chain(&process.args);
-            let words: Vec<String> = words.map(|word| crate::command::list::word(word)).collect();
+            let words: Vec<String> = words.map(|word| crate::command::list::shell_word(word)).collect();
             // Before the arguments, which may be so long that the rest is cut.
             let mut text = match process.env_pass.as_slice() {
                 [] => format!("`{}`: {}", spec.name, words.join(" ")),
@@ -123,10 +123,10 @@ fn describe_server(spec: &ServerSpec) -> (&'static str, String) {
             }
             ("runs", text)
         }
-        Transport::Http(endpoint) if endpoint.headers.is_empty() => {
+        ServerTransport::Http(endpoint) if endpoint.headers.is_empty() => {
             ("contacts", format!("`{}`: {}", spec.name, endpoint.url))
         }
-        Transport::Http(endpoint) => {
+        ServerTransport::Http(endpoint) => {
             let headers = describe_values(&endpoint.headers);
             ("contacts", format!("`{}`: {}, with {headers}", spec.name, endpoint.url))
         }
@@ -145,12 +145,12 @@ fn describe_values(values: &BTreeMap<String, String>) -> String {
 }
 
 fn clip(text: &str) -> String {
-    let text = clean(text);
+    let text = escape_line(text);
     let length = text.chars().count();
-    match length > SHOWN {
+    match length > MAX_SHOWN_CHARS {
         true => {
-            let head: String = text.chars().take(SHOWN).collect();
-            format!("{head}… and {} more characters", length - SHOWN)
+            let head: String = text.chars().take(MAX_SHOWN_CHARS).collect();
+            format!("{head}… and {} more characters", length - MAX_SHOWN_CHARS)
         }
         false => text,
     }
@@ -158,12 +158,14 @@ fn clip(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ostler_core::config::{Format, NoSource};
+    use ostler_core::config::{ConfigFormat, NoSource};
 
     use super::*;
 
-    fn effects(text: &str) -> Effects {
-        Effects::of(&Config::parse("/a/ostler.toml".as_ref(), text, Format::Toml, &NoSource).unwrap())
+    fn effects(text: &str) -> ConfigEffects {
+        ConfigEffects::of(
+            &Config::parse("/a/ostler.toml".as_ref(), text, ConfigFormat::Toml, &NoSource).unwrap(),
+        )
     }
 
     #[test]

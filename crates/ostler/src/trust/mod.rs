@@ -12,18 +12,18 @@ use std::path::Path;
 
 use ostler_core::config::Config;
 
-pub(crate) use self::effects::Effects;
-use self::store::{Store, path_of};
-use crate::config_file::{Origin, shown};
-use crate::failure::Failure;
-use crate::output::{Style, Tint, tell};
+pub(crate) use self::effects::ConfigEffects;
+use self::store::{TrustStore, consent_path};
+use crate::config_file::{ConfigOrigin, relative_to_cwd};
+use crate::failure::CommandFailure;
+use crate::output::{Style, Tint, print_stderr};
 
 /// The longest answer that is read from a terminal.
-const LONGEST_ANSWER: u64 = 16;
+const MAX_ANSWER_BYTES: u64 = 16;
 
 /// State of a config that was found in the working directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum TrustState {
     Trusted,
     /// It was trusted with other commands or addresses.
     Edited,
@@ -31,61 +31,72 @@ pub(crate) enum Standing {
 }
 
 /// Refuses a config that needs consent and has none. A terminal is asked.
-pub(crate) fn require(origin: Origin, file: &Path, config: &Config) -> Result<(), Failure> {
-    let standing = standing(origin, file, config);
-    if standing == Standing::Trusted {
+pub(crate) fn require_trust(
+    origin: ConfigOrigin,
+    file: &Path,
+    config: &Config,
+) -> Result<(), CommandFailure> {
+    let standing = trust_state(origin, file, config);
+    if standing == TrustState::Trusted {
         return Ok(());
     }
-    let effects = Effects::of(config);
-    tell(&format!("{} wants to do this:\n{}", shown(file).display(), effects.describe(Style::stderr())));
-    if io::stdin().is_terminal() && io::stderr().is_terminal() && ask(file, standing) {
-        return record(file, &effects);
+    let effects = ConfigEffects::of(config);
+    print_stderr(&format!(
+        "{} wants to do this:\n{}",
+        relative_to_cwd(file).display(),
+        effects.describe(Style::stderr())
+    ));
+    if io::stdin().is_terminal() && io::stderr().is_terminal() && ask_consent(file, standing) {
+        return record_consent(file, &effects);
     }
-    Err(Failure::Untrusted { file: shown(file).to_owned(), is_edited: standing == Standing::Edited })
+    Err(CommandFailure::Untrusted {
+        file: relative_to_cwd(file).to_owned(),
+        is_edited: standing == TrustState::Edited,
+    })
 }
 
 /// State of a config. Without a state directory nothing has been consented to.
-pub(crate) fn standing(origin: Origin, file: &Path, config: &Config) -> Standing {
-    if origin != Origin::WorkingDirectory {
-        return Standing::Trusted;
+pub(crate) fn trust_state(origin: ConfigOrigin, file: &Path, config: &Config) -> TrustState {
+    if origin != ConfigOrigin::WorkingDirectory {
+        return TrustState::Trusted;
     }
-    let trusted = Store::open().ok().and_then(|store| store.fingerprint(&path_of(file)));
+    let trusted = TrustStore::open().ok().and_then(|store| store.fingerprint(&consent_path(file)));
     match trusted {
-        None => Standing::New,
-        Some(trusted) if trusted == Effects::of(config).fingerprint => Standing::Trusted,
-        Some(_) => Standing::Edited,
+        None => TrustState::New,
+        Some(trusted) if trusted == ConfigEffects::of(config).fingerprint => TrustState::Trusted,
+        Some(_) => TrustState::Edited,
     }
 }
 
 /// Tells that a config needs consent before its servers run, if it does.
-pub(crate) fn tell_standing(origin: Origin, file: &Path, config: &Config) {
-    match standing(origin, file, config) {
-        Standing::Trusted => {}
-        Standing::New => tell("not trusted yet: `ostler trust`"),
-        Standing::Edited => tell("not trusted as it is now: `ostler trust`"),
+pub(crate) fn print_trust_state(origin: ConfigOrigin, file: &Path, config: &Config) {
+    match trust_state(origin, file, config) {
+        TrustState::Trusted => {}
+        TrustState::New => print_stderr("not trusted yet: `ostler trust`"),
+        TrustState::Edited => print_stderr("not trusted as it is now: `ostler trust`"),
     }
 }
 
 /// Records consent to a config as it is now.
-pub(crate) fn record(file: &Path, effects: &Effects) -> Result<(), Failure> {
-    let mut store = Store::open()?;
-    store.add(&path_of(file), &effects.fingerprint);
+pub(crate) fn record_consent(file: &Path, effects: &ConfigEffects) -> Result<(), CommandFailure> {
+    let mut store = TrustStore::open()?;
+    store.add(&consent_path(file), &effects.fingerprint);
     store.write()
 }
 
-fn ask(file: &Path, standing: Standing) -> bool {
+fn ask_consent(file: &Path, standing: TrustState) -> bool {
     let style = Style::stderr();
     let reason = match standing {
-        Standing::Edited => "has changed since it was trusted",
-        Standing::New | Standing::Trusted => "was found in this directory",
+        TrustState::Edited => "has changed since it was trusted",
+        TrustState::New | TrustState::Trusted => "was found in this directory",
     };
-    let file = style.paint(Tint::Heading, &shown(file).display().to_string());
+    let file = style.paint(Tint::Heading, &relative_to_cwd(file).display().to_string());
     // Without a question on the screen there is no consent.
     let question = format!("{file} {reason}. Trust it and go on? [y/N] ");
     if io::stderr().write_all(question.as_bytes()).is_err() {
         return false;
     }
     let mut answer = String::new();
-    let read = io::Read::take(io::stdin().lock(), LONGEST_ANSWER).read_line(&mut answer);
+    let read = io::Read::take(io::stdin().lock(), MAX_ANSWER_BYTES).read_line(&mut answer);
     read.is_ok() && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
 }

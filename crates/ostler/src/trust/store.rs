@@ -4,27 +4,27 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ostler_store::private;
+use ostler_store::private_file;
 use serde::{Deserialize, Serialize};
 
 use crate::config_file::read_at_most;
-use crate::failure::Failure;
-use crate::folders;
+use crate::failure::CommandFailure;
+use crate::xdg;
 
 /// Configs that are kept; the oldest consent goes first.
-const MOST: usize = 1_000;
+const MAX_ENTRIES: usize = 1_000;
 /// Fits [`MOST`] entries with paths of the usual length.
-const LARGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Configs with consent, by path.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub(crate) struct TrustStore {
     file: PathBuf,
-    entries: Vec<Entry>,
+    entries: Vec<TrustEntry>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Entry {
+struct TrustEntry {
     file: PathBuf,
     /// Fingerprint of the effects that were consented to.
     sha256: String,
@@ -33,25 +33,26 @@ struct Entry {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Document {
+struct TrustFile {
     version: u32,
-    trusted: Vec<Entry>,
+    trusted: Vec<TrustEntry>,
 }
 
 /// The path that consent is for. Its directory is resolved, and the file itself is not: a link to a trusted file is
 /// another config, whose paths begin elsewhere.
-pub(crate) fn path_of(file: &Path) -> PathBuf {
+pub(crate) fn consent_path(file: &Path) -> PathBuf {
     let folder = file.parent().and_then(|folder| folder.canonicalize().ok());
     folder.zip(file.file_name()).map_or_else(|| file.to_owned(), |(folder, name)| folder.join(name))
 }
 
-impl Store {
+impl TrustStore {
     /// Reads the store. One that can't be read trusts nothing.
-    pub(crate) fn open() -> Result<Self, Failure> {
+    pub(crate) fn open() -> Result<Self, CommandFailure> {
         let homeless = || io::Error::new(io::ErrorKind::NotFound, "neither XDG_STATE_HOME nor HOME is set");
-        let file = folders::state().ok_or_else(homeless).map_err(Failure::Machine)?.join("trusted.json");
-        let text = read_at_most(&file, LARGEST).unwrap_or_default();
-        let document: Option<Document> = serde_json::from_str(&text).ok();
+        let file =
+            xdg::state_dir().ok_or_else(homeless).map_err(CommandFailure::Machine)?.join("trusted.json");
+        let text = read_at_most(&file, MAX_FILE_BYTES).unwrap_or_default();
+        let document: Option<TrustFile> = serde_json::from_str(&text).ok();
         let entries = document.filter(|it| it.version == 1).map(|it| it.trusted).unwrap_or_default();
         Ok(Self { file, entries })
     }
@@ -70,8 +71,8 @@ impl Store {
     pub(crate) fn add(&mut self, path: &Path, fingerprint: &str) {
         self.remove(path);
         let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        self.entries.push(Entry { file: path.to_owned(), sha256: fingerprint.to_owned(), at });
-        let surplus = self.entries.len().saturating_sub(MOST);
+        self.entries.push(TrustEntry { file: path.to_owned(), sha256: fingerprint.to_owned(), at });
+        let surplus = self.entries.len().saturating_sub(MAX_ENTRIES);
         self.entries.drain(..surplus);
     }
 
@@ -82,12 +83,12 @@ impl Store {
         self.entries.len() < before
     }
 
-    pub(crate) fn write(&self) -> Result<(), Failure> {
-        let unwritable = |why: io::Error| Failure::Unwritable { file: self.file.clone(), why };
-        let document = Document { version: 1, trusted: self.entries.clone() };
+    pub(crate) fn write(&self) -> Result<(), CommandFailure> {
+        let unwritable = |why: io::Error| CommandFailure::Unwritable { file: self.file.clone(), why };
+        let document = TrustFile { version: 1, trusted: self.entries.clone() };
         let text = serde_json::to_string_pretty(&document).map_err(io::Error::from).map_err(unwritable)?;
-        let written = private::make_folder_of(&self.file);
-        written.and_then(|()| private::replace(&self.file, text.as_bytes())).map_err(unwritable)
+        let written = private_file::create_parent_dir(&self.file);
+        written.and_then(|()| private_file::replace_file(&self.file, text.as_bytes())).map_err(unwritable)
     }
 }
 
@@ -97,13 +98,16 @@ mod tests {
 
     #[test]
     fn the_oldest_consent_goes_first() {
-        let mut store = Store { file: PathBuf::new(), entries: Vec::new() };
-        for number in 0..=MOST {
+        let mut store = TrustStore { file: PathBuf::new(), entries: Vec::new() };
+        for number in 0..=MAX_ENTRIES {
             store.add(Path::new(&format!("/{number}")), "x");
         }
-        assert_eq!(store.entries.len(), MOST);
+        assert_eq!(store.entries.len(), MAX_ENTRIES);
         assert_eq!(store.fingerprint(Path::new("/0")), None);
         store.add(Path::new("/5"), "y");
-        assert_eq!((store.entries.len(), store.fingerprint(Path::new("/5"))), (MOST, Some("y".into())));
+        assert_eq!(
+            (store.entries.len(), store.fingerprint(Path::new("/5"))),
+            (MAX_ENTRIES, Some("y".into()))
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::client::{Client, entrances};
+use crate::client::{AttackClient, entrances};
 use crate::daemon::Daemon;
 use crate::home::{Home, Run, until};
 
@@ -94,7 +94,7 @@ fn cases() -> Vec<Case> {
 }
 
 /// Parameters as an entrance names things.
-fn exposed(client: &dyn Client, params: &Value) -> Value {
+fn exposed(client: &dyn AttackClient, params: &Value) -> Value {
     let mut params = params.clone();
     if let Some(name) = params["name"].as_str() {
         params["name"] = client.exposed("fake", name).into();
@@ -178,7 +178,8 @@ fn new_definitions_are_hidden_and_refused_and_a_new_resource_needs_an_approved_t
     add(&mut more, "resourceTemplates", json!({"uriTemplate": "evil://{id}", "name": "evil"}));
     home.write("catalog.json", &more.to_string());
     for (entrance, mut client) in entrances(&daemon, "fake", None) {
-        let read = |client: &mut dyn Client, uri: &str| client.ask("resources/read", json!({"uri": uri}));
+        let read =
+            |client: &mut dyn AttackClient, uri: &str| client.ask("resources/read", json!({"uri": uri}));
         for uri in ["docs://two", "evil://1"] {
             let answer = read(&mut *client, uri);
             assert_eq!(answer["error"]["data"]["code"], "definition-changed", "{entrance} {uri}: {answer}");

@@ -5,7 +5,7 @@ use std::time::Instant;
 use ostler_testkit::fake_mcp;
 use serde_json::{Value, json};
 
-use crate::client::{Client, Era, Http, token};
+use crate::client::{AttackClient, AttackClientEra, HttpAttackClient, token};
 use crate::daemon::Daemon;
 use crate::home::Home;
 use crate::http;
@@ -47,7 +47,8 @@ fn refusals_beyond_ten_a_second_of_one_caller_are_counted() {
     let (ann, bob) = (token(&home, "ann", "few"), token(&home, "bob", "few"));
     let daemon = Daemon::start(&home);
     let credential = |file: &str| std::fs::read_to_string(home.path(file)).unwrap();
-    let mut flood = Http::open(daemon.port, "/mcp", Era::Modern, Some(&credential(&bob)));
+    let mut flood =
+        HttpAttackClient::open(daemon.port, "/mcp", AttackClientEra::Modern, Some(&credential(&bob)));
     let began = Instant::now();
     for n in 0..CALLS {
         // Hidden tools, missing ones and other servers alike.
@@ -55,7 +56,8 @@ fn refusals_beyond_ten_a_second_of_one_caller_are_counted() {
         flood.ask("tools/call", json!({"name": tool, "arguments": {}}));
     }
     let most = most_rows(began);
-    let mut other = Http::open(daemon.port, "/mcp", Era::Modern, Some(&credential(&ann)));
+    let mut other =
+        HttpAttackClient::open(daemon.port, "/mcp", AttackClientEra::Modern, Some(&credential(&ann)));
     other.ask("tools/call", json!({"name": "fake__add", "arguments": {}}));
     daemon.end();
     let rows = rows(&home);

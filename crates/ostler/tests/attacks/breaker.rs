@@ -6,7 +6,7 @@ use std::thread;
 use ostler_testkit::fake_mcp;
 use serde_json::{Value, json};
 
-use crate::client::{Client, Era, Http, entrances, token};
+use crate::client::{AttackClient, AttackClientEra, HttpAttackClient, entrances, token};
 use crate::daemon::Daemon;
 use crate::home::{Home, until};
 
@@ -25,12 +25,12 @@ fn home(switches: &[&str], settings: &str) -> Home {
     home
 }
 
-fn abuser(daemon: &Daemon<'_>) -> Http {
+fn abuser(daemon: &Daemon<'_>) -> HttpAttackClient {
     let token = std::fs::read_to_string(daemon.home.path("abuser.token")).unwrap();
-    Http::open(daemon.port, "/servers/fake/mcp", Era::Modern, Some(&token))
+    HttpAttackClient::open(daemon.port, "/servers/fake/mcp", AttackClientEra::Modern, Some(&token))
 }
 
-fn call(client: &mut dyn Client, tool: &str, arguments: Value) -> Value {
+fn call(client: &mut dyn AttackClient, tool: &str, arguments: Value) -> Value {
     let tool = client.exposed("fake", tool);
     client.ask("tools/call", json!({"name": tool, "arguments": arguments}))
 }

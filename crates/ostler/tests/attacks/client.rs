@@ -12,7 +12,7 @@ use crate::home::Home;
 use crate::http;
 
 /// A client of one daemon, with one credential.
-pub(crate) trait Client {
+pub(crate) trait AttackClient {
     /// Sends a request and returns the whole JSON-RPC answer.
     fn ask(&mut self, method: &str, params: Value) -> Value;
     /// Sends a message as it is; the body of whatever comes back, `Null` if nothing does.
@@ -23,7 +23,7 @@ pub(crate) trait Client {
 
 /// The revision that a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Era {
+pub(crate) enum AttackClientEra {
     Legacy,
     Modern,
 }
@@ -38,22 +38,22 @@ pub(crate) fn modern_meta() -> Value {
 }
 
 /// A client over HTTP: one connection for each request.
-pub(crate) struct Http {
+pub(crate) struct HttpAttackClient {
     port: u16,
     /// `/mcp` or `/servers/NAME/mcp`.
     path: String,
-    era: Era,
+    era: AttackClientEra,
     token: Option<String>,
     session: Option<String>,
     next_id: u64,
 }
 
-impl Http {
+impl HttpAttackClient {
     /// Opens a client; a legacy one opens its session. `token` is the credential itself.
-    pub(crate) fn open(port: u16, path: &str, era: Era, token: Option<&str>) -> Self {
+    pub(crate) fn open(port: u16, path: &str, era: AttackClientEra, token: Option<&str>) -> Self {
         let token = token.map(|token| token.trim().to_owned());
         let mut client = Self { port, path: path.to_owned(), era, token, session: None, next_id: 1 };
-        if era == Era::Legacy {
+        if era == AttackClientEra::Legacy {
             let params = json!({
                 "protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}},
                 "clientInfo": {"name": "test", "version": "1"}
@@ -86,19 +86,19 @@ impl Http {
         headers.extend(self.token.iter().map(|token| format!("Authorization: Bearer {token}")));
         headers.extend(self.session.iter().map(|session| format!("Mcp-Session-Id: {session}")));
         match self.era {
-            Era::Legacy => headers.push("MCP-Protocol-Version: 2025-11-25".to_owned()),
-            Era::Modern => headers.extend(modern_headers(message)),
+            AttackClientEra::Legacy => headers.push("MCP-Protocol-Version: 2025-11-25".to_owned()),
+            AttackClientEra::Modern => headers.extend(modern_headers(message)),
         }
         let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
         read(http::open(self.port, &format!("POST {}", self.path), &headers, &message.to_string()))
     }
 }
 
-impl Client for Http {
+impl AttackClient for HttpAttackClient {
     fn ask(&mut self, method: &str, mut params: Value) -> Value {
         let id = self.next_id;
         self.next_id += 1;
-        if self.era == Era::Modern && params.get("_meta").is_none() {
+        if self.era == AttackClientEra::Modern && params.get("_meta").is_none() {
             params["_meta"] = modern_meta();
         }
         self.send(json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
@@ -120,22 +120,22 @@ impl Client for Http {
 }
 
 /// A client on the pipes of `ostler stdio` or `ostler worker`.
-pub(crate) struct Pipe {
+pub(crate) struct PipeAttackClient {
     agent: Agent,
-    era: Era,
+    era: AttackClientEra,
 }
 
-impl Pipe {
+impl PipeAttackClient {
     /// Attaches to the daemon of a home, with the credential in a file of the home.
-    pub(crate) fn stdio(home: &Home, token_file: Option<&str>, era: Era) -> Self {
+    pub(crate) fn stdio(home: &Home, token_file: Option<&str>, era: AttackClientEra) -> Self {
         let mut args = vec!["stdio"];
         args.extend(token_file.into_iter().flat_map(|file| ["--token-file", file]));
         Self::over(Agent::start_as(home.command(&args)), era)
     }
 
     /// Takes over an agent whose process has just been started, such as a relay worker.
-    pub(crate) fn over(mut agent: Agent, era: Era) -> Self {
-        if era == Era::Legacy {
+    pub(crate) fn over(mut agent: Agent, era: AttackClientEra) -> Self {
+        if era == AttackClientEra::Legacy {
             agent.hello();
         }
         Self { agent, era }
@@ -146,9 +146,9 @@ impl Pipe {
     }
 }
 
-impl Client for Pipe {
+impl AttackClient for PipeAttackClient {
     fn ask(&mut self, method: &str, mut params: Value) -> Value {
-        if self.era == Era::Modern && params.get("_meta").is_none() {
+        if self.era == AttackClientEra::Modern && params.get("_meta").is_none() {
             params["_meta"] = modern_meta();
         }
         self.agent.ask(method, params)
@@ -177,15 +177,18 @@ pub(crate) fn entrances(
     daemon: &Daemon<'_>,
     server: &str,
     token_file: Option<&str>,
-) -> Vec<(String, Box<dyn Client>)> {
+) -> Vec<(String, Box<dyn AttackClient>)> {
     let token = token_file.map(|file| std::fs::read_to_string(daemon.home.path(file)).unwrap());
-    let mut clients: Vec<(String, Box<dyn Client>)> = Vec::new();
-    for era in [Era::Modern, Era::Legacy] {
+    let mut clients: Vec<(String, Box<dyn AttackClient>)> = Vec::new();
+    for era in [AttackClientEra::Modern, AttackClientEra::Legacy] {
         for path in ["/mcp".to_owned(), format!("/servers/{server}/mcp")] {
-            let client = Http::open(daemon.port, &path, era, token.as_deref());
+            let client = HttpAttackClient::open(daemon.port, &path, era, token.as_deref());
             clients.push((format!("{era:?} {path}"), Box::new(client)));
         }
-        clients.push((format!("{era:?} stdio"), Box::new(Pipe::stdio(daemon.home, token_file, era))));
+        clients.push((
+            format!("{era:?} stdio"),
+            Box::new(PipeAttackClient::stdio(daemon.home, token_file, era)),
+        ));
     }
     clients
 }

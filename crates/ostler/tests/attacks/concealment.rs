@@ -3,7 +3,7 @@
 use ostler_testkit::fake_mcp;
 use serde_json::{Value, json};
 
-use crate::client::{Client, Era, entrances, modern_meta, token};
+use crate::client::{AttackClient, AttackClientEra, entrances, modern_meta, token};
 use crate::daemon::Daemon;
 use crate::home::Home;
 
@@ -37,7 +37,7 @@ deny = ["fake/*hush*"]
 }
 
 /// Every request that names an item or a method, for an item of this name.
-fn requests(client: &dyn Client, name: &str) -> Vec<(String, Value)> {
+fn requests(client: &dyn AttackClient, name: &str) -> Vec<(String, Value)> {
     let exposed = client.exposed("fake", name);
     let complete = |reference: Value| json!({"ref": reference, "argument": {"name": "a", "value": "b"}});
     [
@@ -56,13 +56,13 @@ fn requests(client: &dyn Client, name: &str) -> Vec<(String, Value)> {
 }
 
 /// Asks for what is hidden and for what does not exist, and compares.
-fn compare(state: &str, clients: &mut [(String, Box<dyn Client>)]) {
+fn compare(state: &str, clients: &mut [(String, Box<dyn AttackClient>)]) {
     for (entrance, client) in clients {
         let pairs: Vec<_> =
             requests(&**client, "hush").into_iter().zip(requests(&**client, "none")).collect();
         for (hidden, missing) in pairs {
             let what = format!("{state}, {entrance}: {} {}", hidden.0, hidden.1);
-            let ask = |client: &mut Box<dyn Client>, (method, params): &(String, Value)| {
+            let ask = |client: &mut Box<dyn AttackClient>, (method, params): &(String, Value)| {
                 let mut params = params.clone();
                 if entrance.starts_with("Modern") {
                     params["_meta"] = modern_meta();
@@ -135,10 +135,11 @@ fn a_hidden_name_looks_missing_when_the_server_can_not_start() {
 }
 
 /// Modern clients only: a legacy one can't open its session at a server that does not start.
-fn entrances_of_one(daemon: &Daemon<'_>, guest: &str) -> Vec<(String, Box<dyn Client>)> {
+fn entrances_of_one(daemon: &Daemon<'_>, guest: &str) -> Vec<(String, Box<dyn AttackClient>)> {
     let secret = std::fs::read_to_string(daemon.home.path(guest)).unwrap();
     let path = "/servers/fake/mcp";
-    let client = crate::client::Http::open(daemon.port, path, Era::Modern, Some(&secret));
+    let client =
+        crate::client::HttpAttackClient::open(daemon.port, path, AttackClientEra::Modern, Some(&secret));
     vec![(format!("Modern {path}"), Box::new(client))]
 }
 

@@ -7,7 +7,7 @@ use std::thread;
 use ostler_testkit::fake_mcp;
 use serde_json::{Value, json};
 
-use crate::client::{Client, Era, Http, entrances};
+use crate::client::{AttackClient, AttackClientEra, HttpAttackClient, entrances};
 use crate::daemon::Daemon;
 use crate::home::Home;
 
@@ -53,7 +53,7 @@ fn status(home: &Home, server: &str) -> Value {
 }
 
 /// Follows all pages of a list.
-fn names(client: &mut dyn Client, method: &str, member: &str) -> Vec<Value> {
+fn names(client: &mut dyn AttackClient, method: &str, member: &str) -> Vec<Value> {
     let (mut all, mut cursor) = (Vec::new(), Value::Null);
     loop {
         let params = if cursor.is_null() { json!({}) } else { json!({"cursor": cursor}) };
@@ -113,7 +113,7 @@ fn an_item_with_an_endless_name_is_left_out_alone() {
 fn calls_of_another_server_go_on_while_hostile_lists_are_read() {
     let home = home(HOSTILE, "");
     let daemon = Daemon::start(&home);
-    let mut good = Http::open(daemon.port, "/mcp", Era::Modern, None);
+    let mut good = HttpAttackClient::open(daemon.port, "/mcp", AttackClientEra::Modern, None);
     let tool = good.exposed("good", "add");
     let mut call = move || {
         let answer = good.ask("tools/call", json!({"name": tool, "arguments": {"a": 2, "b": 40}}));
@@ -123,7 +123,8 @@ fn calls_of_another_server_go_on_while_hostile_lists_are_read() {
     let lists: Vec<_> = ["tools/list", "prompts/list", "resources/list", "resources/templates/list"]
         .into_iter()
         .map(|method| {
-            let mut client = Http::open(daemon.port, "/servers/hostile/mcp", Era::Modern, None);
+            let mut client =
+                HttpAttackClient::open(daemon.port, "/servers/hostile/mcp", AttackClientEra::Modern, None);
             thread::spawn(move || client.ask(method, json!({})))
         })
         .collect();

@@ -5,7 +5,7 @@ use std::io::BufRead;
 use ostler_testkit::fake_mcp;
 use serde_json::{Value, json};
 
-use crate::client::{Client, Era, Http, Pipe, token};
+use crate::client::{AttackClient, AttackClientEra, HttpAttackClient, PipeAttackClient, token};
 use crate::daemon::Daemon;
 use crate::home::{Home, until};
 use crate::http;
@@ -32,7 +32,7 @@ fn credential(home: &Home, name: &str, role: &str) -> String {
 const PATHS: [&str; 2] = ["/mcp", "/servers/fake/mcp"];
 
 /// Has the server say something that belongs to no call that listens.
-fn say(client: &mut Http, params: &Value) {
+fn say(client: &mut HttpAttackClient, params: &Value) {
     let tool = client.exposed("fake", "notify");
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -44,7 +44,7 @@ fn say(client: &mut Http, params: &Value) {
 }
 
 /// The level that the server was last told, as the caller sees it.
-fn level(client: &mut dyn Client) -> Value {
+fn level(client: &mut dyn AttackClient) -> Value {
     let tool = client.exposed("fake", "news");
     let answer = client.ask("tools/call", json!({"name": tool, "arguments": {}}));
     let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"));
@@ -56,10 +56,11 @@ fn log_lines_of_a_shared_server_stay_away_from_restricted_roles() {
     let home = home();
     let daemon = Daemon::start(&home);
     let (all, few) = (credential(&home, "ann", "all"), credential(&home, "bob", "few"));
-    let mut ann = Http::open(daemon.port, "/mcp", Era::Modern, Some(&all));
+    let mut ann = HttpAttackClient::open(daemon.port, "/mcp", AttackClientEra::Modern, Some(&all));
     for path in PATHS {
         for (who, credential, hears) in [("all", &all, true), ("few", &few, false)] {
-            let mut client = Http::open(daemon.port, path, Era::Legacy, Some(credential));
+            let mut client =
+                HttpAttackClient::open(daemon.port, path, AttackClientEra::Legacy, Some(credential));
             let answer = client.ask("logging/setLevel", json!({"level": "debug"}));
             assert_eq!(answer["result"], json!({}), "{answer}");
             let headers = [
@@ -90,9 +91,9 @@ fn log_lines_of_a_shared_server_stay_away_from_restricted_pipes() {
     let home = home();
     let daemon = Daemon::start(&home);
     let all = credential(&home, "ann", "all");
-    let mut ann = Http::open(daemon.port, "/mcp", Era::Modern, Some(&all));
+    let mut ann = HttpAttackClient::open(daemon.port, "/mcp", AttackClientEra::Modern, Some(&all));
     let few = token(&home, "bob", "few");
-    let mut bob = Pipe::stdio(&home, Some(&few), Era::Legacy);
+    let mut bob = PipeAttackClient::stdio(&home, Some(&few), AttackClientEra::Legacy);
     bob.ask("logging/setLevel", json!({"level": "debug"}));
     say(&mut ann, &json!({"level": "error", "data": "of another caller"}));
     let tool = ann.exposed("fake", "list_changed");
@@ -111,9 +112,10 @@ fn a_restricted_caller_does_not_set_the_level_for_all() {
     let home = home();
     let daemon = Daemon::start(&home);
     let (all, few) = (credential(&home, "ann", "all"), credential(&home, "bob", "few"));
-    let mut ann = Http::open(daemon.port, "/servers/fake/mcp", Era::Legacy, Some(&all));
+    let mut ann =
+        HttpAttackClient::open(daemon.port, "/servers/fake/mcp", AttackClientEra::Legacy, Some(&all));
     for path in PATHS {
-        let mut bob = Http::open(daemon.port, path, Era::Legacy, Some(&few));
+        let mut bob = HttpAttackClient::open(daemon.port, path, AttackClientEra::Legacy, Some(&few));
         let answer = bob.ask("logging/setLevel", json!({"level": "debug"}));
         assert_eq!(answer["result"], json!({}), "{answer}");
     }

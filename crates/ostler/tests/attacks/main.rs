@@ -24,12 +24,12 @@ mod site;
 
 mod client;
 
+mod ambiguous_items;
 mod approvals;
 mod audit_floods;
 mod breaker;
 mod concealment;
 mod environment;
-mod judged_item;
 mod lists;
 mod logs;
 mod memory;

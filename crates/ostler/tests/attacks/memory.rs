@@ -4,7 +4,7 @@ use std::io::BufRead;
 
 use serde_json::json;
 
-use crate::client::{Client, Era, Http};
+use crate::client::{AttackClient, AttackClientEra, HttpAttackClient};
 use crate::daemon::Daemon;
 use crate::home::Home;
 use crate::http;
@@ -14,9 +14,9 @@ fn what_was_said_before_a_stream_was_opened_is_not_kept_for_it() {
     let home = Home::with_servers(&[("fake", &["--era", "legacy"])]);
     let daemon = Daemon::start(&home);
     let path = "/servers/fake/mcp";
-    let idle = Http::open(daemon.port, path, Era::Legacy, None);
+    let idle = HttpAttackClient::open(daemon.port, path, AttackClientEra::Legacy, None);
     // A modern client that takes no notices leaves them to the sessions of the server.
-    let mut other = Http::open(daemon.port, path, Era::Modern, None);
+    let mut other = HttpAttackClient::open(daemon.port, path, AttackClientEra::Modern, None);
     let mut tell = |word: &str| {
         let arguments =
             json!({"method": "notifications/x", "params": {"word": word, "text": "x".repeat(60_000)}});

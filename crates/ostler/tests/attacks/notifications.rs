@@ -4,7 +4,7 @@
 use ostler_testkit::fake_mcp;
 use serde_json::{Value, json};
 
-use crate::client::{Client, Era, Http, entrances, modern_meta, token};
+use crate::client::{AttackClient, AttackClientEra, HttpAttackClient, entrances, modern_meta, token};
 use crate::daemon::Daemon;
 use crate::home::{Home, until};
 use crate::http;
@@ -95,7 +95,8 @@ fn a_request_without_an_id_reaches_no_server_and_is_on_record() {
 
     let other = token(&home, "bob", "guest");
     let secret = std::fs::read_to_string(home.path(&other)).unwrap();
-    let bob = Http::open(daemon.port, "/servers/fake/mcp", Era::Modern, Some(&secret));
+    let bob =
+        HttpAttackClient::open(daemon.port, "/servers/fake/mcp", AttackClientEra::Modern, Some(&secret));
     bob.post(&json!({"jsonrpc": "2.0", "method": "notifications/vendor/forbidden", "params": {}}));
     until("the rule that refused it is on record", || {
         rows(&home, "bob").iter().any(|row| row["outcome"] == "denied" && row["rule"].is_string())
@@ -108,9 +109,9 @@ fn a_refused_notification_is_400_and_an_accepted_one_202() {
     let guest = token(&home, "eve", "guest");
     let daemon = Daemon::start(&home);
     let secret = std::fs::read_to_string(home.path(&guest)).unwrap();
-    for era in [Era::Modern, Era::Legacy] {
+    for era in [AttackClientEra::Modern, AttackClientEra::Legacy] {
         for path in ["/mcp", "/servers/fake/mcp"] {
-            let mut eve = Http::open(daemon.port, path, era, Some(&secret));
+            let mut eve = HttpAttackClient::open(daemon.port, path, era, Some(&secret));
             let tool = eve.exposed("fake", "add");
             eve.ask("tools/call", json!({"name": tool, "arguments": {"a": 1, "b": 2}}));
             let status = |method: &str, params: Value| {

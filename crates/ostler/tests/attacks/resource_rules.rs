@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
-use crate::client::{Client, Era, Pipe, entrances, token};
+use crate::client::{AttackClient, AttackClientEra, PipeAttackClient, entrances, token};
 use crate::daemon::Daemon;
 use crate::home::Home;
 use crate::site::{Setup, worker_in_role};
@@ -180,7 +180,7 @@ fn shape(answer: &Value) -> Value {
 }
 
 /// Asserts that no URI shows the secret, and that each is refused like one that does not exist.
-fn assert_unknown(entrance: &str, client: &mut dyn Client, method: &str, uris: &[String]) {
+fn assert_unknown(entrance: &str, client: &mut dyn AttackClient, method: &str, uris: &[String]) {
     let missing = client.ask(method, json!({"uri": "nothing://here"}));
     for uri in uris {
         let answer = client.ask(method, json!({"uri": uri}));
@@ -190,7 +190,7 @@ fn assert_unknown(entrance: &str, client: &mut dyn Client, method: &str, uris: &
     }
 }
 
-fn assert_readable(entrance: &str, client: &mut dyn Client, base: &str) {
+fn assert_readable(entrance: &str, client: &mut dyn AttackClient, base: &str) {
     for path in ["public/a.txt", "public/my%20docs/%C3%A4.txt", "public/./a.txt"] {
         let answer = client.ask("resources/read", json!({"uri": format!("file://{base}/{path}")}));
         assert_eq!(answer["result"]["contents"][0]["text"], "hello", "{entrance}: {path}: {answer}");
@@ -246,9 +246,10 @@ fn a_worker_escapes_no_rule_of_its_role() {
     home.write("ostler.toml", &format!("{}{config}", server(home, READERS[0])));
     let _daemon = sites[0].start();
     let far = Home::new();
-    for era in [Era::Modern, Era::Legacy] {
+    for era in [AttackClientEra::Modern, AttackClientEra::Legacy] {
         for (name, role, uris) in [("w1", "crew", &ESCAPES[..]), ("w3", "other", &SPELLINGS[..])] {
-            let mut client = Pipe::over(Agent::start_as(worker_in_role(&far, &broker, name, role)), era);
+            let mut client =
+                PipeAttackClient::over(Agent::start_as(worker_in_role(&far, &broker, name, role)), era);
             let entrance = format!("{era:?} worker in {role}");
             assert_readable(&entrance, &mut client, &base);
             assert_unknown(&entrance, &mut client, "resources/read", &in_base(uris, &base));

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use ostler_host::ServerName;
 use ostler_relay::broker::nats::{Credentials, NatsBroker, NatsOptions};
-use ostler_relay::broker::{Broker as _, Link, Message, Subscription};
+use ostler_relay::broker::{Broker as _, BrokerMessage, BrokerSubscription, RelayLink};
 use ostler_relay::envelope::CallHead;
-use ostler_relay::nats_config::worker_user;
-use ostler_relay::subject::{Inbox, Subjects};
-use ostler_relay::{CallId, Instance, Name, WallClock};
+use ostler_relay::nats_config::worker_user_name;
+use ostler_relay::subject::{Subjects, WorkerInbox};
+use ostler_relay::{CallId, Instance, RelayName, WallClock};
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::agent::Agent;
 use crate::broker::{Broker, password};
-use crate::client::{Client, Era, Http, Pipe, modern_meta, token};
+use crate::client::{AttackClient, AttackClientEra, HttpAttackClient, PipeAttackClient, modern_meta, token};
 use crate::daemon::Daemon;
 use crate::home::{Home, until};
 use crate::site::{Setup, worker};
@@ -24,12 +24,12 @@ use crate::site::{Setup, worker};
 const TASK_METHODS: [&str; 4] = ["tasks/get", "tasks/result", "tasks/update", "tasks/cancel"];
 
 /// A client of a server `fake`, and the name under which it sees tools.
-struct Party {
-    client: Box<dyn Client>,
+struct TokenHolder {
+    client: Box<dyn AttackClient>,
     name: String,
 }
 
-impl Party {
+impl TokenHolder {
     fn ask(&mut self, method: &str, params: Value) -> Value {
         self.client.ask(method, params)
     }
@@ -68,9 +68,9 @@ fn home(era: &str) -> (Home, [String; 2]) {
 }
 
 /// Every entrance of a daemon but the relay, for the holder of a token.
-fn parties(daemon: &Daemon<'_>, file: &str) -> Vec<Party> {
+fn parties(daemon: &Daemon<'_>, file: &str) -> Vec<TokenHolder> {
     let clients = crate::client::entrances(daemon, "fake", Some(file));
-    clients.into_iter().map(|(name, client)| Party { client, name }).collect()
+    clients.into_iter().map(|(name, client)| TokenHolder { client, name }).collect()
 }
 
 /// What has reached the server for a method, as it was sent.
@@ -80,7 +80,7 @@ fn reached(home: &Home, method: &str) -> Vec<Value> {
 }
 
 /// Tries everything with the task of somebody else; `number` is that task's at its server.
-fn attack_task(home: &Home, stranger: &mut Party, task: &str, number: u64) {
+fn attack_task(home: &Home, stranger: &mut TokenHolder, task: &str, number: u64) {
     let listed = stranger.ask("tasks/list", json!({}));
     assert_eq!(listed["error"]["code"], -32601, "{}: {listed}", stranger.name);
     let own = format!("task-{number}");
@@ -124,7 +124,7 @@ fn no_caller_reaches_the_task_of_another() {
 }
 
 /// Tries everything with a request state of somebody else, and what its owner may not do with it.
-fn attack_state(owner: &mut Party, stranger: &mut Party, executed: impl Fn() -> usize) {
+fn attack_state(owner: &mut TokenHolder, stranger: &mut TokenHolder, executed: impl Fn() -> usize) {
     let before = executed();
     let arguments = json!({"to": "ada"});
     let asked = owner.call("input", arguments.clone());
@@ -179,8 +179,8 @@ fn a_legacy_client_brings_no_request_state() {
 fn a_request_state_of_an_earlier_process_is_refused_and_says_so() {
     let (home, [ada, _]) = home("modern");
     let secret = std::fs::read_to_string(home.path(&ada)).unwrap();
-    let client = |daemon: &Daemon<'_>| Party {
-        client: Box::new(Http::open(daemon.port, "/mcp", Era::Modern, Some(&secret))),
+    let client = |daemon: &Daemon<'_>| TokenHolder {
+        client: Box::new(HttpAttackClient::open(daemon.port, "/mcp", AttackClientEra::Modern, Some(&secret))),
         name: "Modern /mcp".into(),
     };
     let daemon = Daemon::start(&home);
@@ -198,27 +198,27 @@ fn a_request_state_of_an_earlier_process_is_refused_and_says_so() {
 }
 
 /// A worker that is played by hand at a real broker, with the credentials of a real one.
-struct Hand {
+struct RawRelayWorker {
     runtime: Arc<Runtime>,
-    link: Arc<dyn Link>,
-    answers: Subscription,
+    link: Arc<dyn RelayLink>,
+    answers: BrokerSubscription,
     subjects: Subjects,
-    inbox: Inbox,
-    worker: Name,
+    inbox: WorkerInbox,
+    worker: RelayName,
     clock: WallClock,
     calls: u8,
 }
 
-impl Hand {
+impl RawRelayWorker {
     fn connect(broker: &Broker, worker: &str) -> Self {
         let runtime = Arc::new(Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap());
-        let name = |text: &str| Name::new(text).unwrap();
+        let name = |text: &str| RelayName::new(text).unwrap();
         let worker = name(worker);
-        let user = worker_user(&worker);
+        let user = worker_user_name(&worker);
         let credentials = Credentials::Password { password: password(&user), user };
         let options = NatsOptions { credentials, ..NatsOptions::new(vec![broker.url()]) };
-        let (subjects, inbox) = (Subjects::new(name("default")), Inbox::new(&worker, Instance(9)));
-        let [_, heartbeat, answers] = subjects.of_worker(&worker, &inbox);
+        let (subjects, inbox) = (Subjects::new(name("default")), WorkerInbox::new(&worker, Instance(9)));
+        let [_, heartbeat, answers] = subjects.worker_subscriptions(&worker, &inbox);
         let (link, answers) = runtime.block_on(async {
             let link = NatsBroker::new(options).connect().await.unwrap();
             let mut heartbeat = link.subscribe(&heartbeat, None).await.unwrap();
@@ -230,7 +230,7 @@ impl Hand {
     }
 }
 
-impl Client for Hand {
+impl AttackClient for RawRelayWorker {
     fn ask(&mut self, method: &str, mut params: Value) -> Value {
         params["_meta"] = modern_meta();
         self.send(json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}))
@@ -242,10 +242,10 @@ impl Client for Hand {
         let (begin_by, deadline) = (self.clock.now() + 2_000, self.clock.now() + 30_000);
         let (instance, server) = (Instance(9), ServerName::new("fake").unwrap());
         let head = CallHead { call, instance, server, begin_by, deadline, manifest: None, trace: None };
-        let role = Name::new("crew").unwrap();
+        let role = RelayName::new("crew").unwrap();
         let subject = self.subjects.call(&role, &self.worker);
-        let request = Message::new(subject, head.headers(), message.to_string());
-        let request = request.with_reply(self.inbox.answer(call));
+        let request = BrokerMessage::new(subject, head.headers(), message.to_string());
+        let request = request.with_reply_to(self.inbox.answer_subject(call));
         let runtime = Arc::clone(&self.runtime);
         runtime.block_on(async {
             self.link.publish(request).await.unwrap();
@@ -265,11 +265,17 @@ fn no_worker_reaches_tasks_or_request_states_of_another() {
     let (broker, sites) = Setup { args: &args, ..Setup::default() }.build();
     let site = &sites[0];
     let daemon = site.start();
-    let by_hand = |name: &str| Party { client: Box::new(Hand::connect(&broker, name)), name: name.into() };
+    let by_hand = |name: &str| TokenHolder {
+        client: Box::new(RawRelayWorker::connect(&broker, name)),
+        name: name.into(),
+    };
     let far = Home::new();
     let program = |name: &str| {
         let agent = Agent::start_as(worker(&far, &broker, name));
-        Party { client: Box::new(Pipe::over(agent, Era::Modern)), name: format!("program {name}") }
+        TokenHolder {
+            client: Box::new(PipeAttackClient::over(agent, AttackClientEra::Modern)),
+            name: format!("program {name}"),
+        }
     };
     let (mut owner, mut stranger) = (by_hand("w1"), by_hand("w2"));
     until("the relay serves", || daemon.ask("GET /api/v1/relay", "").json()["relay"]["state"] == "connected");

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
-use crate::client::{Client, Era, Http, Pipe};
+use crate::client::{AttackClient, AttackClientEra, HttpAttackClient, PipeAttackClient};
 use crate::daemon::Daemon;
 use crate::home::{Home, until};
 use crate::site::{Setup, worker};
@@ -29,7 +29,7 @@ fn fill(home: &Home) -> String {
 }
 
 /// Asserts that reads, subscriptions and completions go to `docs`.
-fn assert_served_by_docs(entrance: &str, client: &mut dyn Client) {
+fn assert_served_by_docs(entrance: &str, client: &mut dyn AttackClient) {
     for uri in ["docs://board", "page://7", "page://8"] {
         let answer = client.ask("resources/read", json!({"uri": uri}));
         let text = format!("docs read {uri}");
@@ -64,9 +64,12 @@ fn a_server_that_claims_anothers_resources_is_told_of_none_of_their_reads() {
     let config = fill(&home);
     home.write("ostler.toml", &config);
     let daemon = Daemon::start(&home);
-    for era in [Era::Modern, Era::Legacy] {
-        assert_served_by_docs(&format!("{era:?} /mcp"), &mut Http::open(daemon.port, "/mcp", era, None));
-        assert_served_by_docs(&format!("{era:?} stdio"), &mut Pipe::stdio(&home, None, era));
+    for era in [AttackClientEra::Modern, AttackClientEra::Legacy] {
+        assert_served_by_docs(
+            &format!("{era:?} /mcp"),
+            &mut HttpAttackClient::open(daemon.port, "/mcp", era, None),
+        );
+        assert_served_by_docs(&format!("{era:?} stdio"), &mut PipeAttackClient::stdio(&home, None, era));
     }
     assert_eq!(told_to_aaa(&home), Vec::<String>::new());
     until("the audit tells of it", || home.run(&["audit", "--json"]).stdout.contains("resource-shadowed"));
@@ -81,8 +84,8 @@ fn a_worker_reads_from_the_server_that_was_there_first() {
     home.write("ostler.toml", &format!("{servers}{config}"));
     let _daemon = sites[0].start();
     let far = Home::new();
-    for era in [Era::Modern, Era::Legacy] {
-        let mut client = Pipe::over(Agent::start_as(worker(&far, &broker, "w1")), era);
+    for era in [AttackClientEra::Modern, AttackClientEra::Legacy] {
+        let mut client = PipeAttackClient::over(Agent::start_as(worker(&far, &broker, "w1")), era);
         assert_served_by_docs(&format!("{era:?} worker"), &mut client);
     }
     assert_eq!(told_to_aaa(home), Vec::<String>::new());
@@ -97,12 +100,12 @@ fn a_uri_that_no_server_offers_is_told_to_none() {
     home.write("aaa.json", &list("docs://other"));
     home.write("ostler.toml", &format!("{}{}", server("docs"), server("aaa")));
     let daemon = Daemon::start(&home);
-    for era in [Era::Modern, Era::Legacy] {
+    for era in [AttackClientEra::Modern, AttackClientEra::Legacy] {
         for mut client in [
-            Box::new(Http::open(daemon.port, "/mcp", era, None)) as Box<dyn Client>,
-            Box::new(Pipe::stdio(&home, None, era)),
+            Box::new(HttpAttackClient::open(daemon.port, "/mcp", era, None)) as Box<dyn AttackClient>,
+            Box::new(PipeAttackClient::stdio(&home, None, era)),
         ] {
-            let code = if era == Era::Modern { -32602 } else { -32002 };
+            let code = if era == AttackClientEra::Modern { -32602 } else { -32002 };
             let answer = client.ask("resources/read", json!({"uri": "docs://unlisted"}));
             assert_eq!(answer["error"]["code"], code, "{answer}");
         }

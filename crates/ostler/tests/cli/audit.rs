@@ -278,8 +278,8 @@ fn hold_audit(home: &Home) -> rusqlite::Connection {
 fn where_calls_wait_for_their_rows_they_do_so_whichever_way_they_come() {
     /// With their arguments these rows are as many bytes as may wait.
     const CROWD: usize = 34;
-    type Way = fn(&Home, &Daemon<'_>);
-    let ways: [Way; 3] = [
+    type RecordedCall = fn(&Home, &Daemon<'_>);
+    let ways: [RecordedCall; 3] = [
         |_, daemon| drop(mcp::call(daemon.port, "fake__sleep", json!({"ms": 0}))),
         |_, daemon| drop(call_directly(daemon.port, "fake", "sleep")),
         |home, _| {
@@ -287,7 +287,7 @@ fn where_calls_wait_for_their_rows_they_do_so_whichever_way_they_come() {
             assert_eq!(run.code, Some(0), "{run}");
         },
     ];
-    let ask = |way: Way| {
+    let ask = |way: RecordedCall| {
         let home = Home::new();
         home.write("ostler.toml", &config("[audit]\nwhen_full = \"wait\"\n"));
         let daemon = Daemon::start(&home);

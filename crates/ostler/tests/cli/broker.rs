@@ -4,12 +4,12 @@ use ostler_testkit::{NatsServer, NatsSetup, NatsVersion};
 use tokio::runtime::{Builder, Runtime};
 
 /// A running broker, or one that was killed and can come back on its port.
-pub(crate) struct Broker {
+pub(crate) struct CliBroker {
     server: NatsServer,
     runtime: Runtime,
 }
 
-impl Broker {
+impl CliBroker {
     /// One that lets in anybody.
     pub(crate) fn open() -> Self {
         Self::start(NatsSetup::default())
@@ -23,7 +23,7 @@ impl Broker {
 
     /// One that keeps buckets.
     pub(crate) fn with_buckets() -> Self {
-        Self::start(NatsSetup { jetstream: true, which: NatsVersion::Current, ..NatsSetup::default() })
+        Self::start(NatsSetup { jetstream: true, version: NatsVersion::Current, ..NatsSetup::default() })
     }
 
     fn start(setup: NatsSetup) -> Self {

@@ -5,7 +5,7 @@
 use std::process::Command;
 
 use crate::home::Home;
-use crate::terminal::{Terminal, is_installed};
+use crate::terminal::{TestTerminal, is_installed};
 
 /// What is typed before TAB, and the line that it becomes.
 const LINES: [(&str, &str); 14] = [
@@ -35,21 +35,21 @@ fn home() -> Home {
 }
 
 /// A shell that has read the script, on a terminal.
-fn shell(home: &Home, words: &[&str], setup: &str) -> Terminal {
+fn shell(home: &Home, words: &[&str], setup: &str) -> TestTerminal {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).current_dir(home.path("")).env("HOME", home.path(""));
     command.env("XDG_STATE_HOME", home.path("state")).env("TERM", "dumb").env("PS1", "> ");
     let bin = std::path::Path::new(env!("CARGO_BIN_EXE_ostler")).parent().unwrap();
     let path = std::env::var("PATH").unwrap();
     command.env("PATH", format!("{}:{path}", bin.display()));
-    let mut terminal = Terminal::start(&command);
+    let mut terminal = TestTerminal::start(&command);
     terminal.enter(setup);
     terminal.wait_for("\nset up");
     terminal
 }
 
 /// Types each line and TAB, and has the shell say what the line is then.
-fn check(terminal: &mut Terminal) {
+fn check(terminal: &mut TestTerminal) {
     for (typed, whole) in LINES {
         // Ctrl-A is the beginning of the line in all of them.
         terminal.press(&format!("{typed}\t\u{1}echo '['"));

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::daemon::Daemon;
 use crate::home::{Home, Run, until};
-use crate::stdio::{Client, Ended};
+use crate::stdio::{EndedDaemon, StdioClient};
 
 fn json(run: &Run) -> Value {
     serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run}"))
@@ -18,8 +18,8 @@ fn every_daemon_of_the_user_is_listed_with_its_clients() {
     assert_eq!((none.code, none.stdout.as_str()), (Some(0), ""), "{none}");
     assert_eq!(none.stderr, "no daemon runs; `ostler serve` starts one\n");
 
-    let _ended = Ended(&home);
-    let mut client = Client::start(&home);
+    let _ended = EndedDaemon(&home);
+    let mut client = StdioClient::start(&home);
     client.initialize();
     let served = Daemon::start_with(&home, &["--config", "other.toml"]);
     let shown = home.run_wide(&["daemons"]);

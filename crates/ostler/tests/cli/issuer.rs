@@ -13,13 +13,13 @@ use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::{Value, json};
 
 /// Signs tokens with keys that it makes anew.
-pub(crate) struct Issuer {
+pub(crate) struct IdentityProvider {
     key: Ed25519KeyPair,
     kid: &'static str,
 }
 
 /// Tells key sets, and counts how often it was asked.
-pub(crate) struct Told {
+pub(crate) struct JwksServer {
     pub(crate) url: String,
     text: Arc<Mutex<String>>,
     asked: Arc<AtomicUsize>,
@@ -33,7 +33,7 @@ pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-impl Issuer {
+impl IdentityProvider {
     pub(crate) fn new(kid: &'static str) -> Self {
         let pkcs8 = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
         Self { key: Ed25519KeyPair::from_pkcs8(pkcs8.as_ref()).unwrap(), kid }
@@ -61,7 +61,7 @@ impl Issuer {
     }
 }
 
-impl Told {
+impl JwksServer {
     /// Tells this text to whoever asks, as long as the test runs.
     pub(crate) fn new(text: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -87,11 +87,11 @@ impl Told {
         told
     }
 
-    pub(crate) fn tell(&self, text: String) {
+    pub(crate) fn set_jwks(&self, text: String) {
         *self.text.lock().unwrap() = text;
     }
 
-    pub(crate) fn asked(&self) -> usize {
+    pub(crate) fn request_count(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::daemon::Daemon;
 use crate::home::{Home, until};
-use crate::issuer::{Issuer, Told, now};
+use crate::issuer::{IdentityProvider, JwksServer, now};
 use crate::{http, mcp};
 
 /// A home whose daemon takes tokens of the issuer, and whose only role is `local`.
@@ -27,8 +27,8 @@ fn ask(daemon: &Daemon<'_>, token: &str) -> http::Answer {
 
 #[test]
 fn only_a_token_that_is_signed_for_us_now_opens() {
-    let issuer = Issuer::new("one");
-    let told = Told::new(issuer.jwks());
+    let issuer = IdentityProvider::new("one");
+    let told = JwksServer::new(issuer.jwks());
     let home = home(&told.url);
     let daemon = Daemon::start(&home);
     let good = issuer.token(json!({}));
@@ -37,7 +37,7 @@ fn only_a_token_that_is_signed_for_us_now_opens() {
     let unsigned = issuer.token_with(&json!({"alg": "none", "kid": "one"}), json!({}));
     let bare = format!("{}.", unsigned.rsplit_once('.').unwrap().0);
     let hs256 = issuer.token_with(&json!({"alg": "HS256", "kid": "one"}), json!({}));
-    let stranger = Issuer::new("one").token(json!({}));
+    let stranger = IdentityProvider::new("one").token(json!({}));
     let bad: [(&str, String); 11] = [
         ("expired", issuer.token(json!({"exp": now() - 1}))),
         ("not yet", issuer.token(json!({"nbf": now() + 60}))),
@@ -72,24 +72,24 @@ fn only_a_token_that_is_signed_for_us_now_opens() {
 
 #[test]
 fn a_new_key_is_looked_for_once_and_the_old_ones_stay_when_that_fails() {
-    let first = Issuer::new("one");
-    let told = Told::new(first.jwks());
+    let first = IdentityProvider::new("one");
+    let told = JwksServer::new(first.jwks());
     let home = home(&told.url);
     let daemon = Daemon::start(&home);
     assert_eq!(ask(&daemon, &first.token(json!({}))).status, 200);
-    assert_eq!(told.asked(), 1);
+    assert_eq!(told.request_count(), 1);
     for _ in 0..5 {
         // It was looked for at the start, which is less than ten seconds ago.
-        assert_eq!(ask(&daemon, &Issuer::new("two").token(json!({}))).status, 401);
+        assert_eq!(ask(&daemon, &IdentityProvider::new("two").token(json!({}))).status, 401);
     }
-    assert_eq!(told.asked(), 1);
-    told.tell("rubbish".into());
+    assert_eq!(told.request_count(), 1);
+    told.set_jwks("rubbish".into());
     assert_eq!(ask(&daemon, &first.token(json!({"sub": "bob"}))).status, 200);
 }
 
 #[test]
 fn keys_in_a_file_are_read_again_when_they_have_changed() {
-    let (first, second) = (Issuer::new("one"), Issuer::new("two"));
+    let (first, second) = (IdentityProvider::new("one"), IdentityProvider::new("two"));
     let home = home("keys.json");
     home.write("keys.json", &first.jwks());
     let daemon = Daemon::start(&home);

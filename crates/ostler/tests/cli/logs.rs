@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::daemon::Daemon;
 use crate::home::{Home, until};
-use crate::stdio::{Client, Ended};
+use crate::stdio::{EndedDaemon, StdioClient};
 
 /// Two servers, of which each has written one line.
 fn home() -> Home {
@@ -107,10 +107,10 @@ fn the_log_of_a_daemon_is_shown_by_itself() {
         let _daemon = Daemon::start(&home);
         insta::assert_snapshot!(home.run(&["logs", "--self"]));
     }
-    let _ended = Ended(&home);
+    let _ended = EndedDaemon(&home);
     let mut command = home.command(&["stdio"]);
     command.env("OSTLER_LOG", "info");
-    let mut client = Client::start_as(command);
+    let mut client = StdioClient::start_as(command);
     client.initialize();
     until("the daemon has logged", || !home.run(&["logs", "--self"]).stdout.is_empty());
     assert_eq!(home.run(&["logs", "--self", "-n", "1"]).stdout.lines().count(), 1);

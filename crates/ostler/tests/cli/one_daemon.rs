@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::daemon::Daemon;
 use crate::home::{Home, until};
-use crate::stdio::{Client, Ended};
+use crate::stdio::{EndedDaemon, StdioClient};
 
 /// A command with the variables that the Python SDK, the Inspector and Claude Code pass on, and no others.
 fn filtered(home: &Home, args: &[&str]) -> Command {
@@ -45,7 +45,7 @@ fn a_client_with_a_filtered_environment_shares_the_daemon_its_processes_and_its_
     let daemon = Daemon::start_as(&home, |command| {
         command.env("XDG_RUNTIME_DIR", &runtime);
     });
-    let mut client = Client::start_as(filtered(&home, &["stdio"]));
+    let mut client = StdioClient::start_as(filtered(&home, &["stdio"]));
     client.initialize();
     let pid = client.server_pid();
     let run = home.run(&["call", "fake__pid"]);
@@ -63,8 +63,8 @@ fn a_client_with_a_filtered_environment_shares_the_daemon_its_processes_and_its_
 #[test]
 fn a_daemon_that_a_filtered_client_has_started_is_found_from_a_whole_environment() {
     let home = Home::with_servers(&[("fake", &["--starts", "starts"])]);
-    let ended = Ended(&home);
-    let mut client = Client::start_as(filtered(&home, &["stdio"]));
+    let ended = EndedDaemon(&home);
+    let mut client = StdioClient::start_as(filtered(&home, &["stdio"]));
     client.initialize();
     let pid = client.server_pid();
     // Here XDG_STATE_HOME is set, and the admin token lies where it was not.

@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
-use crate::broker::Broker;
+use crate::broker::CliBroker;
 use crate::daemon::Daemon;
 use crate::home::{Home, until};
 
@@ -43,7 +43,7 @@ fn text(answer: &Value) -> &str {
 
 #[test]
 fn a_worker_has_exactly_the_tools_of_its_role() {
-    let broker = Broker::open();
+    let broker = CliBroker::open();
     let (home, far) = (home(&broker.url(), "host = \"mill\"\n"), Home::new());
     let daemon = Daemon::start(&home);
     let mut agent = worker(&far, &broker.url(), "ci");
@@ -66,7 +66,7 @@ fn a_worker_has_exactly_the_tools_of_its_role() {
 
 #[test]
 fn a_worker_has_what_a_restarted_host_has_long_before_it_would_ask_by_itself() {
-    let broker = Broker::open();
+    let broker = CliBroker::open();
     let (home, far) = (home(&broker.url(), "host = \"mill\"\n"), Home::new());
     let daemon = Daemon::start(&home);
     let mut agent = worker(&far, &broker.url(), "ci");
@@ -85,7 +85,7 @@ fn a_worker_has_what_a_restarted_host_has_long_before_it_would_ask_by_itself() {
 
 #[test]
 fn progress_comes_before_the_answer() {
-    let broker = Broker::open();
+    let broker = CliBroker::open();
     let (home, far) = (home(&broker.url(), ""), Home::new());
     let _daemon = Daemon::start(&home);
     let mut agent = worker(&far, &broker.url(), "ci");
@@ -103,7 +103,7 @@ fn progress_comes_before_the_answer() {
 
 #[test]
 fn a_role_that_the_config_does_not_have_is_an_error_and_no_empty_list() {
-    let broker = Broker::open();
+    let broker = CliBroker::open();
     let (home, far) = (home(&broker.url(), ""), Home::new());
     let daemon = Daemon::start(&home);
     until_connected(&daemon);
@@ -122,7 +122,7 @@ fn a_role_that_the_config_does_not_have_is_an_error_and_no_empty_list() {
 
 #[test]
 fn a_broker_that_is_away_at_the_start_is_waited_for_on_both_sides() {
-    let mut broker = Broker::open();
+    let mut broker = CliBroker::open();
     broker.kill();
     let (home, far) = (home(&broker.url(), ""), Home::new());
     let daemon = Daemon::start(&home);
@@ -142,7 +142,7 @@ fn a_broker_that_is_away_at_the_start_is_waited_for_on_both_sides() {
 
 #[test]
 fn an_agent_outlives_a_broker_that_is_killed_and_a_host_that_is_restarted() {
-    let mut broker = Broker::open();
+    let mut broker = CliBroker::open();
     let (home, far) = (home(&broker.url(), ""), Home::new());
     let daemon = Daemon::start(&home);
     let mut agent = worker(&far, &broker.url(), "ci");
@@ -166,7 +166,7 @@ fn an_agent_outlives_a_broker_that_is_killed_and_a_host_that_is_restarted() {
 
 #[test]
 fn a_call_that_was_under_way_when_the_host_died_has_an_unknown_outcome_soon() {
-    let broker = Broker::open();
+    let broker = CliBroker::open();
     let (home, far) = (home(&broker.url(), ""), Home::new());
     let daemon = Daemon::start(&home);
     let mut agent = worker(&far, &broker.url(), "ci");
@@ -195,7 +195,7 @@ const HOST_LOGIN: &str = "host = \"mill\"\nuser = \"host-mill\"\npassword = \"${
 fn the_printed_config_lets_a_worker_be_itself_and_nobody_else() {
     let draft = home("nats://127.0.0.1:1", "");
     let (config, passwords) = users(&draft);
-    let broker = Broker::with_users(&config, &passwords);
+    let broker = CliBroker::with_users(&config, &passwords);
     let (home, far) = (home(&broker.url(), HOST_LOGIN), Home::new());
     home.write("password", "hunter-h\n");
     let daemon = Daemon::start(&home);
@@ -237,7 +237,7 @@ fn keys_are_made_once_kept_to_their_user_and_let_in() {
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(draft.run(&args).stdout, printed.stdout, "keys that are there are kept");
 
-    let broker = Broker::with_users(&printed.stdout, &[]);
+    let broker = CliBroker::with_users(&printed.stdout, &[]);
     let key = draft.path("keys/host-mill.nk").display().to_string();
     let home = home(&broker.url(), &format!("host = \"mill\"\nnkey = {key:?}\n"));
     let far = Home::new();
@@ -253,7 +253,7 @@ fn keys_are_made_once_kept_to_their_user_and_let_in() {
 fn wrong_credentials_are_said_once_on_both_sides() {
     let draft = home("nats://127.0.0.1:1", "");
     let (config, passwords) = users(&draft);
-    let broker = Broker::with_users(&config, &passwords);
+    let broker = CliBroker::with_users(&config, &passwords);
     let (home, far) = (home(&broker.url(), HOST_LOGIN), Home::new());
     home.write("password", "wrong-secret\n");
     let daemon = Daemon::start(&home);
@@ -286,7 +286,7 @@ fn wrong_credentials_are_said_once_on_both_sides() {
 
 #[test]
 fn a_signal_ends_both_sides_at_once_while_they_wait_for_the_broker() {
-    let mut broker = Broker::open();
+    let mut broker = CliBroker::open();
     broker.kill();
     let (home, far) = (home(&broker.url(), ""), Home::new());
     let daemon = Daemon::start(&home);
@@ -302,7 +302,7 @@ fn a_signal_ends_both_sides_at_once_while_they_wait_for_the_broker() {
 
 #[test]
 fn an_open_broker_is_warned_about_here_and_refused_elsewhere() {
-    let broker = Broker::open();
+    let broker = CliBroker::open();
     let home = home(&broker.url(), "");
     let daemon = Daemon::start(&home);
     until_connected(&daemon);
@@ -326,7 +326,7 @@ fn an_open_broker_is_warned_about_here_and_refused_elsewhere() {
 
 #[test]
 fn of_two_hosts_one_may_die() {
-    let broker = Broker::with_buckets();
+    let broker = CliBroker::with_buckets();
     let (one, other) = (
         home(&broker.url(), "host = \"one\"\njournal = \"shared\"\n"),
         home(&broker.url(), "host = \"other\"\njournal = \"shared\"\n"),

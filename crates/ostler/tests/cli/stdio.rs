@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 use crate::home::{Home, PATIENCE, until};
 
 /// A legacy client.
-pub(crate) struct Client {
+pub(crate) struct StdioClient {
     pub(crate) child: Child,
     pub(crate) lines: BufReader<ChildStdout>,
 }
 
-impl Client {
+impl StdioClient {
     pub(crate) fn start(home: &Home) -> Self {
         Self::start_as(home.command(&["stdio"]))
     }
@@ -71,9 +71,9 @@ impl Client {
 }
 
 /// Ends the daemon that a client has started, when the test is over.
-pub(crate) struct Ended<'a>(pub(crate) &'a Home);
+pub(crate) struct EndedDaemon<'a>(pub(crate) &'a Home);
 
-impl Ended<'_> {
+impl EndedDaemon<'_> {
     pub(crate) fn pids(&self) -> Vec<i32> {
         let is_daemon = |line: &&String| line.contains(" serve --linger ");
         let lines = self.0.left();
@@ -88,7 +88,7 @@ impl Ended<'_> {
     }
 }
 
-impl Drop for Ended<'_> {
+impl Drop for EndedDaemon<'_> {
     fn drop(&mut self) {
         // A client that is ending may see the end of its daemon first, and start another one.
         let (mut ended, end) = (BTreeSet::new(), Instant::now() + PATIENCE);
@@ -109,10 +109,10 @@ impl Drop for Ended<'_> {
 #[test]
 fn ten_clients_at_once_share_one_daemon_and_one_process() {
     let home = Home::with_servers(&[("fake", &["--starts", "starts"])]);
-    let ended = Ended(&home);
-    let mut clients: Vec<Client> = (0..10).map(|_| Client::start(&home)).collect();
-    clients.iter_mut().for_each(Client::initialize);
-    let pids: BTreeSet<String> = clients.iter_mut().map(Client::server_pid).collect();
+    let ended = EndedDaemon(&home);
+    let mut clients: Vec<StdioClient> = (0..10).map(|_| StdioClient::start(&home)).collect();
+    clients.iter_mut().for_each(StdioClient::initialize);
+    let pids: BTreeSet<String> = clients.iter_mut().map(StdioClient::server_pid).collect();
     assert_eq!(pids.len(), 1);
     assert_eq!(home.lines("starts").len(), 1);
     until("one daemon stays", || ended.pids().len() == 1);
@@ -127,8 +127,8 @@ fn ten_clients_at_once_share_one_daemon_and_one_process() {
 #[test]
 fn requests_that_are_piped_in_are_answered_before_it_ends() {
     let home = Home::with_servers(&[("fake", &[])]);
-    let _ended = Ended(&home);
-    let mut client = Client::start(&home);
+    let _ended = EndedDaemon(&home);
+    let mut client = StdioClient::start(&home);
     let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}});
     client.say(&json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}));
     let call = json!({"name": "fake__sleep", "arguments": {"ms": 100}});
@@ -146,12 +146,12 @@ fn a_message_beyond_the_bound_of_the_daemon_is_refused_by_its_id_and_not_held() 
     let home = Home::with_servers(&[("fake", &[])]);
     let config = std::fs::read_to_string(home.path("ostler.toml")).unwrap();
     home.write("ostler.toml", &format!("{config}\n[gateway]\nmax_body = \"1MiB\"\n"));
-    let _ended = Ended(&home);
-    let mut client = Client::start(&home);
+    let _ended = EndedDaemon(&home);
+    let mut client = StdioClient::start(&home);
     client.initialize();
     let echo = |length: usize| json!({"name": "fake__echo", "arguments": {"text": "x".repeat(length)}});
     assert!(client.ask(2, "tools/call", echo(1_000_000))["result"].is_object());
-    let growth = MemoryGrowth::begin(Proc::of(client.child.id()).unwrap());
+    let growth = MemoryGrowth::begin(Proc::find(client.child.id()).unwrap());
     let refused = client.ask(3, "tools/call", echo(64 << 20));
     assert!(growth.kib() < 8 << 10, "{} KiB for a message of 64 MiB", growth.kib());
     assert_eq!(refused["error"]["code"], -32600, "{refused}");
@@ -183,8 +183,8 @@ fn a_variable_that_the_daemon_of_a_client_lacks_is_told_with_the_way_to_end_it()
         "ostler.toml",
         &format!("[servers.fake]\ncommand = {fake:?}\nenv = {{ KEY = \"${{env:MISSING_KEY}}\" }}\n"),
     );
-    let _ended = Ended(&home);
-    let mut client = Client::start(&home);
+    let _ended = EndedDaemon(&home);
+    let mut client = StdioClient::start(&home);
     client.initialize();
     let run = home.finish(home.command(&["call", "fake__echo"]).env("MISSING_KEY", "here").spawn().unwrap());
     for words in ["the daemon (pid ", "`ostler down`", "`env` of the client's entry"] {

@@ -12,7 +12,7 @@ use nix::pty::{OpenptyResult, Winsize, openpty};
 use crate::home::until;
 
 /// A terminal whose foreground program is under test.
-pub(crate) struct Terminal {
+pub(crate) struct TestTerminal {
     keyboard: File,
     screen: Arc<Mutex<Vec<u8>>>,
     reader: Option<JoinHandle<()>>,
@@ -21,7 +21,7 @@ pub(crate) struct Terminal {
     read: usize,
 }
 
-impl Terminal {
+impl TestTerminal {
     /// Starts a command on a terminal of its own, which is its stdin, stdout and stderr.
     pub(crate) fn start(command: &Command) -> Self {
         Self::start_with_stdout(command, None)
@@ -102,7 +102,7 @@ impl Terminal {
     }
 }
 
-impl Drop for Terminal {
+impl Drop for TestTerminal {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -2,11 +2,11 @@
 
 use ostler_testkit::fake_mcp;
 
-use crate::newcomer::Newcomer;
+use crate::new_user::NewUser;
 
-fn user() -> Newcomer {
+fn user() -> NewUser {
     let fake = fake_mcp();
-    Newcomer::with_config(&format!(
+    NewUser::with_config(&format!(
         "[servers.fake]\ncommand = {fake:?}\n[servers.resting]\ncommand = {fake:?}\ndisabled = true\n"
     ))
 }

@@ -15,8 +15,8 @@ mod home;
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod http;
 
-mod newcomer;
-mod web;
+mod new_user;
+mod web_servers;
 
 mod commands;
 mod configs;

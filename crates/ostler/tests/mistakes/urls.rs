@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 
-use crate::newcomer::Newcomer;
-use crate::web;
+use crate::new_user::NewUser;
+use crate::web_servers;
 
 /// Types commands with a server at a URL; ports differ between runs.
 fn at(url: &str, lines: &[&str]) -> String {
-    let user = Newcomer::with_config(&format!("[servers.weather]\nurl = \"{url}\"\n"));
+    let user = NewUser::with_config(&format!("[servers.weather]\nurl = \"{url}\"\n"));
     let printed = user.types(lines);
     match url.split('/').nth(2).and_then(|place| place.parse::<SocketAddr>().ok()) {
         Some(address) => printed.replace(&address.port().to_string(), "[PORT]"),
@@ -17,7 +17,7 @@ fn at(url: &str, lines: &[&str]) -> String {
 
 #[test]
 fn a_port_where_nothing_listens() {
-    let url = format!("http://{}/mcp", web::closed());
+    let url = format!("http://{}/mcp", web_servers::closed());
     insta::assert_snapshot!(at(&url, &["tools", "call weather__forecast city=Oslo", "status --probe"]));
 }
 
@@ -28,8 +28,10 @@ fn a_host_name_with_a_typo() {
 
 #[test]
 fn a_path_that_does_not_exist() {
-    let url =
-        format!("http://{}/", web::serve("404 Not Found", "content-type: text/plain\r\n", "no such page"));
+    let url = format!(
+        "http://{}/",
+        web_servers::serve("404 Not Found", "content-type: text/plain\r\n", "no such page")
+    );
     insta::assert_snapshot!(at(&url, &["tools"]));
 }
 
@@ -37,39 +39,40 @@ fn a_path_that_does_not_exist() {
 fn a_web_page_in_place_of_an_endpoint() {
     let url = format!(
         "http://{}/docs",
-        web::serve("200 OK", "content-type: text/html\r\n", "<html>Weather</html>")
+        web_servers::serve("200 OK", "content-type: text/html\r\n", "<html>Weather</html>")
     );
     insta::assert_snapshot!(at(&url, &["tools"]));
 }
 
 #[test]
 fn a_certificate_that_nobody_has_signed() {
-    let url = format!("https://{}/mcp", web::serve_self_signed());
+    let url = format!("https://{}/mcp", web_servers::serve_self_signed());
     insta::assert_snapshot!(at(&url, &["tools"]));
 }
 
 #[test]
 fn https_for_a_server_without_tls() {
-    let url = format!("https://{}/mcp", web::serve("200 OK", "", ""));
+    let url = format!("https://{}/mcp", web_servers::serve("200 OK", "", ""));
     insta::assert_snapshot!(at(&url, &["tools"]));
 }
 
 #[test]
 fn no_credentials() {
     let headers = "www-authenticate: Bearer realm=\"weather\"\r\n";
-    let url = format!("http://{}/mcp", web::serve("401 Unauthorized", headers, ""));
+    let url = format!("http://{}/mcp", web_servers::serve("401 Unauthorized", headers, ""));
     insta::assert_snapshot!(at(&url, &["tools", "call weather__forecast", "status --probe"]));
 }
 
 #[test]
 fn credentials_that_may_not() {
-    let url = format!("http://{}/mcp", web::serve("403 Forbidden", "", ""));
+    let url = format!("http://{}/mcp", web_servers::serve("403 Forbidden", "", ""));
     insta::assert_snapshot!(at(&url, &["tools"]));
 }
 
 #[test]
 fn a_server_with_a_fault_of_its_own() {
-    let url = format!("http://{}/mcp", web::serve("500 Internal Server Error", "", "database is down"));
+    let url =
+        format!("http://{}/mcp", web_servers::serve("500 Internal Server Error", "", "database is down"));
     insta::assert_snapshot!(at(&url, &["tools"]));
 }
 

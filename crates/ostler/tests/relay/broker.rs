@@ -34,7 +34,7 @@ impl Broker {
         // A role that no worker of the test is in has one of its own in the config.
         let env = [env, vec![(variable("worker-local"), password("worker-local"))]].concat();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let setup = NatsSetup { config, env, which, ..NatsSetup::default() };
+        let setup = NatsSetup { config, env, version: which, ..NatsSetup::default() };
         let server = runtime.block_on(NatsServer::start(setup));
         Self { server, runtime }
     }

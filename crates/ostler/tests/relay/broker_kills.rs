@@ -1,8 +1,8 @@
 //! The broker is killed again and again while callers call.
 
-use crate::crowd::Crowd;
+use crate::caller_load::CallerLoad;
 use crate::home::Home;
-use crate::ledger;
+use crate::outcome_check;
 use crate::site::{Setup, worker};
 
 /// Connections that last for moments only are made again after seconds, so
@@ -23,7 +23,7 @@ fn kill_again_and_again() {
     let (mut broker, sites) = Setup::default().build();
     let far = Home::new();
     let daemon = sites[0].start();
-    let crowd = Crowd::start(worker(&far, &broker, "w1"), 0, 64);
+    let crowd = CallerLoad::start(worker(&far, &broker, "w1"), 0, 64);
     for _ in 0..KILLS {
         crowd.until_ok(100);
         broker.kill();
@@ -33,7 +33,7 @@ fn kill_again_and_again() {
     crowd.until_ok(200);
     let calls = crowd.end();
     assert!(daemon.end().0.success(), "{}", sites[0].said());
-    let tally = ledger::check(&calls, &sites);
+    let tally = outcome_check::check(&calls, &sites);
     tally.print("broker", KILLS);
     assert!(tally.ok >= KILLS * 100);
 }

@@ -12,13 +12,13 @@ use crate::broker::password;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A connection to a NATS server.
-pub(crate) struct Client {
+pub(crate) struct NatsAttacker {
     stream: TcpStream,
     lines: BufReader<TcpStream>,
     next: u32,
 }
 
-impl Client {
+impl NatsAttacker {
     /// Connects as a user.
     pub(crate) fn connect(port: u16, user: &str) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::crowd::Crowd;
+use crate::caller_load::CallerLoad;
 use crate::home::{Home, until};
-use crate::ledger;
+use crate::outcome_check;
 use crate::site::{Setup, worker};
 
 /// How long callers may go without a success when one of two hosts dies.
@@ -24,8 +24,8 @@ fn one_of_two_hosts_dies_under_load_the_other_carries_on_and_it_comes_back() {
     let mut mill = sites[0].start();
     let barn = sites[1].start();
     let crowds = [
-        Crowd::start(worker(&here, &broker, "w1"), 0, 32),
-        Crowd::start(worker(&there, &broker, "w2"), 1, 32),
+        CallerLoad::start(worker(&here, &broker, "w1"), 0, 32),
+        CallerLoad::start(worker(&there, &broker, "w2"), 1, 32),
     ];
     let both_grow = || {
         let before = [0, 1].map(|site: usize| sites[site].ledger().len());
@@ -47,11 +47,11 @@ fn one_of_two_hosts_dies_under_load_the_other_carries_on_and_it_comes_back() {
     both_grow();
     println!("two hosts: 128 calls succeeded within {longest:.1?} of the death of one");
     assert!(longest < CARRIES_ON, "{longest:?}");
-    let calls: Vec<_> = crowds.into_iter().flat_map(Crowd::end).collect();
+    let calls: Vec<_> = crowds.into_iter().flat_map(CallerLoad::end).collect();
     for (daemon, site) in [mill, barn].into_iter().zip(&sites) {
         assert!(daemon.end().0.success(), "{}", site.said());
     }
-    ledger::check(&calls, &sites).print("two hosts", KILLS);
+    outcome_check::check(&calls, &sites).print("two hosts", KILLS);
 }
 
 /// Calls for which the broker may choose a host in the instant in which it
@@ -67,7 +67,7 @@ fn one_of_two_hosts_is_ended_under_load_and_the_other_takes_its_calls() {
     let here = Home::new();
     let mut mill = sites[0].start();
     let barn = sites[1].start();
-    let crowd = Crowd::start(worker(&here, &broker, "w1"), 0, 32);
+    let crowd = CallerLoad::start(worker(&here, &broker, "w1"), 0, 32);
     for _ in 0..ENDS {
         let before = sites[0].ledger().len();
         until("it carries out calls", || sites[0].ledger().len() > before + 50);
@@ -79,7 +79,7 @@ fn one_of_two_hosts_is_ended_under_load_and_the_other_takes_its_calls() {
     for daemon in [mill, barn] {
         assert!(daemon.end().0.success());
     }
-    let tally = ledger::check(&calls, &sites);
+    let tally = outcome_check::check(&calls, &sites);
     tally.print("ended hosts", ENDS);
     assert_eq!(tally.unrun, 0);
     assert!(tally.unknown <= ENDS * IN_AN_INSTANT, "{} are unknown", tally.unknown);

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use ostler_chaos::history::{Purpose, Way};
+use ostler_chaos::history::{CallRoute, Purpose};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::http::HttpClient;
-use super::plan::{Call, Leaving};
-use super::{Patience, Stage};
-use crate::run::world::config::{HOSTILE, SHARED};
-use crate::run::world::people::ABUSER;
+use super::http_client::HttpClient;
+use super::next_action::{Abandon, PlannedCall};
+use super::{CallerContext, CallerDeadlines};
+use crate::run::environment::config::{HOSTILE, SHARED};
+use crate::run::environment::users::ABUSER;
 
 /// Calls at once: more than the caller's share of the places at the shared server.
 const AT_ONCE: usize = 12;
@@ -22,20 +22,21 @@ const AT_ONCE: usize = 12;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Abuses servers, round by round, until the run is over.
-pub(crate) async fn run(stage: Arc<Stage>, seed: u64) {
+pub(crate) async fn run(stage: Arc<CallerContext>, seed: u64) {
     let mut rng = Rng::with_seed(seed ^ 0xab5e);
-    let token = stage.site.tokens.get(ABUSER.name).map_or("", String::as_str);
-    let ways = [Way::HttpModern, Way::HttpFace].into_iter().cycle();
+    let token = stage.testbed.tokens.get(ABUSER.name).map_or("", String::as_str);
+    let ways = [CallRoute::HttpModern, CallRoute::HttpFace].into_iter().cycle();
     let mut clients: Vec<HttpClient> =
-        ways.take(AT_ONCE).map(|way| HttpClient::new(way, token, stage.site.ports.daemon)).collect();
+        ways.take(AT_ONCE).map(|way| HttpClient::new(way, token, stage.testbed.ports.daemon)).collect();
     while !*stage.is_over.borrow() {
         let (server, tool, arguments) = draw(&mut rng);
         let mut round = JoinSet::new();
         for mut client in clients.drain(..) {
             let arguments = arguments.clone();
             round.spawn(async move {
-                let call = Call { server, tool, purpose: Purpose::Once, arguments, leaving: Leaving::Never };
-                client.call(&call, Patience::begins()).await;
+                let call =
+                    PlannedCall { server, tool, purpose: Purpose::Once, arguments, abandon: Abandon::Never };
+                client.call(&call, CallerDeadlines::from_now()).await;
                 client
             });
         }

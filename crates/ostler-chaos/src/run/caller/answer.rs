@@ -1,30 +1,30 @@
 //! What an answer says has become of a call, by its codes alone.
 
-use ostler_chaos::history::{End, Nonce, Ran};
+use ostler_chaos::history::{CallEnd, CallNumber, Ran};
 use serde_json::Value;
 
 /// Reads a JSON-RPC answer.
-pub(crate) fn end_of(answer: &Value) -> End {
+pub(crate) fn end_of(answer: &Value) -> CallEnd {
     match (answer.get("result"), answer.get("error")) {
         (Some(result), _) => end_of_result(result),
         (None, Some(error)) => end_of_error(error),
-        (None, None) => End::Unknown { why: "the answer is neither result nor error".into() },
+        (None, None) => CallEnd::Unknown { why: "the answer is neither result nor error".into() },
     }
 }
 
-fn end_of_result(result: &Value) -> End {
+fn end_of_result(result: &Value) -> CallEnd {
     let told = &result["structuredContent"];
     if result["isError"] == true || !told.is_object() {
-        return End::Fail { kind: "tool-error".into(), code: 0, ran: Ran::Yes };
+        return CallEnd::Fail { kind: "tool-error".into(), code: 0, ran: Ran::Yes };
     }
     let stamp = told["stamp"].as_str().map(str::to_owned);
-    End::Ok { echoed: told["nonce"].as_u64().map(Nonce), stamp }
+    CallEnd::Ok { echoed: told["nonce"].as_u64().map(CallNumber), stamp }
 }
 
-fn end_of_error(error: &Value) -> End {
+fn end_of_error(error: &Value) -> CallEnd {
     let code = error["code"].as_i64().unwrap_or_default();
     let data = &error["data"];
-    let fail = |kind: &str, ran| End::Fail { kind: kind.to_owned(), code, ran };
+    let fail = |kind: &str, ran| CallEnd::Fail { kind: kind.to_owned(), code, ran };
     let Some(kind) = data["code"].as_str() else {
         // Of the server's own making if it carries the stamp of an execution.
         return match data["stamp"].is_string() {
@@ -34,9 +34,9 @@ fn end_of_error(error: &Value) -> End {
     };
     let was_sent = matches!(data["delivery"].as_str(), Some("unknown" | "answered"));
     match kind {
-        "outcome-unknown" | "upstream-protocol" => End::Unknown { why: kind.to_owned() },
-        "timed-out" if data["delivery"].is_null() => End::Unknown { why: kind.to_owned() },
-        _ if was_sent => End::Unknown { why: kind.to_owned() },
+        "outcome-unknown" | "upstream-protocol" => CallEnd::Unknown { why: kind.to_owned() },
+        "timed-out" if data["delivery"].is_null() => CallEnd::Unknown { why: kind.to_owned() },
+        _ if was_sent => CallEnd::Unknown { why: kind.to_owned() },
         "server-unavailable" => fail(data["state"].as_str().unwrap_or(kind), Ran::No),
         _ => fail(kind, Ran::No),
     }
@@ -48,21 +48,24 @@ mod tests {
 
     use super::*;
 
-    fn error(data: Value) -> End {
+    fn error(data: Value) -> CallEnd {
         end_of(&json!({"error": {"code": -31000, "message": "outcome-unknown, not sent", "data": data}}))
     }
 
     #[test]
     fn codes_decide_and_text_does_not() {
-        assert!(matches!(error(json!({"code": "outcome-unknown"})), End::Unknown { .. }));
+        assert!(matches!(error(json!({"code": "outcome-unknown"})), CallEnd::Unknown { .. }));
         assert!(matches!(
             error(json!({"code": "timed-out", "delivery": "not-sent"})),
-            End::Fail { ran: Ran::No, .. }
+            CallEnd::Fail { ran: Ran::No, .. }
         ));
-        assert!(matches!(error(json!({"code": "timed-out", "delivery": "unknown"})), End::Unknown { .. }));
-        assert!(matches!(error(json!({"code": "overloaded"})), End::Fail { ran: Ran::No, .. }));
-        assert!(matches!(error(json!({"stamp": "1-2-3"})), End::Fail { ran: Ran::Yes, .. }));
+        assert!(matches!(
+            error(json!({"code": "timed-out", "delivery": "unknown"})),
+            CallEnd::Unknown { .. }
+        ));
+        assert!(matches!(error(json!({"code": "overloaded"})), CallEnd::Fail { ran: Ran::No, .. }));
+        assert!(matches!(error(json!({"stamp": "1-2-3"})), CallEnd::Fail { ran: Ran::Yes, .. }));
         let lost = json!({"code": "server-unavailable", "state": "lost", "delivery": "unknown"});
-        assert!(matches!(error(lost), End::Unknown { .. }));
+        assert!(matches!(error(lost), CallEnd::Unknown { .. }));
     }
 }

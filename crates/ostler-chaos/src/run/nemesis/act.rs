@@ -56,7 +56,7 @@ impl Act {
     }
 
     /// The acts of these names; all of them if none is named.
-    pub(crate) fn named(names: &[String]) -> anyhow::Result<Vec<Self>> {
+    pub(crate) fn parse(names: &[String]) -> anyhow::Result<Vec<Self>> {
         if names.is_empty() {
             return Ok(Self::ALL.to_vec());
         }
@@ -70,7 +70,7 @@ impl Act {
 }
 
 impl Nemesis {
-    pub(super) async fn perform(&mut self, act: Act) -> anyhow::Result<()> {
+    pub(super) async fn run_act(&mut self, act: Act) -> anyhow::Result<()> {
         match act {
             Act::KillServer => self.kill_server().await,
             Act::FreezeServer => self.freeze_server().await,

@@ -7,8 +7,8 @@ use super::{Act, Nemesis};
 impl Nemesis {
     pub(super) async fn hurt_broker(&mut self, act: Act) -> anyhow::Result<()> {
         let lasts = self.millis(50..2_500);
-        let (Some(broker), Some(back)) = (&mut self.broker, &self.back) else { return Ok(()) };
-        self.recorder.act(act.name(), "broker", true);
+        let (Some(broker), Some(back)) = (&mut self.broker, &self.broker_proxy) else { return Ok(()) };
+        self.recorder.record_act(act.name(), "broker", true);
         match act {
             Act::KillBroker => {
                 broker.kill();
@@ -22,7 +22,7 @@ impl Nemesis {
             }
             _ => back.cut(),
         }
-        self.recorder.act(act.name(), "broker", false);
+        self.recorder.record_act(act.name(), "broker", false);
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Harm to clients and to the ways between them and the daemon.
 
 use nix::sys::signal::Signal;
-use ostler_chaos::history::Way;
+use ostler_chaos::history::CallRoute;
 use ostler_testkit::Proc;
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
@@ -19,18 +19,18 @@ impl Nemesis {
         let lasts = self.millis(100..2_500);
         match act {
             Act::Stall => {
-                self.front.hold(true);
-                self.spell(act, "clients", lasts).await;
-                self.front.hold(false);
+                self.client_proxy.set_stalled(true);
+                self.act_lasting(act, "clients", lasts).await;
+                self.client_proxy.set_stalled(false);
             }
             Act::Cut | Act::HalfClose => {
-                self.recorder.act(act.name(), "clients", true);
+                self.recorder.record_act(act.name(), "clients", true);
                 if act == Act::Cut {
-                    self.front.cut()
+                    self.client_proxy.cut()
                 } else {
-                    self.front.half_close()
+                    self.client_proxy.half_close()
                 }
-                self.recorder.act(act.name(), "clients", false);
+                self.recorder.record_act(act.name(), "clients", false);
             }
             _ => {}
         }
@@ -40,7 +40,7 @@ impl Nemesis {
     /// Answers pile up at the daemon; nobody else may notice.
     pub(super) async fn deaf_client(&mut self) -> anyhow::Result<()> {
         let lasts = self.millis(300..1_500);
-        let token = self.site.tokens.get("ada").cloned().unwrap_or_default();
+        let token = self.testbed.tokens.get("ada").cloned().unwrap_or_default();
         let meta = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientCapabilities": {},
@@ -56,13 +56,13 @@ impl Nemesis {
         let mut streams = Vec::new();
         for _ in 0..ASKED {
             // A daemon that is away is not what this is about.
-            let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.site.ports.daemon)).await else {
+            let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.testbed.ports.daemon)).await else {
                 break;
             };
             let _ = stream.write_all(request.as_bytes()).await;
             streams.push(stream);
         }
-        self.spell(Act::DeafClient, "clients", lasts).await;
+        self.act_lasting(Act::DeafClient, "clients", lasts).await;
         drop(streams);
         Ok(())
     }
@@ -70,17 +70,17 @@ impl Nemesis {
     /// Kills an `ostler stdio` or a worker with everything that it has under way.
     pub(super) async fn kill_program(&mut self, act: Act) -> anyhow::Result<()> {
         let (way, target) =
-            if act == Act::KillWorker { (Way::Relay, "relay") } else { (Way::Stdio, "stdio") };
-        let pids = self.hub.pids(way).await;
+            if act == Act::KillWorker { (CallRoute::Relay, "relay") } else { (CallRoute::Stdio, "stdio") };
+        let pids = self.programs.pids(way).await;
         if pids.is_empty() {
             return Ok(());
         }
         let pid = pids[self.rng.usize(..pids.len())];
-        self.recorder.act(act.name(), target, true);
-        if let Some(proc) = Proc::of(pid) {
+        self.recorder.record_act(act.name(), target, true);
+        if let Some(proc) = Proc::find(pid) {
             proc.signal(Signal::SIGKILL);
         }
-        self.recorder.act(act.name(), target, false);
+        self.recorder.record_act(act.name(), target, false);
         Ok(())
     }
 }

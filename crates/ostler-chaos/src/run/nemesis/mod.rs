@@ -4,19 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use ostler_testkit::{HeldPort, NatsServer};
+use ostler_testkit::{NatsServer, ReservedPort};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::caller::Caller;
-use super::caller::hub::Hub;
-use super::proxy::Proxy;
-use super::record::Recorder;
-use super::web::Web;
-use super::world::config::Shape;
-use super::world::daemon::Daemon;
-use super::world::site::Site;
+use super::caller::ChaosCaller;
+use super::caller::program_pool::ProgramPool;
+use super::environment::config::ConfigVariant;
+use super::environment::daemon::DaemonProcess;
+use super::environment::testbed::Testbed;
+use super::history_writer::HistoryWriter;
+use super::proxy::CuttableProxy;
+use super::web_server::WebServer;
 
 pub(crate) mod act;
 mod broker;
@@ -33,20 +33,20 @@ const GAP_MS: std::ops::Range<u64> = 100..1_200;
 /// Everything that can be hurt.
 #[derive(Debug)]
 pub(crate) struct Nemesis {
-    pub(crate) site: Arc<Site>,
-    pub(crate) recorder: Arc<Recorder>,
-    pub(crate) hub: Arc<Hub>,
-    pub(crate) daemon: Daemon,
+    pub(crate) testbed: Arc<Testbed>,
+    pub(crate) recorder: Arc<HistoryWriter>,
+    pub(crate) programs: Arc<ProgramPool>,
+    pub(crate) daemon: DaemonProcess,
     pub(crate) broker: Option<NatsServer>,
-    pub(crate) web: Web,
+    pub(crate) web: WebServer,
     /// Between clients and the daemon.
-    pub(crate) front: Proxy,
+    pub(crate) client_proxy: CuttableProxy,
     /// Between the broker and everybody.
-    pub(crate) back: Option<Proxy>,
+    pub(crate) broker_proxy: Option<CuttableProxy>,
     /// Tries what was hurt, so that the time it takes to work again is known to the millisecond.
-    pub(crate) prober: Option<Caller>,
+    pub(crate) prober: Option<ChaosCaller>,
     pub(crate) rng: Rng,
-    pub(crate) shape: Shape,
+    pub(crate) config_variant: ConfigVariant,
     pub(crate) acts: Vec<Act>,
     /// Those of daemons that were killed and replaced at once: as many as are killed in six seconds.
     pub(crate) censuses: JoinSet<()>,
@@ -54,7 +54,7 @@ pub(crate) struct Nemesis {
     pub(crate) mishaps: Vec<String>,
     pub(crate) is_over: watch::Receiver<bool>,
     /// Of the daemon and the server behind a URL, kept while neither listens.
-    pub(crate) _ports: [HeldPort; 2],
+    pub(crate) _ports: [ReservedPort; 2],
 }
 
 impl Nemesis {
@@ -63,12 +63,12 @@ impl Nemesis {
         while Instant::now() < end && !*self.is_over.borrow() {
             let gap = Duration::from_millis(self.rng.u64(GAP_MS));
             sleep(gap.min(end.saturating_duration_since(Instant::now()))).await;
-            self.look_after_daemon().await;
+            self.restart_if_ended().await;
             let Some(act) = self.draw() else { continue };
             if Instant::now() >= end {
                 return;
             }
-            if let Err(error) = self.perform(act).await {
+            if let Err(error) = self.run_act(act).await {
                 self.mishaps.push(format!("{}: {error:#}", act.name()));
             }
         }
@@ -85,19 +85,19 @@ impl Nemesis {
     }
 
     /// A daemon that ends by itself is a defect, whatever the records say.
-    async fn look_after_daemon(&mut self) {
-        let Some(status) = self.daemon.has_ended() else { return };
+    async fn restart_if_ended(&mut self) {
+        let Some(status) = self.daemon.exit_status() else { return };
         self.mishaps.push(format!("the daemon ended by itself: {status}"));
-        self.recorder.act("daemon-died", "daemon", true);
-        if let Err(error) = self.daemon.start_again().await {
+        self.recorder.record_act("daemon-died", "daemon", true);
+        if let Err(error) = self.daemon.restart().await {
             self.mishaps.push(format!("{error:#}"));
         }
-        self.recorder.act("daemon-died", "daemon", false);
+        self.recorder.record_act("daemon-died", "daemon", false);
     }
 
-    async fn probe(&mut self, server: &'static str) {
+    async fn wait_until_recovered(&mut self, server: &'static str) {
         if let Some(prober) = &mut self.prober {
-            prober.until_good(server).await;
+            prober.call_until_ok(server).await;
         }
     }
 
@@ -106,9 +106,9 @@ impl Nemesis {
     }
 
     /// An act that lasts a while: begun, waited for, ended.
-    async fn spell(&mut self, act: Act, target: &str, lasts: Duration) {
-        self.recorder.act(act.name(), target, true);
+    async fn act_lasting(&mut self, act: Act, target: &str, lasts: Duration) {
+        self.recorder.record_act(act.name(), target, true);
         sleep(lasts).await;
-        self.recorder.act(act.name(), target, false);
+        self.recorder.record_act(act.name(), target, false);
     }
 }

@@ -6,29 +6,29 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use ostler_chaos::check::{Violation, check, evidence, is_whole};
-use ostler_chaos::history::{End, Event, Invoke, Nonce};
+use ostler_chaos::history::{CallEnd, CallNumber, HistoryEvent, Invoke};
 use ostler_chaos::ledger::{self, Execution};
 use serde::Serialize;
 
 use super::HISTORY;
 
+mod daemon_samples;
 mod excerpt;
 mod print;
+mod promise_outcome;
 mod recovery;
-mod verdict;
-mod vitals;
 
+pub(crate) use daemon_samples::DaemonSamples;
 pub(crate) use recovery::Recovery;
-pub(crate) use vitals::Vitals;
 
-use self::verdict::Verdict;
+use self::promise_outcome::PromiseReport;
 
 /// So many panics of one run are told.
 const PANICS: usize = 5;
 
 /// How calls of one kind ended.
 #[derive(Debug, Default, Clone, Serialize)]
-pub(crate) struct Ends {
+pub(crate) struct EndCounts {
     calls: u64,
     good: u64,
     failed: u64,
@@ -37,22 +37,22 @@ pub(crate) struct Ends {
 
 /// Everything that is told at the end.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct RunReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     seed: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     again: Option<String>,
     seconds: f64,
-    by_way: BTreeMap<String, Ends>,
-    by_purpose: BTreeMap<String, Ends>,
+    by_way: BTreeMap<String, EndCounts>,
+    by_purpose: BTreeMap<String, EndCounts>,
     /// Why calls failed or are unknown.
     reasons: BTreeMap<String, u64>,
     acts: BTreeMap<String, u64>,
     recoveries: BTreeMap<String, Recovery>,
     executions: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
-    vitals: Option<Vitals>,
-    promises: Vec<Verdict>,
+    vitals: Option<DaemonSamples>,
+    promises: Vec<PromiseReport>,
     violations: Vec<Violation>,
     /// What went wrong with the run itself, and is no promise's.
     mishaps: Vec<String>,
@@ -63,13 +63,13 @@ pub(crate) struct Report {
     excerpts: Vec<String>,
 }
 
-impl Report {
+impl RunReport {
     /// Reads the records of a folder and checks them.
     pub(crate) fn read(folder: &Path) -> anyhow::Result<Self> {
         let history = read_history(&folder.join(HISTORY))?;
         let executions = read_ledgers(&folder.join("ledgers"))?;
         let violations = check(&history, &executions);
-        let promises = verdict::of_all(evidence(&history, &executions), &violations);
+        let promises = promise_outcome::outcomes(evidence(&history, &executions), &violations);
         let mut mishaps = Vec::new();
         if !is_whole(&history) {
             mishaps.push("the history does not go on to the end of the run: calls that were under way seem never to end".into());
@@ -79,12 +79,12 @@ impl Report {
         let excerpts = violations
             .iter()
             .take(print::SHOWN)
-            .map(|broken| excerpt::of(broken, &history, &executions))
+            .map(|broken| excerpt::excerpt(broken, &history, &executions))
             .collect();
         let mut report = Self {
             seed: None,
             again: None,
-            seconds: span(&history),
+            seconds: duration_secs(&history),
             by_way: BTreeMap::new(),
             by_purpose: BTreeMap::new(),
             reasons: BTreeMap::new(),
@@ -103,7 +103,7 @@ impl Report {
     }
 
     /// What the records do not hold.
-    pub(crate) fn complete(&mut self, mut vitals: Vitals, seed: u64, again: String) {
+    pub(crate) fn complete(&mut self, mut vitals: DaemonSamples, seed: u64, again: String) {
         self.mishaps.append(&mut vitals.mishaps);
         self.vitals = Some(vitals);
         self.seed = Some(seed);
@@ -114,57 +114,61 @@ impl Report {
         self.violations.is_empty() && self.mishaps.is_empty()
     }
 
-    fn count(&mut self, history: &[Event]) {
-        let mut open: BTreeMap<Nonce, &Invoke> = BTreeMap::new();
+    fn count(&mut self, history: &[HistoryEvent]) {
+        let mut open: BTreeMap<CallNumber, &Invoke> = BTreeMap::new();
         for event in history {
             match event {
-                Event::Invoke(invoke) => {
+                HistoryEvent::Invoke(invoke) => {
                     open.insert(invoke.call, invoke);
                 }
-                Event::End { call, end, .. } => {
+                HistoryEvent::End { call, end, .. } => {
                     let Some(invoke) = open.remove(call) else { continue };
-                    self.by_way.entry(word(&invoke.way)).or_default().add(end);
-                    self.by_purpose.entry(word(&invoke.purpose)).or_default().add(end);
+                    self.by_way.entry(serialized_name(&invoke.way)).or_default().add(end);
+                    self.by_purpose.entry(serialized_name(&invoke.purpose)).or_default().add(end);
                     if let Some(reason) = reason(end) {
                         *self.reasons.entry(reason).or_default() += 1;
                     }
                 }
-                Event::Nemesis { act, begins: true, .. } => *self.acts.entry(act.clone()).or_default() += 1,
+                HistoryEvent::Nemesis { act, begins: true, .. } => {
+                    *self.acts.entry(act.clone()).or_default() += 1
+                }
                 _ => {}
             }
         }
     }
 }
 
-impl Ends {
-    fn add(&mut self, end: &End) {
+impl EndCounts {
+    fn add(&mut self, end: &CallEnd) {
         self.calls += 1;
         match end {
-            End::Ok { .. } => self.good += 1,
-            End::Fail { .. } => self.failed += 1,
-            End::Unknown { .. } => self.unknown += 1,
+            CallEnd::Ok { .. } => self.good += 1,
+            CallEnd::Fail { .. } => self.failed += 1,
+            CallEnd::Unknown { .. } => self.unknown += 1,
         }
     }
 }
 
-fn reason(end: &End) -> Option<String> {
+fn reason(end: &CallEnd) -> Option<String> {
     match end {
-        End::Ok { .. } => None,
-        End::Fail { kind, ran, .. } => Some(format!("failed, ran {}: {kind}", word(ran))),
-        End::Unknown { why } => Some(format!("unknown: {why}")),
+        CallEnd::Ok { .. } => None,
+        CallEnd::Fail { kind, ran, .. } => Some(format!("failed, ran {}: {kind}", serialized_name(ran))),
+        CallEnd::Unknown { why } => Some(format!("unknown: {why}")),
     }
 }
 
 /// The name of a value in the records.
-fn word(value: &impl Serialize) -> String {
+fn serialized_name(value: &impl Serialize) -> String {
     let value = serde_json::to_value(value).unwrap_or_default();
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn span(history: &[Event]) -> f64 {
-    let at = |event: &Event| match event {
-        Event::Invoke(invoke) => Some(invoke.at),
-        Event::End { at, .. } | Event::Nemesis { at, .. } | Event::Census { at, .. } => Some(*at),
+fn duration_secs(history: &[HistoryEvent]) -> f64 {
+    let at = |event: &HistoryEvent| match event {
+        HistoryEvent::Invoke(invoke) => Some(invoke.at),
+        HistoryEvent::End { at, .. } | HistoryEvent::Nemesis { at, .. } | HistoryEvent::Census { at, .. } => {
+            Some(*at)
+        }
         _ => None,
     };
     let first = history.iter().find_map(at).unwrap_or_default();
@@ -185,7 +189,7 @@ fn panics(log: &str) -> Vec<String> {
     panics.take(PANICS).map(|line| format!("the daemon's log: {line}")).collect()
 }
 
-fn read_history(file: &Path) -> anyhow::Result<Vec<Event>> {
+fn read_history(file: &Path) -> anyhow::Result<Vec<HistoryEvent>> {
     let text = std::fs::read_to_string(file).with_context(|| format!("can't read {}", file.display()))?;
     let line = |(number, line): (usize, &str)| {
         serde_json::from_str(line).with_context(|| format!("{}:{}", file.display(), number + 1))

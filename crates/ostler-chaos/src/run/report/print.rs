@@ -6,13 +6,13 @@ use std::io::{ErrorKind, Write as _};
 
 use ostler_chaos::check::Evidence;
 
-use super::verdict::{Ruling, Verdict};
-use super::{Ends, Report};
+use super::promise_outcome::{PromiseOutcome, PromiseReport};
+use super::{EndCounts, RunReport};
 
 /// So many violations of one run are shown in full.
 pub(super) const SHOWN: usize = 10;
 
-impl Report {
+impl RunReport {
     pub(crate) fn print(&self, is_json: bool) -> anyhow::Result<()> {
         let text = if is_json { serde_json::to_string_pretty(self)? + "\n" } else { self.text()? };
         match std::io::stdout().write_all(text.as_bytes()) {
@@ -93,11 +93,11 @@ impl Report {
     /// The last line counts promises, and one check more: that of the run itself.
     fn print_verdict(&self, out: &mut String) -> fmt::Result {
         writeln!(out)?;
-        for Verdict { evidence: Evidence { promise, count, of }, ruling } in &self.promises {
+        for PromiseReport { evidence: Evidence { promise, count, of }, ruling } in &self.promises {
             let promise = format!("{promise:?}");
             writeln!(out, "{ruling:<11}{promise:<18}{count} {of}")?;
         }
-        let (run, log) = (self.ruling(), self.log_lines);
+        let (run, log) = (self.run_outcome(), self.log_lines);
         let log =
             log.map_or("there is no daemon.log".into(), |lines| format!("{lines} lines of the daemon's log"));
         writeln!(out, "{run:<11}{:<18}{} mishaps, {log}", "the run itself", self.mishaps.len())?;
@@ -109,26 +109,26 @@ impl Report {
             self.violations.len(),
             self.promises.len()
         )?;
-        match count(Ruling::NotTried) {
+        match count(PromiseOutcome::NotTried) {
             0 => {}
             untried => writeln!(out, "{untried} not tried, as the records hold nothing about them")?,
         }
-        writeln!(out, "{} passed, {} failed", count(Ruling::Kept), count(Ruling::Broken))
+        writeln!(out, "{} passed, {} failed", count(PromiseOutcome::Kept), count(PromiseOutcome::Broken))
     }
 
     /// Of the run itself, beside all promises.
-    fn ruling(&self) -> Ruling {
+    fn run_outcome(&self) -> PromiseOutcome {
         match self.log_lines {
-            _ if !self.mishaps.is_empty() => Ruling::Broken,
-            None => Ruling::NotTried,
-            Some(_) => Ruling::Kept,
+            _ if !self.mishaps.is_empty() => PromiseOutcome::Broken,
+            None => PromiseOutcome::NotTried,
+            Some(_) => PromiseOutcome::Kept,
         }
     }
 }
 
-fn table(out: &mut String, title: &str, rows: &BTreeMap<String, Ends>) -> fmt::Result {
+fn table(out: &mut String, title: &str, rows: &BTreeMap<String, EndCounts>) -> fmt::Result {
     writeln!(out, "\n{title:<16}{:>9}{:>9}{:>9}{:>9}", "CALLS", "GOOD", "FAILED", "UNKNOWN")?;
-    for (name, Ends { calls, good, failed, unknown }) in rows {
+    for (name, EndCounts { calls, good, failed, unknown }) in rows {
         writeln!(out, "{name:<16}{calls:>9}{good:>9}{failed:>9}{unknown:>9}")?;
     }
     Ok(())

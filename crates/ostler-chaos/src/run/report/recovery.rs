@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ostler_chaos::history::{End, Event, Invoke, Micros, Nonce, Purpose, Way};
+use ostler_chaos::history::{CallEnd, CallNumber, CallRoute, HistoryEvent, Invoke, Micros, Purpose};
 use serde::Serialize;
 
 /// Times until the first good answer of a call that began after the act.
@@ -17,36 +17,36 @@ pub(crate) struct Recovery {
 }
 
 /// An act that is over, and that nothing has followed yet.
-struct Open<'a> {
+struct EndedAct<'a> {
     act: &'a str,
     over: Micros,
 }
 
 /// The recoveries by kind of act.
-pub(super) fn measure(history: &[Event]) -> BTreeMap<String, Recovery> {
-    let mut open: HashMap<&str, Vec<Open<'_>>> = HashMap::new();
-    let mut calls: HashMap<Nonce, &Invoke> = HashMap::new();
+pub(super) fn measure(history: &[HistoryEvent]) -> BTreeMap<String, Recovery> {
+    let mut open: HashMap<&str, Vec<EndedAct<'_>>> = HashMap::new();
+    let mut calls: HashMap<CallNumber, &Invoke> = HashMap::new();
     let mut times: BTreeMap<String, Vec<Micros>> = BTreeMap::new();
     let mut without: BTreeMap<String, usize> = BTreeMap::new();
     for event in history {
         match event {
-            Event::Nemesis { target, begins: true, .. } => {
+            HistoryEvent::Nemesis { target, begins: true, .. } => {
                 for lost in open.remove(target.as_str()).unwrap_or_default() {
                     *without.entry(lost.act.to_owned()).or_default() += 1;
                 }
             }
-            Event::Nemesis { act, target, at, begins: false } => {
-                open.entry(target).or_default().push(Open { act, over: *at });
+            HistoryEvent::Nemesis { act, target, at, begins: false } => {
+                open.entry(target).or_default().push(EndedAct { act, over: *at });
             }
-            Event::Invoke(invoke) if matches!(invoke.purpose, Purpose::Once | Purpose::Sick) => {
+            HistoryEvent::Invoke(invoke) if matches!(invoke.purpose, Purpose::Once | Purpose::Sick) => {
                 calls.insert(invoke.call, invoke);
             }
-            Event::End { call, at, end } => {
+            HistoryEvent::End { call, at, end } => {
                 let Some(invoke) = calls.remove(call) else { continue };
-                if !matches!(end, End::Ok { .. }) {
+                if !matches!(end, CallEnd::Ok { .. }) {
                     continue;
                 }
-                for target in targets(invoke) {
+                for target in proven_targets(invoke) {
                     let Some(acts) = open.get_mut(target) else { continue };
                     acts.retain(|act| {
                         let is_after = invoke.at >= act.over;
@@ -61,7 +61,7 @@ pub(super) fn measure(history: &[Event]) -> BTreeMap<String, Recovery> {
         }
     }
     let mut recoveries: BTreeMap<String, Recovery> =
-        times.into_iter().map(|(act, times)| (act, Recovery::of(times))).collect();
+        times.into_iter().map(|(act, times)| (act, Recovery::from_times(times))).collect();
     for (act, count) in without {
         recoveries.entry(act).or_default().without = count;
     }
@@ -69,18 +69,18 @@ pub(super) fn measure(history: &[Event]) -> BTreeMap<String, Recovery> {
 }
 
 /// What a call proves to work.
-fn targets(invoke: &Invoke) -> impl Iterator<Item = &str> {
+fn proven_targets(invoke: &Invoke) -> impl Iterator<Item = &str> {
     let way = match invoke.way {
-        Way::Relay => Some("relay"),
-        Way::Stdio => Some("stdio"),
-        Way::HttpLegacy | Way::HttpModern | Way::HttpFace => Some("clients"),
+        CallRoute::Relay => Some("relay"),
+        CallRoute::Stdio => Some("stdio"),
+        CallRoute::HttpLegacy | CallRoute::HttpModern | CallRoute::HttpFace => Some("clients"),
     };
-    let broker = (invoke.way == Way::Relay).then_some("broker");
+    let broker = (invoke.way == CallRoute::Relay).then_some("broker");
     [Some(invoke.server.as_str()), Some("daemon"), way, broker].into_iter().flatten()
 }
 
 impl Recovery {
-    fn of(mut times: Vec<Micros>) -> Self {
+    fn from_times(mut times: Vec<Micros>) -> Self {
         times.sort_unstable();
         let at = |part: f64| {
             let place = ((times.len() as f64 * part).ceil() as usize).clamp(1, times.len());
@@ -94,11 +94,11 @@ impl Recovery {
 mod tests {
     use super::*;
 
-    fn call(number: u64, server: &str, at: Micros, took: Micros) -> [Event; 2] {
+    fn call(number: u64, server: &str, at: Micros, took: Micros) -> [HistoryEvent; 2] {
         let invoke = Invoke {
-            call: Nonce(number),
+            call: CallNumber(number),
             at,
-            way: Way::HttpModern,
+            way: CallRoute::HttpModern,
             principal: "ada".into(),
             role: "all".into(),
             server: server.into(),
@@ -106,13 +106,14 @@ mod tests {
             purpose: Purpose::Once,
             deadline: at + 1_000_000,
         };
-        let end = End::Ok { echoed: Some(Nonce(number)), stamp: None };
-        [Event::Invoke(invoke), Event::End { call: Nonce(number), at: at + took, end }]
+        let end = CallEnd::Ok { echoed: Some(CallNumber(number)), stamp: None };
+        [HistoryEvent::Invoke(invoke), HistoryEvent::End { call: CallNumber(number), at: at + took, end }]
     }
 
     #[test]
     fn a_recovery_is_the_first_good_answer_of_a_later_call_of_that_server() {
-        let act = |at, begins| Event::Nemesis { at, act: "kill-server".into(), target: "a".into(), begins };
+        let act =
+            |at, begins| HistoryEvent::Nemesis { at, act: "kill-server".into(), target: "a".into(), begins };
         let [early, early_end] = call(1, "a", 900, 500);
         let mut history = vec![early, act(1_000, true), act(1_000, false), early_end];
         history.extend(call(2, "b", 1_100, 10));

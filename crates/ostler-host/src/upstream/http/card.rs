@@ -10,43 +10,43 @@ use reqwest::Url;
 use reqwest::header::{AGE, CACHE_CONTROL};
 
 use super::connect::{HttpConnector, make_client};
-use super::road::Road;
-use crate::via::Via;
+use super::endpoint_client::EndpointClient;
+use crate::loop_detection::LoopDetector;
 
 /// Fetches the card at an address, or at its usual place below the server's own. Returns its text, and how long it
 /// may be kept if it may.
 pub(crate) async fn fetch_card(
     own: Option<&HttpConnector>,
     at: Option<&str>,
-    via: &Arc<Via>,
+    via: &Arc<LoopDetector>,
 ) -> Result<(String, Option<Duration>), FaultKind> {
     let config = |why: String| FaultKind::from(PermanentCause::Config(why));
     let at = at.map(|at| Url::parse(at).map_err(|error| config(format!("`card` is no address: {error}"))));
     let at = at.transpose()?;
     let own = match own {
-        Some(own) => Some(own.road(None).await?),
+        Some(own) => Some(own.endpoint_client(None).await?),
         None => None,
     };
     let road = match (own, at) {
         (Some(own), None) => {
-            let url = usual_place(&own.url);
-            own.to(url)
+            let url = default_card_url(&own.url);
+            own.with_url(url)
         }
-        (Some(own), Some(at)) if at.origin() == own.url.origin() => own.to(at),
+        (Some(own), Some(at)) if at.origin() == own.url.origin() => own.with_url(at),
         (_, Some(at)) => {
             let client = make_client(at.clone()).await.map_err(config)?;
-            Road::new(client, at, HeaderMap::new(), (0, Arc::clone(via)))
+            EndpointClient::new(client, at, HeaderMap::new(), (0, Arc::clone(via)))
         }
         (None, None) => return Err(config("there is no address for a card".into())),
     };
-    let (headers, body) = road.document(MEDIA_TYPE, MAX_BYTES).await?;
+    let (headers, body) = road.get_document(MEDIA_TYPE, MAX_BYTES).await?;
     let text =
         String::from_utf8(body.into()).map_err(|_| FaultKind::Malformed("it is not UTF-8 text".into()))?;
-    Ok((text, life(&headers)))
+    Ok((text, remaining_max_age(&headers)))
 }
 
 /// Returns the address of the card of an endpoint. Its query stays: it may be a credential.
-fn usual_place(endpoint: &Url) -> Url {
+fn default_card_url(endpoint: &Url) -> Url {
     let mut url = endpoint.clone();
     let path = format!("{}/{}", url.path().trim_end_matches('/'), card::PATH);
     url.set_path(&path);
@@ -54,10 +54,10 @@ fn usual_place(endpoint: &Url) -> Url {
 }
 
 /// Returns how much longer a response may be kept.
-fn life(headers: &HeaderMap) -> Option<Duration> {
+fn remaining_max_age(headers: &HeaderMap) -> Option<Duration> {
     let values = headers.get_all(CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
     let age = headers.get(AGE).and_then(|age| age.to_str().ok()?.trim().parse().ok()).unwrap_or(0);
-    let left = card::kept_for(values)?.saturating_sub(Duration::from_secs(age));
+    let left = card::cache_ttl(values)?.saturating_sub(Duration::from_secs(age));
     Some(left).filter(|left| !left.is_zero())
 }
 
@@ -74,7 +74,7 @@ mod tests {
             ("https://e.example/a/mcp?key=1", "https://e.example/a/mcp/server-card?key=1"),
         ];
         for (endpoint, expected) in table {
-            assert_eq!(usual_place(&endpoint.parse().unwrap()).as_str(), expected);
+            assert_eq!(default_card_url(&endpoint.parse().unwrap()).as_str(), expected);
         }
     }
 
@@ -82,7 +82,7 @@ mod tests {
     fn the_age_of_a_response_counts() {
         let life = |pairs: &[(&'static str, &'static str)]| {
             let each = pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
-            super::life(&each.collect()).map(|life| life.as_secs())
+            super::remaining_max_age(&each.collect()).map(|life| life.as_secs())
         };
         assert_eq!(life(&[]), Some(300));
         assert_eq!(life(&[("cache-control", "max-age=60"), ("age", "20")]), Some(40));

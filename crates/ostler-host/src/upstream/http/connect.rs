@@ -6,90 +6,100 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ostler_core::fault::{FaultKind, PermanentCause};
-use ostler_core::spec::{Endpoint, ServerSpec};
+use ostler_core::spec::{EndpointSpec, ServerSpec};
 use ostler_core::status::Containment;
-use ostler_core::supervisor::Failure;
-use ostler_wire::ClientIdentity;
+use ostler_core::supervisor::ServerFailure;
+use ostler_wire::ClientInfo;
 use reqwest::{Client, Url};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-use super::client;
-use super::road::Road;
-use super::session::{Beginning, HttpSession};
-use super::shake::{self, Manner, Opened};
-use super::turn_down;
-use crate::secrets::Veil;
+use super::client_builder;
+use super::endpoint_client::EndpointClient;
+use super::faults;
+use super::handshake::{self, HttpHandshake, HttpTransport};
+use super::session::{HttpSession, HttpSessionParts};
+use crate::loop_detection::LoopDetector;
+use crate::redact::Redactor;
 use crate::upstream::stdio::resolve;
-use crate::upstream::{BoxFuture, Connector, Plan, Session};
-use crate::via::Via;
+use crate::upstream::{BoxFuture, ConnectContext, Connector, ServerSession};
 
 /// Makes one session after the other with a remote endpoint.
 #[derive(Debug)]
 pub struct HttpConnector {
-    endpoint: Endpoint,
-    identity: ClientIdentity,
-    veil: Arc<Veil>,
-    via: Arc<Via>,
+    endpoint: EndpointSpec,
+    identity: ClientInfo,
+    redactor: Arc<Redactor>,
+    loop_detector: Arc<LoopDetector>,
     /// The longest answer or event.
     cap: usize,
     /// How much time a progress notification gives a call.
-    patience: Duration,
+    progress_extension: Duration,
     /// Made for the first session: a server that is never used costs nothing.
     client: OnceCell<Client>,
     /// The manner of the last session, which saves the next one a probe.
-    manner: Mutex<Option<Manner>>,
+    transport: Mutex<Option<HttpTransport>>,
     /// Set when it could not be told whose question one was; kept over sessions.
-    is_confused: Arc<AtomicBool>,
+    has_ambiguous_requests: Arc<AtomicBool>,
 }
 
 impl HttpConnector {
     pub(crate) fn new(
         spec: &ServerSpec,
-        endpoint: Endpoint,
-        identity: ClientIdentity,
-        veil: Arc<Veil>,
-        via: Arc<Via>,
+        endpoint: EndpointSpec,
+        identity: ClientInfo,
+        redactor: Arc<Redactor>,
+        loop_detector: Arc<LoopDetector>,
     ) -> Self {
         Self {
             endpoint,
             identity,
-            veil,
-            via,
+            redactor,
+            loop_detector,
             cap: spec.max_line,
-            patience: spec.call_timeout,
+            progress_extension: spec.call_timeout,
             client: OnceCell::new(),
-            manner: Mutex::new(None),
-            is_confused: Arc::default(),
+            transport: Mutex::new(None),
+            has_ambiguous_requests: Arc::default(),
         }
     }
 
-    async fn open(&self, plan: Plan) -> Result<Arc<dyn Session>, FaultKind> {
-        let road = self.road(plan.workspace.as_deref()).await?;
+    async fn open(&self, plan: ConnectContext) -> Result<Arc<dyn ServerSession>, FaultKind> {
+        let road = self.endpoint_client(plan.workspace.as_deref()).await?;
         let remembered = *self.lock();
-        let opened = match shake::open(&road, &self.identity, remembered).await {
+        let opened = match handshake::open(&road, &self.identity, remembered).await {
             Ok(opened) => opened,
             Err(fault) => {
                 // Whatever it was before, the next start asks anew.
                 *self.lock() = None;
-                return Err(turn_down::at_handshake(fault.kind));
+                return Err(faults::handshake_fault_kind(fault.kind));
             }
         };
         *self.lock() = Some(match &opened {
-            Opened::Modern(_) => Manner::Modern,
-            Opened::Legacy(..) => Manner::Legacy,
-            Opened::Wire(..) => Manner::Wire,
+            HttpHandshake::Modern(_) => HttpTransport::Modern,
+            HttpHandshake::Legacy(..) => HttpTransport::Legacy,
+            HttpHandshake::Sse(..) => HttpTransport::Sse,
         });
-        let (identity, is_confused) = (self.identity.clone(), Arc::clone(&self.is_confused));
-        let (patience, veil) = (self.patience, Arc::clone(&self.veil));
-        let beginning = Beginning { road, plan, identity, patience, is_confused, veil };
-        Ok(HttpSession::begin(opened, beginning))
+        let (identity, is_confused) = (self.identity.clone(), Arc::clone(&self.has_ambiguous_requests));
+        let (patience, veil) = (self.progress_extension, Arc::clone(&self.redactor));
+        let beginning = HttpSessionParts {
+            client: road,
+            context: plan,
+            identity,
+            progress_extension: patience,
+            has_ambiguous_requests: is_confused,
+            redactor: veil,
+        };
+        Ok(HttpSession::start(opened, beginning))
     }
 
     /// Resolves the references in address and headers, as they are now.
-    pub(crate) async fn road(&self, workspace: Option<&str>) -> Result<Road, PermanentCause> {
+    pub(crate) async fn endpoint_client(
+        &self,
+        workspace: Option<&str>,
+    ) -> Result<EndpointClient, PermanentCause> {
         let config = PermanentCause::Config;
-        let text = resolve(&self.endpoint.url, workspace, &self.veil).await?;
+        let text = resolve(&self.endpoint.url, workspace, &self.redactor).await?;
         // The address may hold a secret, so the error does not repeat it.
         let url = Url::parse(&text).map_err(|error| config(format!("its `url` is no address: {error}")))?;
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
@@ -97,7 +107,7 @@ impl HttpConnector {
         }
         let mut headers = HeaderMap::new();
         for (name, value) in &self.endpoint.headers {
-            let value = resolve(value, workspace, &self.veil).await?;
+            let value = resolve(value, workspace, &self.redactor).await?;
             let name = HeaderName::from_bytes(name.as_bytes())
                 .map_err(|_| config(format!("`{name}` can't be the name of a header")))?;
             let mut value = HeaderValue::from_str(&value)
@@ -106,25 +116,27 @@ impl HttpConnector {
             headers.insert(name, value);
         }
         let client = self.client.get_or_try_init(|| make_client(url.clone())).await.map_err(config)?;
-        Ok(Road::new(client.clone(), url, headers, (self.cap, Arc::clone(&self.via))))
+        Ok(EndpointClient::new(client.clone(), url, headers, (self.cap, Arc::clone(&self.loop_detector))))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Manner>> {
-        self.manner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<HttpTransport>> {
+        self.transport.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Makes a client off the runtime.
 pub(crate) async fn make_client(url: Url) -> Result<Client, String> {
-    tokio::task::spawn_blocking(move || client::make(&url)).await.map_err(|error| error.to_string())?
+    tokio::task::spawn_blocking(move || client_builder::build_client(&url))
+        .await
+        .map_err(|error| error.to_string())?
 }
 
 impl Connector for HttpConnector {
-    fn connect(&self, plan: Plan) -> BoxFuture<'_, Result<Arc<dyn Session>, Failure>> {
+    fn connect(&self, plan: ConnectContext) -> BoxFuture<'_, Result<Arc<dyn ServerSession>, ServerFailure>> {
         Box::pin(async move {
-            self.open(plan)
-                .await
-                .map_err(|kind| Failure::new(self.veil.over(kind), Instant::now().into_std()))
+            self.open(plan).await.map_err(|kind| {
+                ServerFailure::new(self.redactor.redact_kind(kind), Instant::now().into_std())
+            })
         })
     }
 
@@ -132,7 +144,7 @@ impl Connector for HttpConnector {
         Containment::None
     }
 
-    fn takes_turns(&self) -> bool {
-        self.is_confused.load(Ordering::Acquire)
+    fn needs_exclusive_calls(&self) -> bool {
+        self.has_ambiguous_requests.load(Ordering::Acquire)
     }
 }

@@ -16,24 +16,24 @@
 //! nobody uses is not probed: a remote endpoint should not hear from every idle
 //! host twice a minute.
 
-mod answers;
-mod calls;
 mod card;
-mod client;
+mod client_builder;
 mod connect;
-mod ear;
+mod counters;
+mod endpoint_client;
+mod event_stream;
+mod faults;
+mod handshake;
+mod legacy_session;
 mod listen;
-mod look;
-mod marks;
-mod news;
-mod road;
+mod param_headers;
+mod pending_calls;
+mod reply_tasks;
+mod request;
+mod server_messages;
 mod session;
-mod shake;
-mod stream;
-mod talk;
-mod tally;
-mod turn_down;
-mod wire;
+mod sse_transport;
+mod tool_lookup;
 
 pub(crate) use card::fetch_card;
 pub use connect::HttpConnector;

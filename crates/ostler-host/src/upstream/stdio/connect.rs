@@ -8,49 +8,50 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use ostler_core::fault::{ExecFault, Exit, FaultKind, PermanentCause};
-use ostler_core::spec::{Process as ProcessSpec, ServerSpec, Transport};
+use ostler_core::spec::{ProcessSpec, ServerSpec, ServerTransport};
 use ostler_core::status::Containment;
-use ostler_core::supervisor::{Advice, Failure};
+use ostler_core::supervisor::{FailureHint, ServerFailure};
 use ostler_wire::{
-    ClientIdentity, Era, Frame, Handshake, HandshakeError, Hello, LineSplitter, Message, PROBE_SILENCE, Step,
+    ClientInfo, Era, Frame, Handshake, HandshakeError, HandshakeStep, LineSplitter, Message, PROBE_TIMEOUT,
+    ServerInfo,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
-use super::environment::{self, Surroundings};
+use super::environment::{self, StartEnvironment};
 use super::login_path::LoginPath;
-use super::process::Process;
-use super::session::{Beginning, StdioSession};
-use super::usage::root_of;
-use crate::guard::client::Warden;
-use crate::guard::order::{Order, Pace};
-use crate::secrets::Veil;
+use super::process::ServerProcess;
+use super::process_usage::root_of;
+use super::session::{StdioSession, StdioSessionParts};
+use crate::loop_detection::{LoopDetector, VIA_VARIABLE};
+use crate::process::client::SpawnerClient;
+use crate::process::protocol::{SpawnRequest, StopTimeouts};
+use crate::redact::Redactor;
 use crate::server::startup::StartingProcess;
-use crate::upstream::{BoxFuture, Connector, Force, Plan, Session, Startup};
-use crate::via::{VIA_VARIABLE, Via};
+use crate::upstream::{BoxFuture, CloseMode, ConnectContext, Connector, ServerSession, Startup};
 
 /// How long the exit status of a failed start is waited for, for its words.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+const EXIT_TIMEOUT: Duration = Duration::from_millis(200);
 /// How long a killed process may take to be gone before the failure is told.
-const BURIAL: Duration = Duration::from_secs(1);
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Makes sessions with one child process after the other.
 #[derive(Debug)]
 pub struct StdioConnector {
     process: ProcessSpec,
-    identity: ClientIdentity,
-    warden: Option<Arc<Warden>>,
-    veil: Arc<Veil>,
+    identity: ClientInfo,
+    spawner: Option<Arc<SpawnerClient>>,
+    redactor: Arc<Redactor>,
     login_path: Arc<LoginPath>,
-    via: Arc<Via>,
+    loop_detector: Arc<LoopDetector>,
     /// The longest line.
     cap: usize,
     /// How much time a progress notification gives a call.
-    patience: Duration,
+    progress_extension: Duration,
     /// The era of the last session, which saves the next one a probe.
     era: Mutex<Option<Era>>,
     /// Some session has asked a question that could have been anybody's.
-    is_confused: Arc<AtomicBool>,
+    has_ambiguous_requests: Arc<AtomicBool>,
 }
 
 /// What a legacy server is told that its client can do. Whether the caller of
@@ -62,15 +63,15 @@ impl StdioConnector {
     /// For the process of a spec; one with another transport can't be started.
     pub(crate) fn new(
         spec: &ServerSpec,
-        identity: ClientIdentity,
-        warden: Option<Arc<Warden>>,
-        veil: Arc<Veil>,
+        identity: ClientInfo,
+        spawner: Option<Arc<SpawnerClient>>,
+        redactor: Arc<Redactor>,
         login_path: Arc<LoginPath>,
-        via: Arc<Via>,
+        loop_detector: Arc<LoopDetector>,
     ) -> Self {
         let process = match &spec.transport {
-            Transport::Stdio(process) => process.clone(),
-            Transport::Http(_) => ProcessSpec {
+            ServerTransport::Stdio(process) => process.clone(),
+            ServerTransport::Http(_) => ProcessSpec {
                 command: String::new(),
                 args: Vec::new(),
                 env: Default::default(),
@@ -81,67 +82,71 @@ impl StdioConnector {
         Self {
             process,
             identity,
-            warden,
-            veil,
+            spawner,
+            redactor,
             login_path,
-            via,
+            loop_detector,
             cap: spec.max_line,
-            patience: spec.call_timeout,
+            progress_extension: spec.call_timeout,
             era: Mutex::new(None),
-            is_confused: Arc::default(),
+            has_ambiguous_requests: Arc::default(),
         }
     }
 
-    async fn open(&self, plan: Plan) -> Result<Arc<dyn Session>, Failure> {
-        let around = Surroundings { path: self.login_path.get().await, workspace: plan.workspace.as_deref() };
-        let mut order = environment::order(&self.process, around, Pace::default(), &self.veil)
-            .await
-            .map_err(|cause| cannot_start(cause.into()))?;
+    async fn open(&self, plan: ConnectContext) -> Result<Arc<dyn ServerSession>, ServerFailure> {
+        let around =
+            StartEnvironment { path: self.login_path.get().await, workspace: plan.workspace.as_deref() };
+        let mut order =
+            environment::spawn_request(&self.process, around, StopTimeouts::default(), &self.redactor)
+                .await
+                .map_err(|cause| cannot_start(cause.into()))?;
         if runs_ostler(&order) {
-            order.env.push((VIA_VARIABLE.into(), self.via.value()));
+            order.env.push((VIA_VARIABLE.into(), self.loop_detector.header_value()));
         }
-        let mut process = Process::start(&order, self.warden.as_deref(), plan.stay.clone(), &self.veil)
-            .await
-            .map_err(|error| cannot_start(not_started(&self.process, &order, &error)))?;
-        let (pid, has_guard) = (process.handle.pid, self.warden.is_some());
+        let mut process =
+            ServerProcess::start(&order, self.spawner.as_deref(), plan.cleanup.clone(), &self.redactor)
+                .await
+                .map_err(|error| cannot_start(not_started(&self.process, &order, &error)))?;
+        let (pid, has_guard) = (process.handle.pid, self.spawner.is_some());
         let root = tokio::task::spawn_blocking(move || root_of(pid, has_guard)).await.unwrap_or(pid);
         plan.startup.attach(StartingProcess { pid, root, stderr: Arc::clone(&process.handle.stderr) });
         let mut handshake = Handshake::new(self.identity.clone(), self.remembered().or(plan.era), "{}")
-            .declaring_to_legacy(LEGACY_CAPABILITIES);
+            .with_legacy_capabilities(LEGACY_CAPABILITIES);
         let mut splitter = LineSplitter::new(self.cap);
-        let mut progress = Progress::default();
-        match shake_hands(&mut process, &mut handshake, (&mut splitter, &mut progress), &plan.startup).await {
-            Shaken::Open(hello) => {
+        let mut progress = HandshakeProgress::default();
+        match run_handshake(&mut process, &mut handshake, (&mut splitter, &mut progress), &plan.startup).await
+        {
+            StdioHandshake::Open(hello) => {
                 self.remember(Some(hello.era));
-                let beginning = Beginning {
-                    hello,
-                    events: plan.events,
+                let beginning = StdioSessionParts {
+                    server_info: hello,
+                    notification_sink: plan.notification_sink,
                     splitter,
                     cap: self.cap,
-                    patience: self.patience,
-                    is_confused: Arc::clone(&self.is_confused),
+                    progress_extension: self.progress_extension,
+                    has_ambiguous_requests: Arc::clone(&self.has_ambiguous_requests),
                 };
-                Ok(StdioSession::begin(process, beginning))
+                Ok(StdioSession::start(process, beginning))
             }
             // Strict legacy servers exit at a request before `initialize`, which the next start sends first. One that
             // ended without reading the probe has said nothing about its era.
-            Shaken::ClosedAtProbe => {
+            StdioHandshake::ClosedAtProbe => {
                 progress.has_read_probe &= is_read(&process);
                 self.remember(progress.has_read_probe.then_some(Era::Legacy));
                 let kind = FaultKind::Handshake(HandshakeError::Closed.to_string());
-                Err(self.with_hint(post_mortem(process, kind, progress).await))
+                Err(self.with_hint(failure_report(process, kind, progress).await))
             }
-            Shaken::Failed(kind) => {
+            StdioHandshake::Failed(kind) => {
                 self.remember(None);
                 progress.has_read_probe = false;
-                Err(self.with_hint(post_mortem(process, kind, progress).await))
+                Err(self.with_hint(failure_report(process, kind, progress).await))
             }
         }
     }
 
-    fn with_hint(&self, mut failure: Failure) -> Failure {
+    fn with_hint(&self, mut failure: ServerFailure) -> ServerFailure {
         let names = environment::withheld(&self.process, &failure.stderr);
-        failure.hint = (!names.is_empty()).then(|| Box::new(Advice::Withheld(names)));
+        failure.hint = (!names.is_empty()).then(|| Box::new(FailureHint::Withheld(names)));
         failure
     }
 
@@ -161,60 +166,63 @@ impl StdioConnector {
 }
 
 impl Connector for StdioConnector {
-    fn connect(&self, plan: Plan) -> BoxFuture<'_, Result<Arc<dyn Session>, Failure>> {
+    fn connect(&self, plan: ConnectContext) -> BoxFuture<'_, Result<Arc<dyn ServerSession>, ServerFailure>> {
         Box::pin(async move {
             let opened = self.open(plan).await;
-            opened.map_err(|failure| Failure { kind: self.veil.over(failure.kind), ..failure })
+            opened
+                .map_err(|failure| ServerFailure { kind: self.redactor.redact_kind(failure.kind), ..failure })
         })
     }
 
-    fn takes_turns(&self) -> bool {
-        self.is_confused.load(Ordering::Acquire)
+    fn needs_exclusive_calls(&self) -> bool {
+        self.has_ambiguous_requests.load(Ordering::Acquire)
     }
 
     fn containment(&self) -> Containment {
-        if self.warden.is_some() { Containment::Guard } else { Containment::ProcessGroup }
+        if self.spawner.is_some() { Containment::Guard } else { Containment::ProcessGroup }
     }
 }
 
 /// How a handshake went.
-enum Shaken {
-    Open(Hello),
+enum StdioHandshake {
+    Open(ServerInfo),
     /// The server ended with an unanswered probe.
     ClosedAtProbe,
     Failed(FaultKind),
 }
 
 /// Drives the handshake over the process's pipes. `startup` bounds it in time.
-async fn shake_hands(
-    process: &mut Process,
+async fn run_handshake(
+    process: &mut ServerProcess,
     handshake: &mut Handshake,
-    (splitter, progress): (&mut LineSplitter, &mut Progress),
+    (splitter, progress): (&mut LineSplitter, &mut HandshakeProgress),
     startup: &Startup,
-) -> Shaken {
+) -> StdioHandshake {
     let mut step = handshake.begin();
     loop {
         match step {
-            Step::Send(bytes) => {
+            HandshakeStep::Send(bytes) => {
                 // A server that has gone away shows in the read that follows.
                 progress.has_read_probe = process.stdin.write_all(&bytes).await.is_ok();
             }
-            Step::Wait => {}
-            Step::Done(hello) => return Shaken::Open(hello),
-            Step::DoneAfter(hello, bytes) => {
+            HandshakeStep::Wait => {}
+            HandshakeStep::Done(hello) => return StdioHandshake::Open(hello),
+            HandshakeStep::SendThenDone(hello, bytes) => {
                 return match process.stdin.write_all(&bytes).await {
-                    Ok(()) => Shaken::Open(hello),
-                    Err(error) => Shaken::Failed(FaultKind::Write(error.to_string())),
+                    Ok(()) => StdioHandshake::Open(hello),
+                    Err(error) => StdioHandshake::Failed(FaultKind::Write(error.to_string())),
                 };
             }
-            Step::Fail(error) => return Shaken::Failed(FaultKind::Handshake(error.to_string())),
+            HandshakeStep::Fail(error) => {
+                return StdioHandshake::Failed(FaultKind::Handshake(error.to_string()));
+            }
         }
-        let is_probing = handshake.awaits_probe();
+        let is_probing = handshake.is_awaiting_probe();
         // Both branches are cancel-safe.
         let message = tokio::select! {
             message = next_message(process, splitter) => message,
-            () = startup.idle_for(PROBE_SILENCE), if is_probing => {
-                step = handshake.on_silence();
+            () = startup.idle_for(PROBE_TIMEOUT), if is_probing => {
+                step = handshake.on_probe_timeout();
                 continue;
             }
         };
@@ -222,7 +230,9 @@ async fn shake_hands(
         step = match message {
             Some(message) => handshake.on_message(&message),
             None => match handshake.on_closed() {
-                Step::Fail(HandshakeError::Closed) if is_probing => return Shaken::ClosedAtProbe,
+                HandshakeStep::Fail(HandshakeError::Closed) if is_probing => {
+                    return StdioHandshake::ClosedAtProbe;
+                }
                 step => step,
             },
         };
@@ -235,7 +245,7 @@ const STDOUT: &str = "stdout: ";
 const LONGEST_REMARK: usize = 500;
 
 /// Reads on until there is a message; other lines are passed over. `None` at the end of the output.
-async fn next_message(process: &mut Process, splitter: &mut LineSplitter) -> Option<Message> {
+async fn next_message(process: &mut ServerProcess, splitter: &mut LineSplitter) -> Option<Message> {
     loop {
         while let Some(frame) = splitter.next_frame() {
             let Frame::Line(line) = frame else { continue };
@@ -255,18 +265,18 @@ async fn next_message(process: &mut Process, splitter: &mut LineSplitter) -> Opt
 }
 
 /// Whether a command may run Ostler, itself or by a wrapper that names it.
-fn runs_ostler(order: &Order) -> bool {
+fn runs_ostler(order: &SpawnRequest) -> bool {
     let program = order.argv.first().map(Path::new).and_then(|program| program.canonicalize().ok());
     order.argv.iter().any(|word| word.contains("ostler"))
         || program.is_some_and(|program| program.ends_with("ostler"))
 }
 
-fn cannot_start(kind: FaultKind) -> Failure {
-    Failure::new(kind, Instant::now().into_std())
+fn cannot_start(kind: FaultKind) -> ServerFailure {
+    ServerFailure::new(kind, Instant::now().into_std())
 }
 
 /// Tells by the system's error why a program could not be executed.
-fn not_started(process: &ProcessSpec, order: &Order, error: &io::Error) -> FaultKind {
+fn not_started(process: &ProcessSpec, order: &SpawnRequest, error: &io::Error) -> FaultKind {
     // The error is the same as for a program that is missing.
     if let Some(cwd) = order.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
         return FaultKind::from(PermanentCause::NoFolder(cwd.display().to_string()));
@@ -288,7 +298,7 @@ fn not_started(process: &ProcessSpec, order: &Order, error: &io::Error) -> Fault
             PermanentCause::NotExecutable { program, why: ExecFault::Permission }
         }
         io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => {
-            PermanentCause::NotExecutable { program, why: ExecFault::NoFile }
+            PermanentCause::NotExecutable { program, why: ExecFault::NotAFile }
         }
         _ if error.raw_os_error() == Some(Errno::ENOEXEC as i32) => {
             PermanentCause::NotExecutable { program, why: ExecFault::Format }
@@ -301,7 +311,7 @@ fn not_started(process: &ProcessSpec, order: &Order, error: &io::Error) -> Fault
 
 /// How far a process came before it ended during the handshake.
 #[derive(Debug, Clone, Copy, Default)]
-struct Progress {
+struct HandshakeProgress {
     /// It sent a message.
     has_spoken: bool,
     /// It took the probe from its stdin; during the handshake, that the probe could be written.
@@ -309,14 +319,18 @@ struct Progress {
 }
 
 /// Returns whether the process has read all that was written to its stdin.
-fn is_read(process: &Process) -> bool {
+fn is_read(process: &ServerProcess) -> bool {
     rustix::io::ioctl_fionread(&process.stdin).is_ok_and(|unread| unread == 0)
 }
 
 /// Ends a process that never became a session, and tells what is known of it.
-async fn post_mortem(process: Process, kind: FaultKind, progress: Progress) -> Failure {
-    let exit = process.handle.exited_within(LAST_WORDS).await;
-    let words = process.handle.last_words(exit).await;
+async fn failure_report(
+    process: ServerProcess,
+    kind: FaultKind,
+    progress: HandshakeProgress,
+) -> ServerFailure {
+    let exit = process.handle.exited_within(EXIT_TIMEOUT).await;
+    let words = process.handle.final_stderr(exit).await;
     let kind = match exit {
         Some(exit) if !progress.has_spoken && is_usage(exit, &words) => {
             FaultKind::from(PermanentCause::Usage(exit))
@@ -325,10 +339,10 @@ async fn post_mortem(process: Process, kind: FaultKind, progress: Progress) -> F
         Some(exit) => FaultKind::Exited(exit),
         None => kind,
     };
-    let mut failure = Failure::new(kind, Instant::now().into_std());
+    let mut failure = ServerFailure::new(kind, Instant::now().into_std());
     failure.exit = exit;
-    failure.quote(words);
-    bury(process).await;
+    failure.attach_stderr(words);
+    kill_and_reap(process).await;
     failure
 }
 
@@ -351,10 +365,10 @@ fn is_usage(exit: Exit, stderr: &[String]) -> bool {
     }
 }
 
-async fn bury(process: Process) {
-    let Process { stdin, stdout, handle } = process;
+async fn kill_and_reap(process: ServerProcess) {
+    let ServerProcess { stdin, stdout, handle } = process;
     drop((stdin, stdout));
-    let _ = tokio::time::timeout(BURIAL, handle.end(Force::Kill)).await;
+    let _ = tokio::time::timeout(KILL_TIMEOUT, handle.end(CloseMode::Kill)).await;
 }
 
 #[cfg(test)]

@@ -4,13 +4,13 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ostler_core::config::{Reference, Template};
+use ostler_core::config::{Template, TemplateReference};
 use ostler_core::fault::PermanentCause;
-use ostler_core::spec::Process;
-use ostler_core::variables::{is_named, is_passed, names_in};
+use ostler_core::inherited_env::{find_names, is_in_env_pass, is_inherited};
+use ostler_core::spec::ProcessSpec;
 
-use crate::guard::order::{Order, Pace};
-use crate::secrets::Veil;
+use crate::process::protocol::{SpawnRequest, StopTimeouts};
+use crate::redact::Redactor;
 
 /// Proxies, whose addresses may hold a password.
 const PROXIES: [&str; 3] = ["http_proxy", "https_proxy", "all_proxy"];
@@ -23,7 +23,7 @@ const MAX_FILE: u64 = 1 << 20;
 
 /// Where and for whom a process is started.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct StartEnvironment<'a> {
     /// Replaces the host's own `PATH`.
     pub(crate) path: Option<&'a str>,
     /// The directory that its callers work in, where it has such callers.
@@ -31,12 +31,12 @@ pub(crate) struct Surroundings<'a> {
 }
 
 /// Makes the order for one start. References are resolved here and nowhere else.
-pub(crate) async fn order(
-    process: &Process,
-    Surroundings { path, workspace }: Surroundings<'_>,
-    pace: Pace,
-    veil: &Arc<Veil>,
-) -> Result<Order, PermanentCause> {
+pub(crate) async fn spawn_request(
+    process: &ProcessSpec,
+    StartEnvironment { path, workspace }: StartEnvironment<'_>,
+    pace: StopTimeouts,
+    veil: &Arc<Redactor>,
+) -> Result<SpawnRequest, PermanentCause> {
     let mut argv = vec![resolve(&process.command, workspace, veil).await?];
     for argument in &process.args {
         argv.push(resolve(argument, workspace, veil).await?);
@@ -57,25 +57,28 @@ pub(crate) async fn order(
     if has_nul {
         return Err(PermanentCause::Config("an argument or variable contains a NUL character".into()));
     }
-    Ok(Order { argv, env, cwd: process.cwd_in(workspace), pace })
+    Ok(SpawnRequest { argv, env, cwd: process.cwd_in(workspace), pace })
 }
 
 /// Variables of the host that a server is given. Values that it asked for by name, and passwords of proxies, are hidden from
 /// everybody who reads.
-fn inherited(process: &Process, veil: &Veil) -> Vec<(String, String)> {
+fn inherited(process: &ProcessSpec, veil: &Redactor) -> Vec<(String, String)> {
     let mut env = Vec::new();
     for (key, value) in variables_of_host() {
-        let is_named = is_named(&process.env_pass, &key);
-        if process.env.contains_key(&key) || !(is_named || is_passed(&key)) {
+        let is_named = is_in_env_pass(&process.env_pass, &key);
+        if process.env.contains_key(&key) || !(is_named || is_inherited(&key)) {
             continue;
         }
-        if !is_passed(&key) {
-            veil.learn(&format!("env:{key}"), &value);
+        if !is_inherited(&key) {
+            veil.add_secret(&format!("env:{key}"), &value);
         } else if PROXIES.contains(&key.to_lowercase().as_str())
             && let Some(login) = login_of(&value)
         {
-            veil.learn(&format!("env:{key}"), login);
-            veil.learn(&format!("env:{key}"), login.split_once(':').map_or(login, |(_, password)| password));
+            veil.add_secret(&format!("env:{key}"), login);
+            veil.add_secret(
+                &format!("env:{key}"),
+                login.split_once(':').map_or(login, |(_, password)| password),
+            );
         }
         env.push((key, value));
     }
@@ -95,15 +98,15 @@ fn login_of(address: &str) -> Option<&str> {
 }
 
 /// Returns the variables that a failed server speaks of, that are set here and that were not passed to it.
-pub(crate) fn withheld(process: &Process, stderr: &[String]) -> Vec<String> {
+pub(crate) fn withheld(process: &ProcessSpec, stderr: &[String]) -> Vec<String> {
     let text = stderr.join("\n");
     let is_withheld = |name: &&str| {
         std::env::var_os(name).is_some_and(|value| !value.is_empty())
             && !process.env.contains_key(*name)
-            && !is_passed(name)
-            && !is_named(&process.env_pass, name)
+            && !is_inherited(name)
+            && !is_in_env_pass(&process.env_pass, name)
     };
-    names_in(&text).into_iter().filter(is_withheld).take(MOST_NAMED).map(str::to_owned).collect()
+    find_names(&text).into_iter().filter(is_withheld).take(MOST_NAMED).map(str::to_owned).collect()
 }
 
 /// Replaces the references in a value, and hides what they stand for from
@@ -111,7 +114,7 @@ pub(crate) fn withheld(process: &Process, stderr: &[String]) -> Vec<String> {
 pub(crate) async fn resolve(
     text: &str,
     workspace: Option<&str>,
-    veil: &Arc<Veil>,
+    veil: &Arc<Redactor>,
 ) -> Result<String, PermanentCause> {
     let template = Template::parse(text).map_err(|error| PermanentCause::Config(error.to_string()))?;
     if !template.has_references() {
@@ -119,14 +122,14 @@ pub(crate) async fn resolve(
     }
     // Files are read off the runtime; there are seldom more than one.
     let (veil, workspace) = (Arc::clone(veil), workspace.map(str::to_owned));
-    let look_up = move |reference: &Reference| {
+    let look_up = move |reference: &TemplateReference| {
         let value = look_up(reference, workspace.as_deref())?;
         match reference {
-            Reference::Workspace => {}
+            TemplateReference::Workspace => {}
             // What every server is given anyway is no secret.
-            Reference::Env(name) if is_passed(name) => {}
-            Reference::Env(name) => veil.learn(&format!("env:{name}"), &value),
-            Reference::File(path) => veil.learn(&format!("file:{}", path.display()), &value),
+            TemplateReference::Env(name) if is_inherited(name) => {}
+            TemplateReference::Env(name) => veil.add_secret(&format!("env:{name}"), &value),
+            TemplateReference::File(path) => veil.add_secret(&format!("file:{}", path.display()), &value),
         }
         Ok(value)
     };
@@ -135,13 +138,15 @@ pub(crate) async fn resolve(
         .map_err(|error| PermanentCause::Config(error.to_string()))?
 }
 
-fn look_up(reference: &Reference, workspace: Option<&str>) -> Result<String, String> {
+fn look_up(reference: &TemplateReference, workspace: Option<&str>) -> Result<String, String> {
     match reference {
-        Reference::Workspace => {
+        TemplateReference::Workspace => {
             workspace.map(str::to_owned).ok_or_else(|| "is not known: the caller names none".into())
         }
-        Reference::Env(name) => std::env::var(name).map_err(|_| "is not set where Ostler was started".into()),
-        Reference::File(path) => read_file(&expand(path)).map_err(|error| unreadable(&error)),
+        TemplateReference::Env(name) => {
+            std::env::var(name).map_err(|_| "is not set where Ostler was started".into())
+        }
+        TemplateReference::File(path) => read_file(&expand(path)).map_err(|error| unreadable(&error)),
     }
 }
 

@@ -9,34 +9,38 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 
-use super::process::{Keeper, Life, Started};
-use crate::guard::client::{Guarded, Warden};
-use crate::guard::order::{KILL, Order, Report, STOP};
-use crate::upstream::Force;
+use super::process::{ProcessLife, ProcessMonitor, StartedProcess};
+use crate::process::client::{GuardedPipes, SpawnerClient};
+use crate::process::protocol::{GuardReport, KILL, STOP, SpawnRequest};
+use crate::upstream::CloseMode;
 
 /// How long a guard may take to begin once nobody wants its server any more.
 /// Forking and executing takes moments; only a warden that does not run at all
 /// takes longer, and it would start nothing once the lifeline is closed.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ABANDON_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Starts a process under a guard and a task that keeps the lifeline. The task
 /// goes on when this future is dropped: it ends what the guard has started.
-pub(crate) async fn start(order: &Order, warden: &Warden, keeper: Keeper) -> io::Result<Started> {
+pub(crate) async fn start(
+    order: &SpawnRequest,
+    warden: &SpawnerClient,
+    keeper: ProcessMonitor,
+) -> io::Result<StartedProcess> {
     let mut line = serde_json::to_vec(order)?;
     line.push(b'\n');
-    let Guarded { stdin, stdout, stderr, lifeline } = warden.post_guard()?;
+    let GuardedPipes { stdin, stdout, stderr, lifeline } = warden.request_guard()?;
     let (tell, started) = oneshot::channel();
-    tokio::spawn(keep(Lifeline::of(lifeline), line, tell, keeper));
-    let Begun { pid, unlocked } = started.await.map_err(io::Error::other)??;
+    tokio::spawn(monitor(Lifeline::new(lifeline), line, tell, keeper));
+    let SpawnedServer { pid, unlocked } = started.await.map_err(io::Error::other)??;
     if let Some(why) = unlocked {
         warden.warn_unlocked(&why);
     }
-    Ok(Started { pid, stdin, stdout, stderr })
+    Ok(StartedProcess { pid, stdin, stdout, stderr })
 }
 
 /// A server that a guard has started.
 #[derive(Debug)]
-struct Begun {
+struct SpawnedServer {
     pid: u32,
     /// Why the guard's stop path is not locked into memory; `None` if it is.
     unlocked: Option<String>,
@@ -49,21 +53,23 @@ struct Lifeline {
 }
 
 impl Lifeline {
-    fn of(socket: UnixStream) -> Self {
+    fn new(socket: UnixStream) -> Self {
         let (read, write) = socket.into_split();
         Self { reports: BufReader::new(read).lines(), write }
     }
 
     /// Gives the order, and waits for the pid of the server.
-    async fn give(&mut self, order: &[u8]) -> io::Result<Begun> {
+    async fn send_spawn_request(&mut self, order: &[u8]) -> io::Result<SpawnedServer> {
         self.write.write_all(order).await?;
         let mut unlocked = None;
         loop {
             match self.next_report().await? {
-                Some(Report::Unlocked(why)) => unlocked = Some(why),
-                Some(Report::Started(pid)) => return Ok(Begun { pid: pid.cast_unsigned(), unlocked }),
-                Some(Report::Failed(Some(errno), _)) => return Err(io::Error::from_raw_os_error(errno)),
-                Some(Report::Failed(None, why)) => return Err(io::Error::other(why)),
+                Some(GuardReport::Unlocked(why)) => unlocked = Some(why),
+                Some(GuardReport::Started(pid)) => {
+                    return Ok(SpawnedServer { pid: pid.cast_unsigned(), unlocked });
+                }
+                Some(GuardReport::Failed(Some(errno), _)) => return Err(io::Error::from_raw_os_error(errno)),
+                Some(GuardReport::Failed(None, why)) => return Err(io::Error::other(why)),
                 Some(_) | None => {
                     return Err(io::Error::other("the guard ended before the server was started"));
                 }
@@ -72,58 +78,58 @@ impl Lifeline {
     }
 
     /// Cancel-safe: a half-read line stays in the buffer.
-    async fn next_report(&mut self) -> io::Result<Option<Report>> {
-        Ok(self.reports.next_line().await?.and_then(|line| Report::parse(&line)))
+    async fn next_report(&mut self) -> io::Result<Option<GuardReport>> {
+        Ok(self.reports.next_line().await?.and_then(|line| GuardReport::parse(&line)))
     }
 }
 
 /// Has a process started, carries requests to the guard and its reports back,
 /// until nothing is left.
-async fn keep(
+async fn monitor(
     mut lifeline: Lifeline,
     order: Vec<u8>,
-    tell: oneshot::Sender<io::Result<Begun>>,
-    mut keeper: Keeper,
+    tell: oneshot::Sender<io::Result<SpawnedServer>>,
+    mut keeper: ProcessMonitor,
 ) {
     let started = tokio::select! {
-        started = lifeline.give(&order) => started,
+        started = lifeline.send_spawn_request(&order) => started,
         () = given_up(&mut keeper.requests) => Err(io::ErrorKind::TimedOut.into()),
     };
     let is_started = started.is_ok();
     let _ = tell.send(started);
     if is_started {
-        watch_over(lifeline, &mut keeper).await;
+        forward_reports(lifeline, &mut keeper).await;
     }
     // The stay ends here, and with it what the host knows of the process.
 }
 
 /// Waits until nobody has wanted the process for a while.
-async fn given_up(requests: &mut mpsc::Receiver<Force>) {
+async fn given_up(requests: &mut mpsc::Receiver<CloseMode>) {
     while requests.recv().await.is_some() {}
-    tokio::time::sleep(PATIENCE).await;
+    tokio::time::sleep(ABANDON_TIMEOUT).await;
 }
 
-async fn watch_over(mut lifeline: Lifeline, keeper: &mut Keeper) {
-    let Keeper { life, requests, .. } = keeper;
+async fn forward_reports(mut lifeline: Lifeline, keeper: &mut ProcessMonitor) {
+    let ProcessMonitor { life, requests, .. } = keeper;
     let mut exit = Exit::Untold;
     let mut is_listening = true;
     loop {
         tokio::select! {
             report = lifeline.next_report() => match report {
-                Ok(Some(Report::Exited(how))) => {
+                Ok(Some(GuardReport::Exited(how))) => {
                     exit = how;
-                    life.send_replace(Life::Exited(how));
+                    life.send_replace(ProcessLife::Exited(how));
                 }
-                Ok(Some(Report::Started(_) | Report::Failed(..) | Report::Unlocked(_))) => {}
+                Ok(Some(GuardReport::Started(_) | GuardReport::Failed(..) | GuardReport::Unlocked(_))) => {}
                 // A killed guard says nothing more; its orphans are the warden's.
-                Ok(Some(Report::Clear) | None) | Err(_) => break,
+                Ok(Some(GuardReport::AllExited) | None) | Err(_) => break,
             },
             request = requests.recv(), if is_listening => {
                 is_listening = request.is_some();
-                let word = if request == Some(Force::Gentle) { STOP } else { KILL };
+                let word = if request == Some(CloseMode::Graceful) { STOP } else { KILL };
                 let _ = lifeline.write.write_all(word).await;
             }
         }
     }
-    life.send_replace(Life::Gone(exit));
+    life.send_replace(ProcessLife::Gone(exit));
 }

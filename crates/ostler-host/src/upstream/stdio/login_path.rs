@@ -62,11 +62,11 @@ impl LoginPath {
 
     async fn find(&self) -> Option<String> {
         let own = std::env::var("PATH").unwrap_or_default();
-        if !self.is_wanted || has_terminal() || !is_poor(&own) {
+        if !self.is_wanted || has_terminal() || !is_system_only(&own) {
             return None;
         }
         let shell = tokio::task::spawn_blocking(login_shell).await.ok()??;
-        match ask(&shell, PATIENCE).await {
+        match query_shell_path(&shell, PATIENCE).await {
             Ok(path) => {
                 let merged = merge(&own, &path);
                 tracing::info!(shell = %shell.display(), path = %merged, "servers get the PATH of the login shell too");
@@ -87,7 +87,7 @@ fn has_terminal() -> bool {
     is_open || std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
-fn is_poor(path: &str) -> bool {
+fn is_system_only(path: &str) -> bool {
     std::env::split_paths(path).all(|folder| SYSTEM.iter().any(|known| folder == Path::new(known)))
 }
 
@@ -99,7 +99,7 @@ fn login_shell() -> Option<PathBuf> {
 }
 
 /// Runs a shell with the user's start-up files and returns its `PATH`.
-async fn ask(shell: &Path, patience: Duration) -> Result<String, &'static str> {
+async fn query_shell_path(shell: &Path, patience: Duration) -> Result<String, &'static str> {
     let mark = format!("{:016x}", fastrand::u64(..));
     // Every shell understands a program with quoted arguments; few agree on more.
     let line = format!("/bin/sh -c 'printf \"{mark}%s{mark}\" \"$PATH\"'");
@@ -169,8 +169,10 @@ mod tests {
 
     #[test]
     fn a_path_with_a_directory_of_the_users_own_is_left_alone() {
-        assert!(is_poor("/usr/bin:/bin:/usr/sbin:/sbin") && is_poor("/usr/local/bin:/usr/bin"));
-        assert!(!is_poor("/usr/bin:/home/ann/.nvm/bin") && !is_poor("/opt/homebrew/bin:/usr/bin"));
+        assert!(is_system_only("/usr/bin:/bin:/usr/sbin:/sbin") && is_system_only("/usr/local/bin:/usr/bin"));
+        assert!(
+            !is_system_only("/usr/bin:/home/ann/.nvm/bin") && !is_system_only("/opt/homebrew/bin:/usr/bin")
+        );
     }
 
     #[test]
@@ -189,7 +191,7 @@ mod tests {
             dir.path(),
             "echo welcome; echo PATH=/evil; PATH=/opt/own:/usr/bin:/bin; export PATH; [ \"$1 $2 $3\" = '-i -l -c' ] && eval \"$4\"; echo bye",
         );
-        assert_eq!(ask(&shell, PATIENCE).await.unwrap(), "/opt/own:/usr/bin:/bin");
+        assert_eq!(query_shell_path(&shell, PATIENCE).await.unwrap(), "/opt/own:/usr/bin:/bin");
     }
 
     #[tokio::test]
@@ -197,7 +199,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let pids = dir.path().join("pids");
         let shell = shell(dir.path(), &format!("sleep 600 & echo $$ $! > {}; wait", pids.display()));
-        let hung = ask(&shell, Duration::from_millis(300)).await;
+        let hung = query_shell_path(&shell, Duration::from_millis(300)).await;
         assert!(hung.is_err());
         let text = std::fs::read_to_string(&pids).unwrap_or_default();
         // A killed process takes a moment to end, and orphans are zombies until init reaps them.
@@ -217,7 +219,7 @@ mod tests {
     async fn the_shells_of_this_machine_tell_their_path() {
         for shell in ["/bin/sh", "/bin/bash", "/bin/dash"] {
             if Path::new(shell).exists() {
-                let path = ask(Path::new(shell), Duration::from_secs(60)).await.unwrap();
+                let path = query_shell_path(Path::new(shell), Duration::from_secs(60)).await.unwrap();
                 assert!(path.contains("/bin"), "{shell}: {path}");
             }
         }

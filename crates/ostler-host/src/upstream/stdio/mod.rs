@@ -10,20 +10,20 @@
 //! Reader and writer are tasks of their own: a server that stops reading while
 //! it writes, or the other way round, holds up only itself.
 
-mod ask;
 mod connect;
 mod environment;
 mod guarded;
-mod line;
 mod login_path;
+mod multiplexer;
 #[cfg(fuzzing)]
 mod played;
 mod process;
+mod process_usage;
 mod reader;
+mod server_requests;
 mod session;
 mod stderr_tail;
 mod unguarded;
-mod usage;
 mod writer;
 
 pub use connect::StdioConnector;
@@ -31,6 +31,6 @@ pub(crate) use environment::{read_file, resolve};
 pub(crate) use login_path::LoginPath;
 #[cfg(fuzzing)]
 pub use played::played;
-pub use stderr_tail::LogLine;
+pub(crate) use process_usage::{ProcessUsage, listening_port};
+pub use stderr_tail::StderrLine;
 pub(crate) use stderr_tail::StderrTail;
-pub(crate) use usage::{Usage, listening_port};

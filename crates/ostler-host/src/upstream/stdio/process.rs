@@ -11,18 +11,18 @@ use tokio::sync::{mpsc, watch};
 
 use super::stderr_tail::StderrTail;
 use super::{guarded, unguarded};
-use crate::guard::client::Warden;
-use crate::guard::order::Order;
-use crate::secrets::Veil;
-use crate::upstream::{Force, Stay};
+use crate::process::client::SpawnerClient;
+use crate::process::protocol::SpawnRequest;
+use crate::redact::Redactor;
+use crate::upstream::{CleanupGuard, CloseMode};
 
 /// How long the stderr of an ended server may stay open before it is complete.
 /// Only a descendant that holds the pipe open makes this wait necessary.
-const LAST_WORDS: Duration = Duration::from_millis(100);
+const STDERR_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How far the end of a process has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Life {
+pub(crate) enum ProcessLife {
     /// It runs.
     Running,
     /// The server's own process has ended.
@@ -33,76 +33,80 @@ pub(crate) enum Life {
 
 /// A running process. Dropping it without [`Handle::end`] kills it.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct ServerProcess {
     pub(crate) stdin: pipe::Sender,
     pub(crate) stdout: pipe::Receiver,
-    pub(crate) handle: Handle,
+    pub(crate) handle: ProcessHandle,
 }
 
 /// What is left of a process when its pipes have been taken.
 #[derive(Debug)]
-pub(crate) struct Handle {
+pub(crate) struct ProcessHandle {
     pub(crate) pid: u32,
     pub(crate) stderr: Arc<StderrTail>,
     /// Closed when stderr has been read to its end.
-    drained: watch::Receiver<()>,
-    life: watch::Receiver<Life>,
+    stderr_drained: watch::Receiver<()>,
+    life: watch::Receiver<ProcessLife>,
     /// Closing it kills.
-    keeper: mpsc::Sender<Force>,
+    close_requests: mpsc::Sender<CloseMode>,
 }
 
-impl Process {
+impl ServerProcess {
     /// Starts a process, under a guard if there is a warden.
     pub(crate) async fn start(
-        order: &Order,
-        warden: Option<&Warden>,
-        stay: Stay,
-        veil: &Arc<Veil>,
+        order: &SpawnRequest,
+        warden: Option<&SpawnerClient>,
+        stay: CleanupGuard,
+        veil: &Arc<Redactor>,
     ) -> io::Result<Self> {
-        let (life_in, life) = watch::channel(Life::Running);
+        let (life_in, life) = watch::channel(ProcessLife::Running);
         // One gentle request and one for force is all that is ever said.
         let (keeper, requests) = mpsc::channel(2);
         let started = match warden {
-            Some(warden) => guarded::start(order, warden, Keeper { life: life_in, requests, stay }).await?,
-            None => unguarded::start(order, Keeper { life: life_in, requests, stay })?,
+            Some(warden) => {
+                guarded::start(order, warden, ProcessMonitor { life: life_in, requests, cleanup: stay })
+                    .await?
+            }
+            None => unguarded::start(order, ProcessMonitor { life: life_in, requests, cleanup: stay })?,
         };
         let stderr = Arc::new(StderrTail::new(Arc::clone(veil)));
         let (is_draining, drained) = watch::channel(());
         tokio::spawn(drain(started.stderr, Arc::clone(&stderr), is_draining));
-        let handle = Handle { pid: started.pid, stderr, drained, life, keeper };
+        let handle =
+            ProcessHandle { pid: started.pid, stderr, stderr_drained: drained, life, close_requests: keeper };
         Ok(Self { stdin: started.stdin, stdout: started.stdout, handle })
     }
 }
 
 /// What the task that keeps a process works with.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct ProcessMonitor {
     /// Told how far the end has come.
-    pub(crate) life: watch::Sender<Life>,
+    pub(crate) life: watch::Sender<ProcessLife>,
     /// What the host wants; closed when nobody wants the process any more.
-    pub(crate) requests: mpsc::Receiver<Force>,
+    pub(crate) requests: mpsc::Receiver<CloseMode>,
     /// Held until nothing of the process is left.
-    pub(crate) stay: Stay,
+    pub(crate) cleanup: CleanupGuard,
 }
 
 /// A process just started: what both kinds of keepers hand back.
 #[derive(Debug)]
-pub(crate) struct Started {
+pub(crate) struct StartedProcess {
     pub(crate) pid: u32,
     pub(crate) stdin: pipe::Sender,
     pub(crate) stdout: pipe::Receiver,
     pub(crate) stderr: pipe::Receiver,
 }
 
-impl Handle {
+impl ProcessHandle {
     /// Of a process that nobody has started: it runs until it is told to end.
     #[cfg(fuzzing)]
     pub(crate) fn played() -> Self {
-        let (life_in, life) = watch::channel(Life::Running);
+        let (life_in, life) = watch::channel(ProcessLife::Running);
         let (keeper, mut requests) = mpsc::channel(2);
         tokio::spawn(async move {
             requests.recv().await;
-            life_in.send_replace(Life::Gone(Exit::Untold));
+            life_in.send_replace(ProcessLife::Gone(Exit::Untold));
         });
         let stderr = Arc::new(StderrTail::new(Arc::default()));
         Self { pid: 0, stderr, drained: watch::channel(()).1, life, keeper }
@@ -111,11 +115,11 @@ impl Handle {
     /// Waits for the server's own process to end.
     pub(crate) async fn exited(&self) -> Exit {
         let mut life = self.life.clone();
-        let end = life.wait_for(|life| *life != Life::Running).await;
+        let end = life.wait_for(|life| *life != ProcessLife::Running).await;
         match end.as_deref() {
-            Ok(Life::Exited(exit) | Life::Gone(exit)) => *exit,
+            Ok(ProcessLife::Exited(exit) | ProcessLife::Gone(exit)) => *exit,
             // The keeper is gone, and with it whoever could tell.
-            Ok(Life::Running) | Err(_) => Exit::Untold,
+            Ok(ProcessLife::Running) | Err(_) => Exit::Untold,
         }
     }
 
@@ -125,26 +129,26 @@ impl Handle {
     }
 
     /// What the server has said on stderr so far.
-    pub(crate) fn words(&self) -> Vec<String> {
-        self.stderr.last_words()
+    pub(crate) fn recent_stderr(&self) -> Vec<String> {
+        self.stderr.recent_lines()
     }
 
     /// What the server said last. Its exit may be known before all of that has
     /// been read.
-    pub(crate) async fn last_words(&self, exit: Option<Exit>) -> Vec<String> {
+    pub(crate) async fn final_stderr(&self, exit: Option<Exit>) -> Vec<String> {
         if exit.is_some() {
-            let _ = tokio::time::timeout(LAST_WORDS, self.drained.clone().changed()).await;
+            let _ = tokio::time::timeout(STDERR_TIMEOUT, self.stderr_drained.clone().changed()).await;
         }
-        self.stderr.end()
+        self.stderr.final_lines()
     }
 
     /// Ends the process and everything it started; returns when nothing is
     /// left. The caller has closed stdin.
-    pub(crate) async fn end(&self, force: Force) {
+    pub(crate) async fn end(&self, force: CloseMode) {
         // A full queue holds a request that is at least as strong.
-        let _ = self.keeper.try_send(force);
+        let _ = self.close_requests.try_send(force);
         let mut life = self.life.clone();
-        let _ = life.wait_for(|life| matches!(life, Life::Gone(_))).await;
+        let _ = life.wait_for(|life| matches!(life, ProcessLife::Gone(_))).await;
     }
 }
 

@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ostler_core::fault::{Delivery, Fault, FaultKind};
-use ostler_core::meter::Meter;
-use ostler_wire::{Frame, Id, LineSplitter, Message, Notice, Progress, Text};
+use ostler_core::rate_limit::RateLimiter;
+use ostler_wire::{Frame, LineSplitter, Message, MethodName, NotificationKind, ProgressParams, RequestId};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
-use super::ask::{self, Desk};
-use super::line::Line;
-use super::session::Beginning;
-use crate::upstream::heard::ACKNOWLEDGED;
-use crate::upstream::{Event, Events};
+use super::multiplexer::Multiplexer;
+use super::server_requests::{self, ServerRequestHandler};
+use super::session::StdioSessionParts;
+use crate::upstream::subscription_ack::ACKNOWLEDGED;
+use crate::upstream::{ServerNotification, ServerNotificationSink};
 
 /// Notifications a server may send per second, and in one burst.
-const NOTIFICATIONS: (u32, u32) = (200, 1_000);
+const NOTIFICATION_LIMIT: (u32, u32) = (200, 1_000);
 
 /// A read of this size, a whole pipe, comes from a server that writes as fast
 /// as it can.
@@ -28,11 +28,11 @@ const FLOOD: usize = 64 << 10;
 
 /// After so many lines without a pause others get a turn: a read may hold
 /// thousands of tiny ones.
-const MANY: usize = 1_000;
+const YIELD_INTERVAL: usize = 1_000;
 
 /// What the reader counts; read by status.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct StdioCounters {
     born: Instant,
     /// Milliseconds from `born` to the last byte read, plus one; 0 before the first.
     heard: AtomicU64,
@@ -44,7 +44,7 @@ pub(crate) struct Tally {
     pub(crate) dropped: AtomicU64,
 }
 
-impl Tally {
+impl StdioCounters {
     pub(crate) fn new() -> Self {
         Self {
             born: Instant::now(),
@@ -56,7 +56,7 @@ impl Tally {
         }
     }
 
-    fn hear(&self, bytes: usize) {
+    fn note_read(&self, bytes: usize) {
         let ms = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
         self.heard.store(ms + 1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -75,33 +75,48 @@ impl Tally {
 }
 
 /// Reads one connection.
-pub(crate) struct Reader {
-    line: Arc<Line>,
-    pub(crate) tally: Arc<Tally>,
-    events: Events,
+pub(crate) struct StdioReader {
+    multiplexer: Arc<Multiplexer>,
+    pub(crate) counters: Arc<StdioCounters>,
+    notification_sink: ServerNotificationSink,
     splitter: LineSplitter,
     /// The longest line, for the words of an error.
     cap: usize,
     /// How much time a progress notification gives a call.
-    patience: Duration,
-    desk: Desk,
-    meter: Meter,
+    progress_extension: Duration,
+    server_requests: ServerRequestHandler,
+    rate_limit: RateLimiter,
     /// Changes that were announced and not told yet, each once.
-    changes: Vec<Event>,
+    changes: Vec<ServerNotification>,
 }
 
-impl Reader {
-    pub(crate) fn new(line: Arc<Line>, tally: Arc<Tally>, beginning: Beginning) -> Self {
-        let Beginning { events, splitter, cap, patience, is_confused, .. } = beginning;
-        Self {
-            desk: Desk { line: Arc::clone(&line), patience, is_confused },
-            line,
-            tally,
-            events,
+impl StdioReader {
+    pub(crate) fn new(
+        multiplexer: Arc<Multiplexer>,
+        counters: Arc<StdioCounters>,
+        beginning: StdioSessionParts,
+    ) -> Self {
+        let StdioSessionParts {
+            notification_sink,
             splitter,
             cap,
-            patience,
-            meter: Meter::new(NOTIFICATIONS.0, NOTIFICATIONS.1),
+            progress_extension,
+            has_ambiguous_requests: is_confused,
+            ..
+        } = beginning;
+        Self {
+            server_requests: ServerRequestHandler {
+                multiplexer: Arc::clone(&multiplexer),
+                progress_extension,
+                has_ambiguous_requests: is_confused,
+            },
+            multiplexer,
+            counters,
+            notification_sink,
+            splitter,
+            cap,
+            progress_extension,
+            rate_limit: RateLimiter::new(NOTIFICATION_LIMIT.0, NOTIFICATION_LIMIT.1),
             changes: Vec::new(),
         }
     }
@@ -112,19 +127,19 @@ impl Reader {
             // What came with the handshake's last read is looked at first.
             let mut frames = 0;
             while let Some(frame) = self.splitter.next_frame() {
-                self.take(frame);
+                self.handle_frame(frame);
                 frames += 1;
-                if frames % MANY == 0 {
-                    self.tell_changes();
+                if frames % YIELD_INTERVAL == 0 {
+                    self.flush_changes();
                     yield_now().await;
                 }
             }
-            self.tell_changes();
-            self.tally.blank.store(self.splitter.blank_lines(), Ordering::Relaxed);
+            self.flush_changes();
+            self.counters.blank.store(self.splitter.blank_lines(), Ordering::Relaxed);
             match stdout.read_buf(self.splitter.buffer()).await {
                 Ok(0) | Err(_) => break,
                 Ok(n) => {
-                    self.tally.hear(n);
+                    self.counters.note_read(n);
                     if n >= FLOOD {
                         // The pipe is full again before this read is through:
                         // without a break the reader would keep the thread for
@@ -134,13 +149,13 @@ impl Reader {
                 }
             }
         }
-        self.take_last_words();
+        self.handle_remainder();
     }
 
     /// What stands behind the last newline: a server may leave the newline out
     /// at its end, but half an answer is none, and nobody knows what it was
     /// going to say.
-    fn take_last_words(&mut self) {
+    fn handle_remainder(&mut self) {
         while let Some(frame) = self.splitter.finish() {
             match frame {
                 Frame::Line(line) => match Message::parse(line) {
@@ -150,10 +165,10 @@ impl Reader {
                 Frame::Oversize(_) => self.skip(),
             }
         }
-        self.tell_changes();
+        self.flush_changes();
     }
 
-    fn take(&mut self, frame: Frame) {
+    fn handle_frame(&mut self, frame: Frame) {
         match frame {
             Frame::Line(line) => match Message::parse(line.clone()) {
                 Ok(message) => self.dispatch(message),
@@ -161,7 +176,7 @@ impl Reader {
             },
             Frame::Oversize(oversize) => {
                 self.skip();
-                self.fail(oversize.id.as_ref(), FaultKind::Oversize(self.cap));
+                self.fail(oversize.answered_id.as_ref(), FaultKind::Oversize(self.cap));
             }
         }
     }
@@ -170,121 +185,134 @@ impl Reader {
         match message {
             Message::Response { id: Some(id), outcome } => {
                 // Who gets an answer must not find what had changed before it.
-                self.tell_changes();
-                if !self.line.answer(&id, Ok(outcome)) && !self.end_listening(&id) {
+                self.flush_changes();
+                if !self.multiplexer.complete(&id, Ok(outcome)) && !self.end_listening(&id) {
                     self.skip();
                 }
             }
             Message::Response { id: None, .. } => self.skip(),
-            Message::Request { id, method, params } => self.desk.take(&id, method, params),
-            Message::Notification { method, params } => self.notice(method, params),
+            Message::Request { id, method, params } => {
+                self.server_requests.handle_request(&id, method, params)
+            }
+            Message::Notification { method, params } => self.on_notification(method, params),
         }
     }
 
     /// A line that is no message fails the calls it names, if it names any;
     /// log lines and blank lines name none.
-    fn take_malformed(&mut self, line: &Bytes, error: &ostler_wire::Malformed) {
+    fn take_malformed(&mut self, line: &Bytes, error: &ostler_wire::MessageError) {
         self.skip();
         let kind = FaultKind::Malformed(error.to_string());
-        ostler_wire::salvage_ids(line, |id| self.fail(Some(&id), kind.clone()));
+        ostler_wire::extract_response_ids(line, |id| self.fail(Some(&id), kind.clone()));
     }
 
-    fn fail(&mut self, id: Option<&Id>, kind: FaultKind) {
+    fn fail(&mut self, id: Option<&RequestId>, kind: FaultKind) {
         let Some(id) = id else { return };
         // The server has answered, if not in a way that can be used.
-        if !self.line.answer(id, Err(Fault { delivery: Delivery::Answered, kind })) {
+        if !self.multiplexer.complete(id, Err(Fault { delivery: Delivery::Answered, kind })) {
             self.end_listening(id);
         }
     }
 
     /// Whether it is a request for news that ends. What may change from now on
     /// goes unheard, so it is taken for changed once more.
-    fn end_listening(&mut self, id: &Id) -> bool {
-        let Some(heard) = id.number().and_then(|number| self.line.end_listening(number)) else {
+    fn end_listening(&mut self, id: &RequestId) -> bool {
+        let Some(heard) = id.number().and_then(|number| self.multiplexer.end_listening(number)) else {
             return false;
         };
-        heard.missed().for_each(|event| self.note_change(event));
+        heard.assumed_changes().for_each(|event| self.note_change(event));
         true
     }
 
-    fn notice(&mut self, method: Text, params: Option<Bytes>) {
-        let event = match Notice::of(method.as_str()) {
-            Notice::ToolsChanged => Event::ToolsChanged,
-            Notice::ResourcesChanged => Event::ResourcesChanged,
-            Notice::ResourceUpdated => Event::ResourceUpdated(params.unwrap_or_default()),
-            Notice::PromptsChanged => Event::PromptsChanged,
-            Notice::Progress if self.may_speak() => return self.progress(params),
-            Notice::Log if self.may_speak() => {
-                return self.pass_on(method, params, |_, params| Event::Log(params.unwrap_or_default()));
+    fn on_notification(&mut self, method: MethodName, params: Option<Bytes>) {
+        let event = match NotificationKind::from_method(method.as_str()) {
+            NotificationKind::ToolsChanged => ServerNotification::ToolsChanged,
+            NotificationKind::ResourcesChanged => ServerNotification::ResourcesChanged,
+            NotificationKind::ResourceUpdated => {
+                ServerNotification::ResourceUpdated(params.unwrap_or_default())
             }
-            Notice::Cancelled if self.may_speak() => return self.take_back(params.as_deref()),
-            Notice::Other if method == ACKNOWLEDGED => {
-                return self.line.acknowledge(params.as_deref().unwrap_or(b"{}"));
+            NotificationKind::PromptsChanged => ServerNotification::PromptsChanged,
+            NotificationKind::Progress if self.allow_notification() => return self.on_progress(params),
+            NotificationKind::Log if self.allow_notification() => {
+                return self.forward_notification(method, params, |_, params| {
+                    ServerNotification::Log(params.unwrap_or_default())
+                });
             }
-            Notice::Other if self.may_speak() => {
-                return self.pass_on(method, params, |method, params| Event::Other { method, params });
+            NotificationKind::Cancelled if self.allow_notification() => {
+                return self.on_cancelled(params.as_deref());
+            }
+            NotificationKind::Other if method == ACKNOWLEDGED => {
+                return self.multiplexer.acknowledge(params.as_deref().unwrap_or(b"{}"));
+            }
+            NotificationKind::Other if self.allow_notification() => {
+                return self.forward_notification(method, params, |method, params| {
+                    ServerNotification::Other { method, params }
+                });
             }
             // A call under way says nothing about whose task it is; clients ask for its state.
-            Notice::Task => return,
-            Notice::Progress | Notice::Log | Notice::Cancelled | Notice::Other => return,
+            NotificationKind::Task => return,
+            NotificationKind::Progress
+            | NotificationKind::Log
+            | NotificationKind::Cancelled
+            | NotificationKind::Other => return,
         };
         self.note_change(event);
     }
 
     /// Never dropped, for nothing else would tell; but a thousand of them in
     /// one read are one.
-    fn note_change(&mut self, event: Event) {
+    fn note_change(&mut self, event: ServerNotification) {
         if !self.changes.contains(&event) {
             self.changes.push(event);
         }
     }
 
     /// Hands a notice to the one call that it can be about, or to everybody.
-    fn pass_on(
+    fn forward_notification(
         &mut self,
-        method: Text,
+        method: MethodName,
         params: Option<Bytes>,
-        event: impl FnOnce(Text, Option<Bytes>) -> Event,
+        event: impl FnOnce(MethodName, Option<Bytes>) -> ServerNotification,
     ) {
-        match self.line.sole_voice() {
-            Some(voice) => voice.notice(method.as_str(), params.as_ref()),
+        match self.multiplexer.sole_observer() {
+            Some(voice) => voice.on_notification(method.as_str(), params.as_ref()),
             None => {
                 // In the order in which the server said it.
-                self.tell_changes();
-                (self.events)(event(method, params));
+                self.flush_changes();
+                (self.notification_sink)(event(method, params));
             }
         }
     }
 
     /// The server takes a question back, or ends what it was asked to tell of.
-    fn take_back(&mut self, params: Option<&[u8]>) {
-        let Some(id) = params.and_then(ask::cancelled_id) else { return };
-        self.line.withdraw_question(&id, self.patience);
+    fn on_cancelled(&mut self, params: Option<&[u8]>) {
+        let Some(id) = params.and_then(server_requests::cancelled_id) else { return };
+        self.multiplexer.cancel_server_request(&id, self.progress_extension);
         self.end_listening(&id);
     }
 
-    fn tell_changes(&mut self) {
+    fn flush_changes(&mut self) {
         for event in self.changes.drain(..) {
-            (self.events)(event);
+            (self.notification_sink)(event);
         }
     }
 
-    fn progress(&self, params: Option<Bytes>) {
-        let Some(progress) = params.as_ref().and_then(Progress::parse) else { return };
-        if let Some(voice) = self.line.progress(progress.token, self.patience) {
-            voice.progress(&progress);
+    fn on_progress(&self, params: Option<Bytes>) {
+        let Some(progress) = params.as_ref().and_then(ProgressParams::parse) else { return };
+        if let Some(voice) = self.multiplexer.extend_deadline(progress.token, self.progress_extension) {
+            voice.on_progress(&progress);
         }
     }
 
-    fn may_speak(&mut self) -> bool {
-        let may = self.meter.take(Instant::now().into_std());
+    fn allow_notification(&mut self) -> bool {
+        let may = self.rate_limit.try_acquire(Instant::now().into_std());
         if !may {
-            self.tally.dropped.fetch_add(1, Ordering::Relaxed);
+            self.counters.dropped.fetch_add(1, Ordering::Relaxed);
         }
         may
     }
 
     fn skip(&self) {
-        self.tally.skipped.fetch_add(1, Ordering::Relaxed);
+        self.counters.skipped.fetch_add(1, Ordering::Relaxed);
     }
 }

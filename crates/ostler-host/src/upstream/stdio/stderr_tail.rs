@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use ostler_core::error::is_deceptive;
+use ostler_core::error::needs_escape;
 
-use crate::secrets::Veil;
+use crate::redact::Redactor;
 
 /// Lines that are shown as the last words of a server.
-const LAST_WORDS: usize = 8;
+const RECENT_LINES: usize = 8;
 
 /// Lines in which the cause of a failure is looked for: more than a runtime writes below it.
-const END: usize = 200;
+const FINAL_LINES: usize = 200;
 
 /// Bytes kept per server.
 pub(crate) const CAPACITY: usize = 64 << 10;
@@ -22,7 +22,7 @@ const MAX_TIMES: usize = 2_048;
 
 /// A line of a server's stderr.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogLine {
+pub struct StderrLine {
     /// When its first byte was read.
     pub at: SystemTime,
     /// The line, with secrets hidden and control characters escaped.
@@ -32,12 +32,12 @@ pub struct LogLine {
 /// The last [`CAPACITY`] bytes that a server wrote to stderr.
 #[derive(Debug, Default)]
 pub(crate) struct StderrTail {
-    kept: Mutex<Kept>,
-    veil: Arc<Veil>,
+    buffer: Mutex<StderrBuffer>,
+    redactor: Arc<Redactor>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct StderrBuffer {
     bytes: VecDeque<u8>,
     /// All bytes ever written: the position after the last one kept.
     written: u64,
@@ -45,7 +45,7 @@ struct Kept {
     times: VecDeque<(u64, SystemTime)>,
 }
 
-impl Kept {
+impl StderrBuffer {
     /// Notes that the next bytes come now.
     fn mark(&mut self, now: SystemTime) {
         self.times.push_back((self.written, now));
@@ -66,8 +66,8 @@ impl Kept {
 
 impl StderrTail {
     /// Makes an empty tail whose lines are read through a veil.
-    pub(crate) fn new(veil: Arc<Veil>) -> Self {
-        Self { kept: Mutex::default(), veil }
+    pub(crate) fn new(redactor: Arc<Redactor>) -> Self {
+        Self { buffer: Mutex::default(), redactor }
     }
 
     /// Appends, forgetting the oldest bytes.
@@ -76,7 +76,7 @@ impl StderrTail {
     }
 
     fn push_at(&self, bytes: &[u8], now: SystemTime) {
-        let mut ring = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
         ring.mark(now);
         ring.written += bytes.len() as u64;
         let bytes = &bytes[bytes.len().saturating_sub(CAPACITY)..];
@@ -89,7 +89,7 @@ impl StderrTail {
     /// Ends the last line, of a server that will write no more.
     pub(crate) fn end_line(&self) {
         let is_open = self
-            .kept
+            .buffer
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .bytes
@@ -102,25 +102,25 @@ impl StderrTail {
 
     /// Returns the number of bytes ever written.
     pub(crate) fn written(&self) -> u64 {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).written
+        self.buffer.lock().unwrap_or_else(PoisonError::into_inner).written
     }
 
     /// Returns the last few lines.
-    pub(crate) fn last_words(&self) -> Vec<String> {
-        self.last_lines(LAST_WORDS)
+    pub(crate) fn recent_lines(&self) -> Vec<String> {
+        self.last_lines(RECENT_LINES)
     }
 
     /// Returns the lines in which the cause of a failure stands.
-    pub(crate) fn end(&self) -> Vec<String> {
-        self.last_lines(END)
+    pub(crate) fn final_lines(&self) -> Vec<String> {
+        self.last_lines(FINAL_LINES)
     }
 
     /// The whole lines that begin at or after a position, escaped as below,
     /// and the position after them. A line that is not ended yet is left for
     /// the next time, unless it is as long as everything that is kept.
-    pub(crate) fn since(&self, position: u64) -> (Vec<LogLine>, u64) {
+    pub(crate) fn since(&self, position: u64) -> (Vec<StderrLine>, u64) {
         let (bytes, times, begin): (Vec<u8>, Vec<(u64, SystemTime)>, u64) = {
-            let ring = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let ring = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
             let first = ring.written - ring.bytes.len() as u64;
             let begin = position.max(first);
             let skipped = usize::try_from(begin - first).unwrap_or(usize::MAX);
@@ -148,9 +148,9 @@ impl StderrTail {
             at += line.len() as u64;
             let text = String::from_utf8_lossy(line);
             let text = text.strip_suffix('\n').map_or(&*text, |line| line.strip_suffix('\r').unwrap_or(line));
-            let text = self.show(text, std::mem::take(&mut is_cut));
+            let text = self.redact_line(text, std::mem::take(&mut is_cut));
             if !text.trim().is_empty() {
-                lines.push(LogLine { at: time, text });
+                lines.push(StderrLine { at: time, text });
             }
         }
         (lines, begin + end as u64)
@@ -160,20 +160,20 @@ impl StderrTail {
     /// server writes must not be able to move somebody's cursor.
     fn last_lines(&self, count: usize) -> Vec<String> {
         let (bytes, is_cut): (Vec<u8>, bool) = {
-            let ring = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let ring = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
             (ring.bytes.iter().copied().collect(), ring.written > ring.bytes.len() as u64)
         };
         let text = String::from_utf8_lossy(&bytes);
         let lines: Vec<(usize, &str)> =
             text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).collect();
         let last = &lines[lines.len().saturating_sub(count)..];
-        last.iter().map(|&(at, line)| self.show(line, is_cut && at == 0)).collect()
+        last.iter().map(|&(at, line)| self.redact_line(line, is_cut && at == 0)).collect()
     }
 
     /// A line as people may read it; one that was cut begins with the rest of
     /// something.
-    fn show(&self, line: &str, is_cut: bool) -> String {
-        escape(&if is_cut { self.veil.hide_cut(line) } else { self.veil.hide(line) })
+    fn redact_line(&self, line: &str, is_cut: bool) -> String {
+        escape(&if is_cut { self.redactor.redact_truncated(line) } else { self.redactor.redact(line) })
     }
 }
 
@@ -183,7 +183,7 @@ fn escape(line: &str) -> String {
     for c in line.chars() {
         match c {
             '\t' => out.push(' '),
-            c if is_deceptive(c) => out.extend(c.escape_unicode()),
+            c if needs_escape(c) => out.extend(c.escape_unicode()),
             c => out.push(c),
         }
     }
@@ -200,10 +200,10 @@ mod tests {
         for n in 0..10_000 {
             ring.push(format!("line {n} with some text\n").as_bytes());
         }
-        assert_eq!(ring.kept.lock().unwrap().bytes.len(), CAPACITY);
+        assert_eq!(ring.buffer.lock().unwrap().bytes.len(), CAPACITY);
         assert_eq!(ring.last_lines(2), ["line 9998 with some text", "line 9999 with some text"]);
         ring.push(&vec![b'x'; 3 * CAPACITY]);
-        assert_eq!(ring.kept.lock().unwrap().bytes.len(), CAPACITY);
+        assert_eq!(ring.buffer.lock().unwrap().bytes.len(), CAPACITY);
     }
 
     #[test]
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!((lines.len(), lines[0].text.len(), position), (1, CAPACITY, 14 + 2 * CAPACITY as u64));
     }
 
-    fn texts(lines: Vec<LogLine>) -> Vec<String> {
+    fn texts(lines: Vec<StderrLine>) -> Vec<String> {
         lines.into_iter().map(|line| line.text).collect()
     }
 
@@ -242,7 +242,7 @@ mod tests {
         // Bytes that are forgotten take their times with them.
         ring.push_at(&[&b"x".repeat(CAPACITY - 6)[..], b"\nlast\n"].concat(), second(4));
         assert_eq!(seen(0).last(), Some(&line("last", 4)));
-        assert_eq!(ring.kept.lock().unwrap().times.len(), 1);
+        assert_eq!(ring.buffer.lock().unwrap().times.len(), 1);
     }
 
     #[test]
@@ -250,16 +250,16 @@ mod tests {
         let ring = StderrTail::default();
         for number in 0..10_000 {
             ring.push_at(b"\n", second(number));
-            assert!(ring.kept.lock().unwrap().times.len() <= MAX_TIMES);
+            assert!(ring.buffer.lock().unwrap().times.len() <= MAX_TIMES);
         }
         ring.push_at(b"last\n", second(10_000));
-        assert_eq!(ring.since(0).0, [LogLine { at: second(10_000), text: "last".into() }]);
+        assert_eq!(ring.since(0).0, [StderrLine { at: second(10_000), text: "last".into() }]);
     }
 
     #[test]
     fn no_secret_is_read_from_it_not_even_half_of_one() {
-        let veil = Arc::new(Veil::default());
-        veil.learn("env:TOKEN", "canary-0123456789");
+        let veil = Arc::new(Redactor::default());
+        veil.add_secret("env:TOKEN", "canary-0123456789");
         let ring = StderrTail::new(veil);
         ring.push(b"key canary-0123456789\n");
         assert_eq!(ring.last_lines(1), ["key [hidden env:TOKEN]"]);

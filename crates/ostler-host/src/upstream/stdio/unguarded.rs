@@ -15,12 +15,12 @@ use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
-use super::process::{Keeper, Life, Started};
-use crate::guard::order::{Order, Pace};
-use crate::upstream::Force;
+use super::process::{ProcessLife, ProcessMonitor, StartedProcess};
+use crate::process::protocol::{SpawnRequest, StopTimeouts};
+use crate::upstream::CloseMode;
 
 /// Starts a process in a group of its own and a task that keeps it.
-pub(crate) fn start(order: &Order, keeper: Keeper) -> io::Result<Started> {
+pub(crate) fn start(order: &SpawnRequest, keeper: ProcessMonitor) -> io::Result<StartedProcess> {
     let (stdin_read, stdin_write) = io::pipe()?;
     let (stdout_read, stdout_write) = io::pipe()?;
     let (stderr_read, stderr_write) = io::pipe()?;
@@ -28,12 +28,12 @@ pub(crate) fn start(order: &Order, keeper: Keeper) -> io::Result<Started> {
     command.stdin(Stdio::from(OwnedFd::from(stdin_read)));
     command.stdout(Stdio::from(OwnedFd::from(stdout_write)));
     command.stderr(Stdio::from(OwnedFd::from(stderr_write)));
-    crate::guard::close_others_in_child(&mut command);
+    crate::process::close_others_in_child(&mut command);
     let mut command = Command::from(command);
     let child = command.process_group(0).kill_on_drop(true).spawn()?;
     let pid = child.id().ok_or_else(|| io::Error::other("the process has no pid"))?;
-    tokio::spawn(keep(child, Pid::from_raw(pid.cast_signed()), order.pace, keeper));
-    Ok(Started {
+    tokio::spawn(monitor(child, Pid::from_raw(pid.cast_signed()), order.pace, keeper));
+    Ok(StartedProcess {
         pid,
         stdin: pipe::Sender::from_owned_fd(stdin_write.into())?,
         stdout: pipe::Receiver::from_owned_fd(stdout_read.into())?,
@@ -42,13 +42,13 @@ pub(crate) fn start(order: &Order, keeper: Keeper) -> io::Result<Started> {
 }
 
 /// Waits for the end of the process, and brings it about when asked.
-async fn keep(mut child: Child, group: Pid, pace: Pace, keeper: Keeper) {
-    let Keeper { life, mut requests, stay } = keeper;
+async fn monitor(mut child: Child, group: Pid, pace: StopTimeouts, keeper: ProcessMonitor) {
+    let ProcessMonitor { life, mut requests, cleanup: stay } = keeper;
     let by_itself = tokio::select! {
         status = child.wait() => Some(status),
         request = requests.recv() => {
-            if request == Some(Force::Gentle) {
-                leave_gently(&mut child, group, pace, &mut requests).await;
+            if request == Some(CloseMode::Graceful) {
+                stop_gracefully(&mut child, group, pace, &mut requests).await;
             }
             None
         }
@@ -59,14 +59,19 @@ async fn keep(mut child: Child, group: Pid, pace: Pace, keeper: Keeper) {
         Some(status) => status,
         None => child.wait().await,
     };
-    let exit = status.map_or(Exit::Untold, told);
-    life.send_replace(Life::Exited(exit));
-    life.send_replace(Life::Gone(exit));
+    let exit = status.map_or(Exit::Untold, exit_from_status);
+    life.send_replace(ProcessLife::Exited(exit));
+    life.send_replace(ProcessLife::Gone(exit));
     drop(stay);
 }
 
 /// The stop sequence up to SIGKILL; ends early with the process, or on force.
-async fn leave_gently(child: &mut Child, group: Pid, pace: Pace, requests: &mut mpsc::Receiver<Force>) {
+async fn stop_gracefully(
+    child: &mut Child,
+    group: Pid,
+    pace: StopTimeouts,
+    requests: &mut mpsc::Receiver<CloseMode>,
+) {
     let sequence = async {
         if tokio::time::timeout(pace.before_term, child.wait()).await.is_ok() {
             return;
@@ -81,7 +86,7 @@ async fn leave_gently(child: &mut Child, group: Pid, pace: Pace, requests: &mut 
     }
 }
 
-fn told(status: ExitStatus) -> Exit {
+fn exit_from_status(status: ExitStatus) -> Exit {
     match (status.code(), status.signal()) {
         (Some(code), _) => Exit::Code(code),
         (None, Some(signal)) => Exit::Signal(signal),

@@ -5,21 +5,21 @@ use std::sync::Arc;
 
 use tokio::net::unix::pipe;
 
-use super::line::{Batch, Line};
+use super::multiplexer::{Multiplexer, WriteBatch};
 
 /// Buffers that grew beyond this are given back after use.
-const KEEP: usize = 1 << 20;
+const MAX_KEPT_CAPACITY: usize = 1 << 20;
 
 /// Writes until the line is closed or the pipe breaks.
-pub(crate) async fn run(line: Arc<Line>) {
+pub(crate) async fn run(line: Arc<Multiplexer>) {
     let Some(stdin) = line.stdin() else { return };
     let mut bytes = Vec::new();
     let mut calls = Vec::new();
     loop {
         match line.take_batch(&mut bytes, &mut calls) {
-            Batch::Closed => return,
-            Batch::Empty => line.wake.notified().await,
-            Batch::Bytes => {
+            WriteBatch::Closed => return,
+            WriteBatch::Empty => line.wake.notified().await,
+            WriteBatch::Bytes => {
                 let mut written = 0;
                 if let Err(error) = write(&line, &stdin, &bytes, &mut written).await {
                     line.write_failed(&calls, written, &error);
@@ -27,7 +27,7 @@ pub(crate) async fn run(line: Arc<Line>) {
                 }
             }
         }
-        if bytes.capacity() > KEEP {
+        if bytes.capacity() > MAX_KEPT_CAPACITY {
             bytes = Vec::new();
         }
     }
@@ -35,7 +35,12 @@ pub(crate) async fn run(line: Arc<Line>) {
 
 /// Writes all bytes, or stops when the line is closed meanwhile, so that a
 /// server that does not read can't keep its stdin open.
-async fn write(line: &Line, stdin: &pipe::Sender, bytes: &[u8], written: &mut usize) -> io::Result<()> {
+async fn write(
+    line: &Multiplexer,
+    stdin: &pipe::Sender,
+    bytes: &[u8],
+    written: &mut usize,
+) -> io::Result<()> {
     while *written < bytes.len() {
         match stdin.try_write(&bytes[*written..]) {
             Ok(n) => *written += n,

@@ -8,33 +8,35 @@ use futures_core::Stream;
 use ostler_host::upstream::BoxFuture;
 use tokio::sync::broadcast;
 
-use super::{Line, words};
-use crate::broker::{Denial, Link, Message, Source, Subscription, Unsent, Welcome};
+use super::{NatsConnection, codec};
+use crate::broker::{
+    BrokerInfo, BrokerMessage, BrokerSubscription, Denial, LinkError, MessageSource, RelayLink,
+};
 
 pub(super) struct NatsLink {
-    line: Line,
-    welcome: Welcome,
+    connection: NatsConnection,
+    welcome: BrokerInfo,
 }
 
 impl NatsLink {
-    pub(super) fn new(line: Line, is_loopback: bool) -> Self {
-        let said = line.client.server_info();
-        let welcome = Welcome {
+    pub(super) fn new(connection: NatsConnection, is_loopback: bool) -> Self {
+        let said = connection.client.server_info();
+        let welcome = BrokerInfo {
             max_payload: said.max_payload,
             // Who accepts keys says a nonce, even where it accepts nobody else.
-            asks_for_credentials: said.auth_required || !said.nonce.is_empty(),
+            requires_credentials: said.auth_required || !said.nonce.is_empty(),
             is_loopback,
         };
-        Self { line, welcome }
+        Self { connection, welcome }
     }
 
-    async fn send(&self, message: Message) -> Result<(), Unsent> {
-        if self.line.is_over() {
-            return Err(Unsent::Over);
+    async fn send(&self, message: BrokerMessage) -> Result<(), LinkError> {
+        if self.connection.is_closed() {
+            return Err(LinkError::Closed);
         }
-        let client = &self.line.client;
-        let headers = words::write_headers(message.headers);
-        let sent = match message.reply {
+        let client = &self.connection.client;
+        let headers = codec::encode_headers(message.headers);
+        let sent = match message.reply_to {
             Some(reply) => {
                 let reply =
                     client.publish_with_reply_and_headers(message.subject, reply, headers, message.body);
@@ -43,73 +45,77 @@ impl NatsLink {
             None => client.publish_with_headers(message.subject, headers, message.body).await,
         };
         sent.map_err(|error| match error.kind() {
-            PublishErrorKind::MaxPayloadExceeded => Unsent::TooLong { limit: client.max_payload() },
-            PublishErrorKind::InvalidSubject | PublishErrorKind::Send => Unsent::Over,
+            PublishErrorKind::MaxPayloadExceeded => LinkError::TooLong { limit: client.max_payload() },
+            PublishErrorKind::InvalidSubject | PublishErrorKind::Send => LinkError::Closed,
         })
     }
 }
 
-impl Link for NatsLink {
-    fn publish(&self, message: Message) -> BoxFuture<'_, Result<(), Unsent>> {
+impl RelayLink for NatsLink {
+    fn publish(&self, message: BrokerMessage) -> BoxFuture<'_, Result<(), LinkError>> {
         Box::pin(self.send(message))
     }
 
-    fn subscribe(&self, subject: &str, queue: Option<&str>) -> BoxFuture<'_, Result<Subscription, Unsent>> {
+    fn subscribe(
+        &self,
+        subject: &str,
+        queue: Option<&str>,
+    ) -> BoxFuture<'_, Result<BrokerSubscription, LinkError>> {
         let (subject, queue) = (subject.to_owned(), queue.map(str::to_owned));
         Box::pin(async move {
-            if self.line.is_over() {
-                return Err(Unsent::Over);
+            if self.connection.is_closed() {
+                return Err(LinkError::Closed);
             }
             let subscribed = match queue {
-                Some(queue) => self.line.client.queue_subscribe(subject, queue).await,
-                None => self.line.client.subscribe(subject).await,
+                Some(queue) => self.connection.client.queue_subscribe(subject, queue).await,
+                None => self.connection.client.subscribe(subject).await,
             };
-            let subscriber = subscribed.map_err(|_| Unsent::Over)?;
-            Ok(Subscription::new(Incoming(subscriber)))
+            let subscriber = subscribed.map_err(|_| LinkError::Closed)?;
+            Ok(BrokerSubscription::new(NatsSource(subscriber)))
         })
     }
 
-    fn flush(&self) -> BoxFuture<'_, Result<(), Unsent>> {
+    fn flush(&self) -> BoxFuture<'_, Result<(), LinkError>> {
         Box::pin(async move {
-            if self.line.is_over() {
-                return Err(Unsent::Over);
+            if self.connection.is_closed() {
+                return Err(LinkError::Closed);
             }
-            self.line.client.flush().await.map_err(|_| Unsent::Over)
+            self.connection.client.flush().await.map_err(|_| LinkError::Closed)
         })
     }
 
     fn ended(&self) -> BoxFuture<'_, String> {
-        Box::pin(self.line.ended())
+        Box::pin(self.connection.ended())
     }
 
     fn close(&self) {
-        self.line.close();
+        self.connection.close();
     }
 
     fn denials(&self) -> broadcast::Receiver<Denial> {
-        self.line.denials()
+        self.connection.denials()
     }
 
-    fn welcome(&self) -> &Welcome {
+    fn broker_info(&self) -> &BrokerInfo {
         &self.welcome
     }
 }
 
 impl Drop for NatsLink {
     fn drop(&mut self) {
-        self.line.close();
+        self.connection.close();
     }
 }
 
 /// The messages of one subscription. The client ends it with the connection.
-struct Incoming(Subscriber);
+struct NatsSource(Subscriber);
 
-impl Source for Incoming {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Message>> {
-        Pin::new(&mut self.0).poll_next(cx).map(|message| message.map(words::read))
+impl MessageSource for NatsSource {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<BrokerMessage>> {
+        Pin::new(&mut self.0).poll_next(cx).map(|message| message.map(codec::decode_message))
     }
 
-    fn stop(&mut self) -> BoxFuture<'_, ()> {
+    fn drain(&mut self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             // Who can't be told has ended, and says so by the end of the messages.
             let _ = self.0.drain().await;

@@ -7,19 +7,19 @@
 //! words.rs     NATS's words for messages and denials
 //! ```
 
-mod dial;
+mod codec;
+mod connection;
 mod link;
 mod options;
-mod words;
 
 use std::sync::Arc;
 
 use ostler_host::upstream::BoxFuture;
 
-use super::{Broker, Link, Refusal};
+use super::{Broker, BrokerConnectError, RelayLink};
 
-pub(crate) use dial::{Line, dial};
-pub use options::{BadAddress, Credentials, NatsOptions, Tls, check_server};
+pub(crate) use connection::{NatsConnection, connect_once};
+pub use options::{BadAddress, Credentials, NatsOptions, Tls, check_address};
 
 /// Makes connections to one NATS server, or to one of several that are one to us.
 #[derive(Debug, Clone)]
@@ -33,14 +33,14 @@ impl NatsBroker {
 }
 
 impl Broker for NatsBroker {
-    fn connect(&self) -> BoxFuture<'_, Result<Arc<dyn Link>, Refusal>> {
+    fn connect(&self) -> BoxFuture<'_, Result<Arc<dyn RelayLink>, BrokerConnectError>> {
         Box::pin(async move {
-            let line = dial(&self.0).await?;
-            Ok(Arc::new(link::NatsLink::new(line, self.0.is_loopback())) as Arc<dyn Link>)
+            let line = connect_once(&self.0).await?;
+            Ok(Arc::new(link::NatsLink::new(line, self.0.is_loopback())) as Arc<dyn RelayLink>)
         })
     }
 
-    fn place(&self) -> String {
-        self.0.place()
+    fn address(&self) -> String {
+        self.0.redacted_addresses()
     }
 }

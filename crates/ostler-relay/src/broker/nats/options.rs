@@ -38,8 +38,8 @@ impl NatsOptions {
     }
 
     /// The addresses, without what must not be seen.
-    pub(crate) fn place(&self) -> String {
-        let places: Vec<String> = self.servers.iter().map(|server| place_of(server)).collect();
+    pub(crate) fn redacted_addresses(&self) -> String {
+        let places: Vec<String> = self.servers.iter().map(|server| redact_address(server)).collect();
         places.join(", ")
     }
 
@@ -50,7 +50,7 @@ impl NatsOptions {
     }
 
     /// The user and password of the first address that has them, decoded.
-    pub(crate) fn named_in_address(&self) -> Option<Credentials> {
+    pub(crate) fn credentials_in_address(&self) -> Option<Credentials> {
         let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
         self.servers.iter().find_map(|server| {
             let address: ServerAddr = server.parse().ok()?;
@@ -120,13 +120,13 @@ pub struct BadAddress {
 }
 
 /// Checks an address, without connecting.
-pub fn check_server(server: &str) -> Result<(), BadAddress> {
-    address_of(server).map(|_| ())
+pub fn check_address(server: &str) -> Result<(), BadAddress> {
+    parse_address(server).map(|_| ())
 }
 
 /// Reads an address.
-pub(crate) fn address_of(server: &str) -> Result<ServerAddr, BadAddress> {
-    let bad = |why: String| BadAddress { place: place_of(server), why };
+pub(crate) fn parse_address(server: &str) -> Result<ServerAddr, BadAddress> {
+    let bad = |why: String| BadAddress { place: redact_address(server), why };
     let address: ServerAddr = server.parse().map_err(|error: std::io::Error| bad(error.to_string()))?;
     match address.scheme() {
         "nats" | "tls" if !address.host().is_empty() => Ok(address),
@@ -136,7 +136,7 @@ pub(crate) fn address_of(server: &str) -> Result<ServerAddr, BadAddress> {
 }
 
 /// An address without what must not be seen.
-fn place_of(server: &str) -> String {
+fn redact_address(server: &str) -> String {
     match server.parse::<ServerAddr>() {
         Ok(address) if address.host().contains(':') => {
             format!("{}://[{}]:{}", address.scheme(), address.host(), address.port())
@@ -166,11 +166,11 @@ mod tests {
             ("nats://a:secret@host:port", "host:port"),
         ];
         for (server, place) in table {
-            assert_eq!(options(&[server]).place(), place);
-            let check = check_server(server).map_err(|error| error.to_string());
+            assert_eq!(options(&[server]).redacted_addresses(), place);
+            let check = check_address(server).map_err(|error| error.to_string());
             assert!(!format!("{check:?}").contains("secret"), "{check:?}");
         }
-        assert_eq!(options(&["a", "b:1"]).place(), "nats://a:4222, nats://b:1");
+        assert_eq!(options(&["a", "b:1"]).redacted_addresses(), "nats://a:4222, nats://b:1");
     }
 
     #[test]
@@ -184,12 +184,12 @@ mod tests {
 
     #[test]
     fn credentials_in_an_address_are_decoded() {
-        let found = options(&["nats://plain", "nats://a%40b:p%3Aw%20@host"]).named_in_address();
+        let found = options(&["nats://plain", "nats://a%40b:p%3Aw%20@host"]).credentials_in_address();
         assert!(
             matches!(&found, Some(Credentials::Password { user, password }) if user == "a@b" && password == "p:w "),
             "{found:?}"
         );
-        let found = options(&["nats://t%2Fk@host"]).named_in_address();
+        let found = options(&["nats://t%2Fk@host"]).credentials_in_address();
         assert!(matches!(&found, Some(Credentials::Token(token)) if token == "t/k"), "{found:?}");
     }
 
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn other_addresses_are_refused_with_what_would_be_one() {
         for bad in ["ws://host", "http://host", "nats://", "", "nats://host:99999"] {
-            let error = check_server(bad).map_err(|error| error.to_string());
+            let error = check_address(bad).map_err(|error| error.to_string());
             assert!(error.as_ref().is_err_and(|text| text.contains("nats://host:4222")), "{bad}: {error:?}");
         }
     }

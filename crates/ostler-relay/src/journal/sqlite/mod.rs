@@ -15,8 +15,8 @@
 //!
 //! Several processes may use one file: who inserts a call first has it.
 
-mod orders;
-mod tables;
+mod batch;
+mod claims_table;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -24,28 +24,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_host::upstream::BoxFuture;
-use ostler_store::{Queue, StoreError, Thread};
+use ostler_store::{StoreError, WriterQueue, WriterThread};
 use tokio::sync::oneshot;
 
-use self::orders::{GATHER, Orders};
-use self::writer::Writer;
-use super::{Claim, Journal, Unclaimed};
+use self::batch::{ClaimBatch, GATHER};
+use self::writer::CallJournalWriter;
+use super::{CallJournal, ClaimError, ClaimOutcome};
 use crate::call_id::CallId;
-use crate::name::Name;
+use crate::name::RelayName;
 
 /// How long a claim waits for the disk. A call that is not claimed by then is
 /// past its time to begin anyway.
-const PATIENCE: Duration = Duration::from_secs(2);
+const DISK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A journal in a file of SQLite. Dropping it ends it; what was ordered before
 /// is still written.
 #[derive(Debug)]
-pub struct SqliteJournal(Thread<Orders>);
+pub struct SqliteJournal(WriterThread<ClaimBatch>);
 
 /// Why there is no journal.
 #[derive(Debug, thiserror::Error)]
 #[error("the journal of calls {} can't be opened: {why}", file.display())]
-pub struct OpenError {
+pub struct CallJournalOpenError {
     file: PathBuf,
     why: StoreError,
 }
@@ -53,37 +53,43 @@ pub struct OpenError {
 impl SqliteJournal {
     /// Opens the journal in a file, or begins one that only its user may read.
     /// A file that is no journal is put aside, and a warning says so.
-    pub fn open(file: &Path) -> Result<Self, OpenError> {
-        let failed = |why: StoreError| OpenError { file: file.to_owned(), why };
-        let writer = Writer::open(file).map_err(failed)?;
-        let thread = Thread::begin("relay-journal", Arc::new(Queue::new(GATHER)), writer);
+    pub fn open(file: &Path) -> Result<Self, CallJournalOpenError> {
+        let failed = |why: StoreError| CallJournalOpenError { file: file.to_owned(), why };
+        let writer = CallJournalWriter::open(file).map_err(failed)?;
+        let thread = WriterThread::spawn("relay-journal", Arc::new(WriterQueue::new(GATHER)), writer);
         Ok(Self(thread.map_err(|error| failed(error.into()))?))
     }
 }
 
-impl Journal for SqliteJournal {
-    fn claim<'a>(&'a self, call: CallId, _worker: &'a Name) -> BoxFuture<'a, Result<Claim, Unclaimed>> {
+impl CallJournal for SqliteJournal {
+    fn claim<'a>(
+        &'a self,
+        call: CallId,
+        _worker: &'a RelayName,
+    ) -> BoxFuture<'a, Result<ClaimOutcome, ClaimError>> {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
-            self.0.queue().change(|orders, _| orders.claim(call, reply))?;
-            match tokio::time::timeout(PATIENCE, answer).await {
+            self.0.queue().update(|orders, _| orders.push_claim(call, reply))?;
+            match tokio::time::timeout(DISK_TIMEOUT, answer).await {
                 Ok(Ok(claim)) => claim,
-                Ok(Err(_)) => Err(Unclaimed("its thread has ended".into())),
-                Err(_) => Err(Unclaimed(format!("the disk did not answer within {} s", PATIENCE.as_secs()))),
+                Ok(Err(_)) => Err(ClaimError("its thread has ended".into())),
+                Err(_) => {
+                    Err(ClaimError(format!("the disk did not answer within {} s", DISK_TIMEOUT.as_secs())))
+                }
             }
         })
     }
 
-    fn settle(&self, call: CallId) {
-        self.0.queue().change(|orders, _| orders.settle(call));
+    fn mark_answered(&self, call: CallId) {
+        self.0.queue().update(|orders, _| orders.push_answered(call));
     }
 
-    fn close(&self) -> BoxFuture<'_, ()> {
+    fn flush(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let (reply, done) = oneshot::channel();
-            self.0.queue().change(|orders, _| orders.flushes.push(reply));
+            self.0.queue().update(|orders, _| orders.flushes.push(reply));
             // A disk that does not answer must not keep the process.
-            let _ = tokio::time::timeout(PATIENCE, done).await;
+            let _ = tokio::time::timeout(DISK_TIMEOUT, done).await;
         })
     }
 }

@@ -4,11 +4,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ostler_store::{Database, Failed, Next, Queue, Serve, StoreError};
+use ostler_store::{BatchWriter, Database, NextBatch, StoreError, WriteError, WriterQueue};
 
-use super::super::{Claim, Unclaimed};
-use super::orders::{MOST_SETTLED, Orders};
-use super::tables::{self, Clock, LAYOUT};
+use super::super::{ClaimError, ClaimOutcome};
+use super::batch::{ClaimBatch, MAX_ANSWERED};
+use super::claims_table::{self, ClaimClock, LAYOUT};
 use crate::call_id::CallId;
 
 /// How often old claims are looked for while nothing happens.
@@ -19,26 +19,26 @@ const TRIM_PAUSE: Duration = Duration::from_millis(10);
 /// How long nothing is claimed in a journal that replaces another one. What
 /// was claimed in that one is not known, so a request that comes a second time
 /// would be taken for a new one; after this long it is past its time to begin.
-const QUIET: Duration = Duration::from_secs(5);
+const REPLACED_QUIET_TIME: Duration = Duration::from_secs(5);
 
 /// What the thread works with.
-pub(super) struct Writer {
+pub(super) struct CallJournalWriter {
     database: Database,
-    clock: Clock,
+    clock: ClaimClock,
     /// Ends that are not noted yet, at most [`MOST_SETTLED`].
-    settled: Vec<CallId>,
+    answered: Vec<CallId>,
     /// When the journal has replaced another one, and why.
     replaced: Option<(Instant, &'static str)>,
     /// When old claims are looked for next.
     trim_at: Instant,
 }
 
-impl Writer {
+impl CallJournalWriter {
     pub(super) fn open(file: &Path) -> Result<Self, StoreError> {
         let mut writer = Self {
             database: Database::new(file.to_owned(), LAYOUT),
-            clock: Clock::new(),
-            settled: Vec::new(),
+            clock: ClaimClock::new(),
+            answered: Vec::new(),
             replaced: None,
             trim_at: Instant::now(),
         };
@@ -51,9 +51,9 @@ impl Writer {
     }
 
     /// Refuses claims while those of before may be asked for again.
-    fn keep_quiet(&mut self, orders: &mut Orders) {
+    fn refuse_while_replaced(&mut self, orders: &mut ClaimBatch) {
         let Some((at, why)) = self.replaced else { return };
-        let left = QUIET.saturating_sub(at.elapsed());
+        let left = REPLACED_QUIET_TIME.saturating_sub(at.elapsed());
         if left.is_zero() {
             self.replaced = None;
             return;
@@ -62,12 +62,12 @@ impl Writer {
         refuse(orders, &why);
     }
 
-    fn write(&mut self, calls: &[CallId]) -> Result<Vec<Claim>, Failed> {
-        let (settled, at) = (&self.settled, self.clock.now());
-        let written = self.database.write(|writing| tables::write(writing, calls, settled, at));
+    fn write(&mut self, calls: &[CallId]) -> Result<Vec<ClaimOutcome>, WriteError> {
+        let (settled, at) = (&self.answered, self.clock.now());
+        let written = self.database.write(|writing| claims_table::write(writing, calls, settled, at));
         match written {
             Ok(written) => {
-                self.settled.clear();
+                self.answered.clear();
                 if let Some(outage) = written.outage {
                     let file = self.database.file().display();
                     tracing::info!(%file, after = ?outage, "the journal is written again");
@@ -75,22 +75,22 @@ impl Writer {
                 Ok(written.value)
             }
             Err(failed) => {
-                self.note(&failed);
+                self.log_failure(&failed);
                 Err(failed)
             }
         }
     }
 
     /// Says what is wrong, once and not for every claim.
-    fn note(&mut self, Failed { error, is_first }: &Failed) {
+    fn log_failure(&mut self, WriteError { error, is_first }: &WriteError) {
         let file = self.database.file().display();
         if error.is_new_file() {
-            let why = if matches!(error, StoreError::Gone) { "was taken away" } else { "was corrupt" };
+            let why = if matches!(error, StoreError::FileGone) { "was taken away" } else { "was corrupt" };
             self.replaced = Some((Instant::now(), why));
             tracing::warn!(
                 %file, %error,
                 "the journal of relayed calls is begun anew; which calls were begun before is not known any more, \
-                 and none begins for {} s", QUIET.as_secs()
+                 and none begins for {} s", REPLACED_QUIET_TIME.as_secs()
             );
         } else if *is_first {
             tracing::warn!(
@@ -107,22 +107,22 @@ impl Writer {
         if now < self.trim_at {
             return;
         }
-        let has_more = tables::trim(&mut self.database, self.clock.now()).unwrap_or(false);
+        let has_more = claims_table::trim(&mut self.database, self.clock.now()).unwrap_or(false);
         self.trim_at = now + if has_more { TRIM_PAUSE } else { TRIM_EVERY };
     }
 }
 
-impl Serve for Writer {
-    type Waiting = Orders;
+impl BatchWriter for CallJournalWriter {
+    type Waiting = ClaimBatch;
 
-    fn serve(&mut self, queue: &Queue<Orders>, is_last: bool) -> Next {
-        let mut orders = queue.change(|orders, _| std::mem::take(orders));
-        let room = MOST_SETTLED.saturating_sub(self.settled.len());
-        self.settled.extend(orders.settled.drain(..).take(room));
+    fn write_batch(&mut self, queue: &WriterQueue<ClaimBatch>, is_last: bool) -> NextBatch {
+        let mut orders = queue.update(|orders, _| std::mem::take(orders));
+        let room = MAX_ANSWERED.saturating_sub(self.answered.len());
+        self.answered.extend(orders.answered.drain(..).take(room));
         // Whoever does not wait any more has been told that nothing begins.
         orders.claims.retain(|(_, reply)| !reply.is_closed());
-        self.keep_quiet(&mut orders);
-        if !orders.claims.is_empty() || !self.settled.is_empty() {
+        self.refuse_while_replaced(&mut orders);
+        if !orders.claims.is_empty() || !self.answered.is_empty() {
             let calls: Vec<CallId> = orders.claims.iter().map(|(call, _)| *call).collect();
             match self.write(&calls) {
                 Ok(claims) => {
@@ -141,10 +141,10 @@ impl Serve for Writer {
         if !is_last {
             self.trim();
         }
-        Next::Wait(self.trim_at.saturating_duration_since(Instant::now()))
+        NextBatch::Wait(self.trim_at.saturating_duration_since(Instant::now()))
     }
 }
 
-fn refuse(orders: &mut Orders, why: &str) {
-    orders.claims.drain(..).for_each(|(_, reply)| drop(reply.send(Err(Unclaimed(why.to_owned())))));
+fn refuse(orders: &mut ClaimBatch, why: &str) {
+    orders.claims.drain(..).for_each(|(_, reply)| drop(reply.send(Err(ClaimError(why.to_owned())))));
 }

@@ -1,10 +1,10 @@
 //! The definitions of the tools.
 
-use crate::reply::quote;
-use crate::script::Listing;
+use crate::options::ToolListOptions;
+use crate::response::quote;
 
 /// A tool as `tools/list` shows it.
-struct Definition {
+struct FakeToolDefinition {
     name: &'static str,
     description: &'static str,
     /// Each argument as `name:type`, optional ones with a question mark.
@@ -17,18 +17,18 @@ const READ_ONLY: Option<&str> = Some("readOnlyHint");
 const IDEMPOTENT: Option<&str> = Some("idempotentHint");
 
 /// The arguments of what is accounted for.
-const DEED: &[&str] = &["nonce?:integer", "ms?:integer"];
+const RECORDED_ARGUMENTS: &[&str] = &["nonce?:integer", "ms?:integer"];
 
 const fn define(
     name: &'static str,
     annotation: Option<&'static str>,
     arguments: &'static [&'static str],
     description: &'static str,
-) -> Definition {
-    Definition { name, description, arguments, annotation }
+) -> FakeToolDefinition {
+    FakeToolDefinition { name, description, arguments, annotation }
 }
 
-const DEFINITIONS: &[Definition] = &[
+const DEFINITIONS: &[FakeToolDefinition] = &[
     define("echo", READ_ONLY, &[], "Answers its arguments, as text and as structured content"),
     define("add", READ_ONLY, &["a:number", "b:number"], "Answers a + b"),
     define("text", READ_ONLY, &["text:string"], "Answers that text"),
@@ -95,10 +95,20 @@ const DEFINITIONS: &[Definition] = &[
 ];
 
 /// Listed only where executions are accounted for.
-const DEEDS: &[Definition] = &[
-    define("deed", None, DEED, "Answers its nonce and a stamp after ms, and stands in --executions"),
-    define("misdeed", None, DEED, "Like deed, under a name to be forbidden"),
-    define("sick", None, DEED, "Like deed, and is not answered while the file of --sick-while is there"),
+const RECORDED_TOOLS: &[FakeToolDefinition] = &[
+    define(
+        "deed",
+        None,
+        RECORDED_ARGUMENTS,
+        "Answers its nonce and a stamp after ms, and stands in --executions",
+    ),
+    define("misdeed", None, RECORDED_ARGUMENTS, "Like deed, under a name to be forbidden"),
+    define(
+        "sick",
+        None,
+        RECORDED_ARGUMENTS,
+        "Like deed, and is not answered while the file of --sick-while is there",
+    ),
     define(
         "secret",
         None,
@@ -108,12 +118,12 @@ const DEEDS: &[Definition] = &[
 ];
 
 /// Listed only where there are tasks.
-const TASKS: &[Definition] =
+const TASKS: &[FakeToolDefinition] =
     &[define("task", None, &["text:string"], "Answers with a task whose result is that text")];
 
 /// Every definition as JSON, in a fixed order. `suffix` is added to the description of `echo`.
-pub(crate) fn definitions(listing: &Listing, suffix: &str) -> Vec<String> {
-    let deeds = if listing.has_deeds { DEEDS } else { &[] };
+pub(crate) fn definitions(listing: &ToolListOptions, suffix: &str) -> Vec<String> {
+    let deeds = if listing.has_recorded_tools { RECORDED_TOOLS } else { &[] };
     let tasks = if listing.has_tasks { TASKS } else { &[] };
     let mut tools: Vec<String> =
         DEFINITIONS.iter().chain(deeds).chain(tasks).map(|tool| tool.json(listing, suffix)).collect();
@@ -129,7 +139,7 @@ pub(crate) fn definitions(listing: &Listing, suffix: &str) -> Vec<String> {
 }
 
 /// Whether `name` is one of the extra tools of the script.
-pub(crate) fn is_extra(name: &str, listing: &Listing) -> bool {
+pub(crate) fn is_extra(name: &str, listing: &ToolListOptions) -> bool {
     let number = name.strip_prefix("tool_").and_then(|digits| digits.parse::<usize>().ok());
     number.is_some_and(|number| (1..=listing.extra_tools).contains(&number) && extra_name(number) == name)
 }
@@ -138,15 +148,15 @@ fn extra_name(number: usize) -> String {
     format!("tool_{number:04}")
 }
 
-fn forged(listing: &Listing) -> &'static str {
+fn forged(listing: &ToolListOptions) -> &'static str {
     if !listing.forges_origin {
         return "";
     }
     r#","server":"somebody-else","_meta":{"dev.ostler/server":"somebody-else","dev.ostler/pinned":true,"dev.ostler/host":true}"#
 }
 
-impl Definition {
-    fn json(&self, listing: &Listing, suffix: &str) -> String {
+impl FakeToolDefinition {
+    fn json(&self, listing: &ToolListOptions, suffix: &str) -> String {
         let suffix = if self.name == "echo" { suffix } else { "" };
         let description = quote(&format!("{}{suffix}", self.description));
         let annotation =
@@ -180,23 +190,28 @@ impl Definition {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tool::Tool;
+    use crate::tool::ToolCall;
 
     #[test]
     fn every_definition_is_json_and_names_a_tool_that_exists() {
-        let listing = Listing { extra_tools: 2, forges_origin: true, has_deeds: true, ..Listing::default() };
+        let listing = ToolListOptions {
+            extra_tools: 2,
+            forges_origin: true,
+            has_recorded_tools: true,
+            ..ToolListOptions::default()
+        };
         for raw in definitions(&listing, "\n\"changed\"") {
             let tool: serde_json::Value = serde_json::from_str(&raw).unwrap();
             let name = tool["name"].as_str().unwrap();
             let given = r#"{"a":1,"b":2,"text":"t","ms":1,"size":1,"code":1,"message":"m","ttl_ms":1,"bytes":1,"count":1}"#;
-            assert!(Tool::parse(name, given, &listing).is_ok(), "{name}");
+            assert!(ToolCall::parse(name, given, &listing).is_ok(), "{name}");
             assert_eq!(tool["server"], "somebody-else", "{name}");
         }
     }
 
     #[test]
     fn only_the_numbered_names_are_extra_tools() {
-        let listing = Listing { extra_tools: 12, ..Listing::default() };
+        let listing = ToolListOptions { extra_tools: 12, ..ToolListOptions::default() };
         assert!(is_extra("tool_0012", &listing));
         for name in ["tool_0013", "tool_0000", "tool_12", "tool_+012", "echo"] {
             assert!(!is_extra(name, &listing), "{name}");

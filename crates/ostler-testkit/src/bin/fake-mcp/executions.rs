@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::ledger::Journal;
-use crate::reply::quote;
+use crate::append_file::AppendFile;
+use crate::response::quote;
 
 /// The file of `--executions`, or nothing to write to.
 #[derive(Debug, Default)]
-pub(crate) struct Executions {
-    journal: Option<Arc<Journal>>,
+pub(crate) struct ExecutionLog {
+    journal: Option<Arc<AppendFile>>,
     server: String,
     /// How many executions this process has begun.
     begun: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Executions {
 
 /// What is known of an execution when it begins.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Beginning<'a> {
+pub(crate) struct ExecutionStart<'a> {
     pub(crate) tool: &'a str,
     /// The caller's number of the call, where the arguments hold one.
     pub(crate) nonce: Option<u64>,
@@ -26,13 +26,13 @@ pub(crate) struct Beginning<'a> {
     pub(crate) ttl_ms: Option<i64>,
 }
 
-impl Executions {
-    pub(crate) fn new(journal: Option<Journal>, server: &str) -> Self {
+impl ExecutionLog {
+    pub(crate) fn new(journal: Option<AppendFile>, server: &str) -> Self {
         Self { journal: journal.map(Arc::new), server: quote(server), begun: 0 }
     }
 
     /// Writes that an execution begins, and gives it a stamp that no other one has.
-    pub(crate) fn begin(&mut self, beginning: &Beginning<'_>) -> String {
+    pub(crate) fn begin(&mut self, beginning: &ExecutionStart<'_>) -> String {
         self.begun += 1;
         let (at, pid) = (micros(), std::process::id());
         // A process id comes again one day; together with the time it does not.
@@ -50,21 +50,21 @@ impl Executions {
     }
 
     /// What is written when the answer leaves.
-    pub(crate) fn ending(&self, stamp: &str, has_failed: bool) -> Option<Ending> {
+    pub(crate) fn end_record(&self, stamp: &str, has_failed: bool) -> Option<ExecutionEnd> {
         let journal = self.journal.clone()?;
-        Some(Ending { journal, stamp: stamp.into(), has_failed })
+        Some(ExecutionEnd { journal, stamp: stamp.into(), has_failed })
     }
 }
 
 /// The end of an execution that has not come yet.
 #[derive(Debug)]
-pub(crate) struct Ending {
-    journal: Arc<Journal>,
+pub(crate) struct ExecutionEnd {
+    journal: Arc<AppendFile>,
     stamp: Box<str>,
     has_failed: bool,
 }
 
-impl Ending {
+impl ExecutionEnd {
     /// Writes it, as of now. It is written before the answer leaves, so that no answer is older than its end.
     pub(crate) fn write(&self) {
         let (stamp, at, has_failed) = (&self.stamp, micros(), self.has_failed);

@@ -14,17 +14,17 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{self, ForkResult, Pid, fork};
 
-use crate::ledger::Journal;
-use crate::script::Stray;
+use crate::append_file::AppendFile;
+use crate::options::StrayKind;
 
 /// Starts a stray process and waits until it is in its final state. The pid is returned for the caller to record,
 /// except for a double fork, whose middle process is the only one to know it and records it in `file` itself.
-pub(crate) fn leave(kind: Stray, file: &Path) -> io::Result<Option<Pid>> {
+pub(crate) fn spawn_stray(kind: StrayKind, file: &Path) -> io::Result<Option<Pid>> {
     match kind {
-        Stray::Setsid => fork_off(linger).map(Some),
-        Stray::HoldingStdio => fork_off(sleep_forever).map(Some),
-        Stray::ClearEnv => spawn_without_environment().map(Some),
-        Stray::DoubleFork => {
+        StrayKind::Setsid => fork_off(linger).map(Some),
+        StrayKind::HoldingStdio => fork_off(sleep_forever).map(Some),
+        StrayKind::ClearEnv => spawn_without_environment().map(Some),
+        StrayKind::DoubleFork => {
             let middle = fork_off(|ready| fork_again(ready, file))?;
             match waitpid(middle, None)? {
                 WaitStatus::Exited(_, 0) => Ok(None),
@@ -70,7 +70,7 @@ fn fork_again(ready: OwnedFd, file: &Path) -> i32 {
     // The second child must not inherit this end, or the first parent would wait for its death.
     drop(ready);
     let recorded = fork_off(linger).and_then(|pid| {
-        Journal::open(file)?.append(&pid.to_string());
+        AppendFile::open(file)?.append(&pid.to_string());
         Ok(())
     });
     i32::from(recorded.is_err())

@@ -20,35 +20,35 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-mod asks;
+mod append_file;
+mod call_tool;
 mod catalog;
-mod clock;
-mod deeds;
-mod delivery;
+mod catalog_file;
+mod client_subscriptions;
+mod delay_queue;
 mod era;
 mod executions;
 mod faults;
 mod fork;
-mod ledger;
-mod library;
-mod lists;
 mod message;
-mod news;
-mod outlet;
-mod overrides;
-mod perform;
-mod reply;
-mod script;
-mod serve;
+mod options;
+mod output;
+mod recorded_tools;
+mod resources_and_prompts;
+mod response;
+mod server;
+mod server_requests;
 mod start;
+mod stdout_buffer;
 mod switches;
 mod tasks;
 mod tool;
+mod tool_list;
 
-use script::{Action, Script};
+use options::{FakeOptions, RunMode};
 
 fn main() -> ExitCode {
-    let script = match Script::parse(std::env::args().skip(1)) {
+    let script = match FakeOptions::parse(std::env::args().skip(1)) {
         Ok(script) => script,
         Err(misuse) => {
             let _ = writeln!(std::io::stderr(), "fake-mcp: {misuse}");
@@ -56,15 +56,15 @@ fn main() -> ExitCode {
         }
     };
     match script.action {
-        Action::Help => print(&switches::help()),
-        Action::PrintExact => print(reply::EXACT),
-        Action::Linger => fork::linger_detached(),
-        Action::Serve => {
+        RunMode::Help => print(&switches::help()),
+        RunMode::PrintExact => print(response::EXACT),
+        RunMode::Linger => fork::linger_detached(),
+        RunMode::Serve => {
             if let Err(problem) = start::prepare(&script) {
                 let _ = writeln!(std::io::stderr(), "fake-mcp: {problem}");
                 return ExitCode::from(2);
             }
-            serve::run(script)
+            server::run(script)
         }
     }
 }

@@ -7,15 +7,15 @@ use serde_json::value::RawValue;
 
 /// A string borrowed from the line unless it holds escapes. A bare `Option<Cow<str>>` would always allocate.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
+pub(crate) struct BorrowedText<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
 /// One line: a request (`id` and `method`), a notification (`method`) or an answer to an `ask` (`id`).
 #[derive(Debug, Deserialize)]
-pub(crate) struct Message<'a> {
+pub(crate) struct FakeMessage<'a> {
     #[serde(borrow, default)]
     pub(crate) id: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    pub(crate) method: Option<Text<'a>>,
+    pub(crate) method: Option<BorrowedText<'a>>,
     #[serde(borrow, default)]
     pub(crate) params: Option<&'a RawValue>,
 }
@@ -23,27 +23,27 @@ pub(crate) struct Message<'a> {
 /// The parameters of all methods together, one level deep.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Params<'a> {
+pub(crate) struct FakeParams<'a> {
     #[serde(borrow, default)]
-    pub(crate) name: Option<Text<'a>>,
+    pub(crate) name: Option<BorrowedText<'a>>,
     #[serde(borrow, default)]
-    pub(crate) uri: Option<Text<'a>>,
+    pub(crate) uri: Option<BorrowedText<'a>>,
     #[serde(borrow, default)]
-    pub(crate) cursor: Option<Text<'a>>,
+    pub(crate) cursor: Option<BorrowedText<'a>>,
     #[serde(borrow, default)]
     pub(crate) arguments: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "_meta")]
-    pub(crate) meta: Option<Meta<'a>>,
+    pub(crate) meta: Option<FakeMeta<'a>>,
     #[serde(borrow, default)]
     pub(crate) input_responses: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    pub(crate) request_state: Option<Text<'a>>,
+    pub(crate) request_state: Option<BorrowedText<'a>>,
     #[serde(borrow, default)]
-    pub(crate) task_id: Option<Text<'a>>,
+    pub(crate) task_id: Option<BorrowedText<'a>>,
     #[serde(borrow, default)]
-    pub(crate) protocol_version: Option<Text<'a>>,
+    pub(crate) protocol_version: Option<BorrowedText<'a>>,
     #[serde(borrow, default)]
-    pub(crate) level: Option<Text<'a>>,
+    pub(crate) level: Option<BorrowedText<'a>>,
     /// What a modern client wants to be told of.
     #[serde(borrow, default)]
     pub(crate) notifications: Option<&'a RawValue>,
@@ -53,18 +53,18 @@ pub(crate) struct Params<'a> {
 
 /// The `_meta` keys the server reads.
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct Meta<'a> {
+pub(crate) struct FakeMeta<'a> {
     #[serde(borrow, default, rename = "io.modelcontextprotocol/protocolVersion")]
-    pub(crate) version: Option<Text<'a>>,
+    pub(crate) version: Option<BorrowedText<'a>>,
     #[serde(borrow, default, rename = "io.modelcontextprotocol/clientCapabilities")]
     pub(crate) capabilities: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "progressToken")]
     pub(crate) progress_token: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "dev.ostler/idempotencyKey")]
-    pub(crate) idempotency_key: Option<Text<'a>>,
+    pub(crate) idempotency_key: Option<BorrowedText<'a>>,
 }
 
-impl<'a> Params<'a> {
+impl<'a> FakeParams<'a> {
     /// Opens raw parameters; absent ones are empty.
     pub(crate) fn read(raw: Option<&'a RawValue>) -> serde_json::Result<Self> {
         raw.map_or_else(|| Ok(Self::default()), |raw| serde_json::from_str(raw.get()))

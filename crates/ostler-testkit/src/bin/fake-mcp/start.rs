@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 
+use crate::append_file::AppendFile;
 use crate::fork;
-use crate::ledger::Journal;
-use crate::script::{EarlyExit, Script};
+use crate::options::{EarlyExit, FakeOptions};
 
 /// Carries out the start of the script; does not return when the script says to exit.
-pub(crate) fn prepare(script: &Script) -> io::Result<()> {
+pub(crate) fn prepare(script: &FakeOptions) -> io::Result<()> {
     if let Some(file) = &script.starts {
-        Journal::open(file)?.append(&std::process::id().to_string());
+        AppendFile::open(file)?.append(&std::process::id().to_string());
     }
     if let Some(delay) = script.start_delay {
         std::thread::sleep(delay);
@@ -31,9 +31,9 @@ pub(crate) fn prepare(script: &Script) -> io::Result<()> {
         exit(early);
     }
     for (kind, file) in &script.strays {
-        let pid = fork::leave(*kind, file)?;
+        let pid = fork::spawn_stray(*kind, file)?;
         if let Some(pid) = pid {
-            Journal::open(file)?.append(&pid.to_string());
+            AppendFile::open(file)?.append(&pid.to_string());
         }
     }
     // After the forks: a plain stray child is meant to die of SIGTERM.
@@ -59,7 +59,7 @@ fn processor_time() -> io::Result<Duration> {
 }
 
 /// This start is already in the file, so N failures are the starts numbered 1 to N.
-fn still_fails(script: &Script) -> io::Result<bool> {
+fn still_fails(script: &FakeOptions) -> io::Result<bool> {
     let (Some(times), Some(file)) = (script.exit_at_start_times, &script.starts) else { return Ok(true) };
     Ok(std::fs::read_to_string(file)?.lines().count() <= times)
 }

@@ -5,9 +5,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::script::{Action, EarlyExit, Handshake, Hint, Misuse, Paging, Script, Speaks, Stray};
+use crate::options::{
+    CacheHint, EarlyExit, FakeOptions, HandshakeBehaviour, Paging, RunMode, StrayKind, SupportedEras,
+    UsageError,
+};
 
-type Outcome = Result<(), Misuse>;
+type SwitchResult = Result<(), UsageError>;
 
 /// One switch of the command line.
 pub(crate) struct Switch {
@@ -15,7 +18,7 @@ pub(crate) struct Switch {
     /// The placeholder of its value in the help; None for a switch that takes none.
     pub(crate) value: Option<&'static str>,
     help: &'static str,
-    pub(crate) set: fn(&mut Script, &str) -> Outcome,
+    pub(crate) set: fn(&mut FakeOptions, &str) -> SwitchResult,
 }
 
 macro_rules! switches {
@@ -35,11 +38,11 @@ macro_rules! switches {
 
 switches! {
     "--help": "print this text",
-        |s, _| s.action = Action::Help;
+        |s, _| s.action = RunMode::Help;
     "--print-exact": "print the result of the tool `exact`, byte for byte, and end",
-        |s, _| s.action = Action::PrintExact;
+        |s, _| s.action = RunMode::PrintExact;
     "--linger": "detach and sleep for ever; what --clear-env-child starts",
-        |s, _| s.action = Action::Linger;
+        |s, _| s.action = RunMode::Linger;
     "--era" = "ERA": "both (default), modern, legacy (-32601 to the probe) or silent-probe",
         |s, v| s.speaks = era(v)?;
     "--name" = "NAME": "serverInfo.name (default fake-mcp)",
@@ -47,7 +50,7 @@ switches! {
     "--ledger" = "FILE": "append pid, tool, idempotency key, arguments (tab-separated) per executed call",
         |s, v| s.ledger = path(v);
     "--executions" = "FILE": "list deed, misdeed, sick and secret; append a JSON line when one begins and when it ends",
-        |s, v| account(s, v);
+        |s, v| set_executions(s, v);
     "--sick-while" = "FILE": "sick is not answered while FILE is there (default: always)",
         |s, v| s.sick_while = path(v);
     "--starts" = "FILE": "append the pid at process start",
@@ -67,11 +70,11 @@ switches! {
     "--start-cpu" = "MS": "the same until so much processor time is used, which a busy machine makes longer",
         |s, v| s.start_cpu = millis(v)?;
     "--hang-at-start": "never answer initialize and server/discover",
-        |s, _| s.handshake = Handshake::Hang;
+        |s, _| s.handshake = HandshakeBehaviour::Hang;
     "--handshake-error": "answer initialize and server/discover with -32603",
-        |s, _| s.handshake = Handshake::Error;
+        |s, _| s.handshake = HandshakeBehaviour::Error;
     "--bad-version": "offer only the protocol version 1999-01-01",
-        |s, _| s.handshake = Handshake::BadVersion;
+        |s, _| s.handshake = HandshakeBehaviour::BadVersion;
     "--ignore-sigterm": "ignore SIGTERM",
         |s, _| s.ignores_sigterm = true;
     "--ignore-stdin-close": "live on after stdin closed",
@@ -79,13 +82,13 @@ switches! {
     "--no-read-after" = "N": "stop reading stdin after N requests, handshake included",
         |s, v| s.no_read_after = Some(number(v)?);
     "--fork-setsid" = "FILE": "leave a child in its own session, deaf to SIGTERM and SIGHUP; pid to FILE",
-        |s, v| stray(s, Stray::Setsid, v);
+        |s, v| stray(s, StrayKind::Setsid, v);
     "--double-fork" = "FILE": "leave such a child forked twice, as daemons do; pid to FILE",
-        |s, v| stray(s, Stray::DoubleFork, v);
+        |s, v| stray(s, StrayKind::DoubleFork, v);
     "--fork-holding-stdio" = "FILE": "leave a child that keeps stdin, stdout and stderr open; pid to FILE",
-        |s, v| stray(s, Stray::HoldingStdio, v);
+        |s, v| stray(s, StrayKind::HoldingStdio, v);
     "--clear-env-child" = "FILE": "leave a child in its own session with no environment; pid to FILE",
-        |s, v| stray(s, Stray::ClearEnv, v);
+        |s, v| stray(s, StrayKind::ClearEnv, v);
     "--list-ttl" = "MS[:SCOPE]": "caching hint on tools/list (scope private by default)",
         |s, v| s.listing.ttl = Some(hint(v)?);
     "--read-ttl" = "MS[:SCOPE]": "caching hint on resources/read (scope private by default)",
@@ -115,7 +118,7 @@ switches! {
     "--listen": "modern: acknowledge subscriptions/listen instead of refusing it",
         |s, _| s.listens = true;
     "--shelf" = "N": "list N more prompts, resources and templates, 2 per page, with a bad one in each list",
-        |s, v| s.shelf = number(v)?;
+        |s, v| s.extra_items = number(v)?;
     "--catalog" = "FILE": "lists and instructions from a JSON file, read again at each request; any URI can be read",
         |s, v| catalog(s, v);
     "--tasks": "list the tool `task`, and answer tasks/list, get, result, update and cancel",
@@ -124,7 +127,7 @@ switches! {
         |s, _| s.is_raw_echo = true;
 }
 
-fn catalog(script: &mut Script, file: &str) {
+fn catalog(script: &mut FakeOptions, file: &str) {
     script.catalog = path(file);
     script.listing.echoes_unknown = true;
 }
@@ -141,28 +144,28 @@ pub(crate) fn help() -> String {
     text
 }
 
-fn era(value: &str) -> Result<Speaks, Misuse> {
+fn era(value: &str) -> Result<SupportedEras, UsageError> {
     match value {
-        "both" => Ok(Speaks::Both),
-        "modern" => Ok(Speaks::Modern),
-        "legacy" => Ok(Speaks::Legacy),
-        "silent-probe" => Ok(Speaks::SilentProbe),
-        other => Err(Misuse::BadValue(other.into(), "both, modern, legacy or silent-probe")),
+        "both" => Ok(SupportedEras::Both),
+        "modern" => Ok(SupportedEras::Modern),
+        "legacy" => Ok(SupportedEras::Legacy),
+        "silent-probe" => Ok(SupportedEras::SilentProbe),
+        other => Err(UsageError::BadValue(other.into(), "both, modern, legacy or silent-probe")),
     }
 }
 
-fn number<N: FromStr>(value: &str) -> Result<N, Misuse> {
-    value.parse().map_err(|_| Misuse::BadValue(value.into(), "a number"))
+fn number<N: FromStr>(value: &str) -> Result<N, UsageError> {
+    value.parse().map_err(|_| UsageError::BadValue(value.into(), "a number"))
 }
 
-fn page_size(value: &str) -> Result<usize, Misuse> {
+fn page_size(value: &str) -> Result<usize, UsageError> {
     match number(value)? {
-        0 => Err(Misuse::BadValue(value.into(), "a page size of at least 1")),
+        0 => Err(UsageError::BadValue(value.into(), "a page size of at least 1")),
         size => Ok(size),
     }
 }
 
-fn millis(value: &str) -> Result<Option<Duration>, Misuse> {
+fn millis(value: &str) -> Result<Option<Duration>, UsageError> {
     number(value).map(Duration::from_millis).map(Some)
 }
 
@@ -170,23 +173,23 @@ fn path(value: &str) -> Option<PathBuf> {
     Some(PathBuf::from(value))
 }
 
-fn account(script: &mut Script, file: &str) {
+fn set_executions(script: &mut FakeOptions, file: &str) {
     script.executions = path(file);
-    script.listing.has_deeds = true;
+    script.listing.has_recorded_tools = true;
 }
 
-fn stray(script: &mut Script, kind: Stray, file: &str) {
+fn stray(script: &mut FakeOptions, kind: StrayKind, file: &str) {
     script.strays.push((kind, PathBuf::from(file)));
 }
 
-fn early_exit(value: &str) -> Result<EarlyExit, Misuse> {
+fn early_exit(value: &str) -> Result<EarlyExit, UsageError> {
     let (code, stderr) = value.split_once(':').unwrap_or((value, ""));
     Ok(EarlyExit { code: number(code)?, stderr: stderr.into() })
 }
 
-fn hint(value: &str) -> Result<Hint, Misuse> {
+fn hint(value: &str) -> Result<CacheHint, UsageError> {
     let (ttl, scope) = value.split_once(':').unwrap_or((value, "private"));
-    Ok(Hint { ttl_ms: number(ttl)?, scope: Some(scope.into()) })
+    Ok(CacheHint { ttl_ms: number(ttl)?, scope: Some(scope.into()) })
 }
 
 #[cfg(test)]

@@ -6,13 +6,13 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::catalog;
-use crate::deeds::{Deed, Kind};
-use crate::reply::Refusal;
-use crate::script::{Hint, Listing};
+use crate::options::{CacheHint, ToolListOptions};
+use crate::recorded_tools::{RecordedKind, RecordedTool};
+use crate::response::ErrorReply;
 
 /// When `crash` ends the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum When {
+pub(crate) enum AnswerTiming {
     Before,
     After,
     Middle,
@@ -20,15 +20,15 @@ pub(crate) enum When {
 
 /// Where `huge_line` puts its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum IdPlace {
+pub(crate) enum IdPosition {
     First,
     Last,
-    Nowhere,
+    Absent,
 }
 
 /// Which broken answer a tool gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Quirk {
+pub(crate) enum BrokenAnswer {
     Garbage,
     Twice,
     ForeignId,
@@ -37,23 +37,23 @@ pub(crate) enum Quirk {
 
 /// What one `tools/call` asks for.
 #[derive(Debug)]
-pub(crate) enum Tool {
+pub(crate) enum ToolCall {
     Echo,
     Add(f64, f64),
     Text(String),
     Sleep(Duration),
     Blob(usize),
     Fail(String),
-    RpcError(Refusal),
+    RpcError(ErrorReply),
     Counter,
     Pid,
     Env,
     Fds,
-    Hint(Hint),
+    Hint(CacheHint),
     Exact,
     /// `once` names a file: whoever creates it crashes, everybody later gets an answer.
     Crash {
-        when: When,
+        when: AnswerTiming,
         once: Option<String>,
     },
     Exit(i32),
@@ -61,10 +61,10 @@ pub(crate) enum Tool {
     Flood(u64),
     HugeLine {
         bytes: usize,
-        id: IdPlace,
+        id: IdPosition,
         has_newline: bool,
     },
-    Quirk(Quirk),
+    Broken(BrokenAnswer),
     /// Writes this instead of an answer, with the call's id for `ID`.
     Raw(String),
     /// `id` and `params` are raw JSON.
@@ -88,18 +88,18 @@ pub(crate) enum Tool {
     Notify {
         method: String,
         params: Option<String>,
-        when: When,
+        when: AnswerTiming,
     },
-    News,
+    Subscriptions,
     /// Makes a task with this result.
     Task(String),
-    Deed(Deed),
+    Recorded(RecordedTool),
 }
 
 /// The arguments of all tools together.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Given {
+struct FakeToolArguments {
     a: Option<f64>,
     b: Option<f64>,
     ms: Option<u64>,
@@ -120,15 +120,15 @@ struct Given {
     params: Option<Box<RawValue>>,
 }
 
-impl Tool {
+impl ToolCall {
     /// Understands a call, or says why it can't be one.
-    pub(crate) fn parse(name: &str, arguments: &str, listing: &Listing) -> Result<Self, Refusal> {
+    pub(crate) fn parse(name: &str, arguments: &str, listing: &ToolListOptions) -> Result<Self, ErrorReply> {
         // Echo takes anything and is what benchmarks call, so its arguments are not even looked at.
         if name == "echo" || catalog::is_extra(name, listing) {
             return Ok(Self::Echo);
         }
-        let given = || -> Result<Given, Refusal> {
-            serde_json::from_str(arguments).map_err(|problem| Refusal::bad_params(problem.to_string()))
+        let given = || -> Result<FakeToolArguments, ErrorReply> {
+            serde_json::from_str(arguments).map_err(|problem| ErrorReply::bad_params(problem.to_string()))
         };
         Ok(match name {
             "counter" => Self::Counter,
@@ -136,19 +136,19 @@ impl Tool {
             "env" => Self::Env,
             "fds" => Self::Fds,
             "exact" => Self::Exact,
-            "garbage" => Self::Quirk(Quirk::Garbage),
-            "twice" => Self::Quirk(Quirk::Twice),
-            "foreign_id" => Self::Quirk(Quirk::ForeignId),
-            "string_id" => Self::Quirk(Quirk::StringId),
+            "garbage" => Self::Broken(BrokenAnswer::Garbage),
+            "twice" => Self::Broken(BrokenAnswer::Twice),
+            "foreign_id" => Self::Broken(BrokenAnswer::ForeignId),
+            "string_id" => Self::Broken(BrokenAnswer::StringId),
             "input" => Self::Input,
             "stop_self" => Self::StopSelf,
             "hang" => Self::Hang,
             "close_stdout" => Self::CloseStdout,
             "touch_tools" => Self::TouchTools,
-            "news" => Self::News,
+            "news" => Self::Subscriptions,
             "add" | "text" | "sleep" | "blob" | "fail" | "rpc_error" | "hint" | "progress"
             | "list_changed" => given()?.into_plain(name)?,
-            "deed" | "misdeed" | "sick" | "secret" => Self::Deed(given()?.into_deed(name)?),
+            "deed" | "misdeed" | "sick" | "secret" => Self::Recorded(given()?.into_recorded(name)?),
             // Only a list of `--catalog` has it.
             "raw" => Self::Raw(required(given()?.text, "text")?),
             "task" if listing.has_tasks => Self::Task(required(given()?.text, "text")?),
@@ -161,61 +161,67 @@ impl Tool {
             | "ask"
             | "notify" => given()?.into_fault(name)?,
             _ if listing.echoes_unknown => Self::Echo,
-            _ => return Err(Refusal::bad_params(format!("unknown tool `{name}`"))),
+            _ => return Err(ErrorReply::bad_params(format!("unknown tool `{name}`"))),
         })
     }
 }
 
-impl Given {
-    fn into_plain(self, name: &str) -> Result<Tool, Refusal> {
+impl FakeToolArguments {
+    fn into_plain(self, name: &str) -> Result<ToolCall, ErrorReply> {
         let count = || required(self.count, "count");
         Ok(match name {
-            "add" => Tool::Add(required(self.a, "a")?, required(self.b, "b")?),
-            "text" => Tool::Text(required(self.text, "text")?),
-            "sleep" => Tool::Sleep(Duration::from_millis(required(self.ms, "ms")?)),
-            "blob" => Tool::Blob(required(self.size, "size")?),
-            "fail" => Tool::Fail(self.text.unwrap_or_else(|| "failed on request".into())),
-            "rpc_error" => {
-                Tool::RpcError(Refusal::new(required(self.code, "code")?, required(self.message, "message")?))
+            "add" => ToolCall::Add(required(self.a, "a")?, required(self.b, "b")?),
+            "text" => ToolCall::Text(required(self.text, "text")?),
+            "sleep" => ToolCall::Sleep(Duration::from_millis(required(self.ms, "ms")?)),
+            "blob" => ToolCall::Blob(required(self.size, "size")?),
+            "fail" => ToolCall::Fail(self.text.unwrap_or_else(|| "failed on request".into())),
+            "rpc_error" => ToolCall::RpcError(ErrorReply::new(
+                required(self.code, "code")?,
+                required(self.message, "message")?,
+            )),
+            "hint" => {
+                ToolCall::Hint(CacheHint { ttl_ms: required(self.ttl_ms, "ttl_ms")?, scope: self.scope })
             }
-            "hint" => Tool::Hint(Hint { ttl_ms: required(self.ttl_ms, "ttl_ms")?, scope: self.scope }),
-            "progress" => {
-                Tool::Progress { count: count()?, every: Duration::from_millis(self.ms.unwrap_or_default()) }
-            }
-            _ => Tool::ListChanged(count()?.into()),
+            "progress" => ToolCall::Progress {
+                count: count()?,
+                every: Duration::from_millis(self.ms.unwrap_or_default()),
+            },
+            _ => ToolCall::ListChanged(count()?.into()),
         })
     }
 
-    fn into_deed(self, name: &str) -> Result<Deed, Refusal> {
+    fn into_recorded(self, name: &str) -> Result<RecordedTool, ErrorReply> {
         let kind = match name {
-            "sick" => Kind::Sick,
-            "secret" => Kind::Secret { ttl_ms: required(self.ttl_ms, "ttl_ms")? },
-            _ => Kind::Plain,
+            "sick" => RecordedKind::Sick,
+            "secret" => RecordedKind::Secret { ttl_ms: required(self.ttl_ms, "ttl_ms")? },
+            _ => RecordedKind::Plain,
         };
         let takes = Duration::from_millis(self.ms.unwrap_or_default());
-        Ok(Deed { kind, nonce: self.nonce, takes })
+        Ok(RecordedTool { kind, nonce: self.nonce, duration: takes })
     }
 
-    fn into_fault(self, name: &str) -> Result<Tool, Refusal> {
+    fn into_fault(self, name: &str) -> Result<ToolCall, ErrorReply> {
         Ok(match name {
-            "crash" | "crash_safe" => Tool::Crash { when: when(self.when.as_deref())?, once: self.once },
+            "crash" | "crash_safe" => {
+                ToolCall::Crash { when: parse_timing(self.when.as_deref())?, once: self.once }
+            }
             "exit" => {
                 let code = self.code.unwrap_or_default();
-                Tool::Exit(code.try_into().map_err(|_| Refusal::bad_params("`code` is out of range"))?)
+                ToolCall::Exit(code.try_into().map_err(|_| ErrorReply::bad_params("`code` is out of range"))?)
             }
-            "stderr" => Tool::Stderr(required(self.bytes, "bytes")?),
-            "flood_notifications" => Tool::Flood(required(self.count, "count")?.into()),
-            "huge_line" => Tool::HugeLine {
+            "stderr" => ToolCall::Stderr(required(self.bytes, "bytes")?),
+            "flood_notifications" => ToolCall::Flood(required(self.count, "count")?.into()),
+            "huge_line" => ToolCall::HugeLine {
                 bytes: required(self.bytes, "bytes")?,
-                id: place(self.id.as_deref())?,
+                id: parse_id_position(self.id.as_deref())?,
                 has_newline: self.newline.unwrap_or(true),
             },
-            "notify" => Tool::Notify {
+            "notify" => ToolCall::Notify {
                 method: self.method.unwrap_or_else(|| "notifications/message".into()),
                 params: self.params.map(|raw| raw.get().into()),
-                when: when(self.when.as_deref())?,
+                when: parse_timing(self.when.as_deref())?,
             },
-            _ => Tool::Ask {
+            _ => ToolCall::Ask {
                 method: self.method.unwrap_or_else(|| "roots/list".into()),
                 id: self.id.map(|raw| raw.get().into()),
                 params: self.params.map(|raw| raw.get().into()),
@@ -225,25 +231,25 @@ impl Given {
     }
 }
 
-fn required<T>(value: Option<T>, name: &str) -> Result<T, Refusal> {
-    value.ok_or_else(|| Refusal::bad_params(format!("`{name}` is missing")))
+fn required<T>(value: Option<T>, name: &str) -> Result<T, ErrorReply> {
+    value.ok_or_else(|| ErrorReply::bad_params(format!("`{name}` is missing")))
 }
 
-fn when(value: Option<&str>) -> Result<When, Refusal> {
+fn parse_timing(value: Option<&str>) -> Result<AnswerTiming, ErrorReply> {
     match value {
-        None | Some("before") => Ok(When::Before),
-        Some("after") => Ok(When::After),
-        Some("middle") => Ok(When::Middle),
-        Some(_) => Err(Refusal::bad_params("`when` is before, after or middle")),
+        None | Some("before") => Ok(AnswerTiming::Before),
+        Some("after") => Ok(AnswerTiming::After),
+        Some("middle") => Ok(AnswerTiming::Middle),
+        Some(_) => Err(ErrorReply::bad_params("`when` is before, after or middle")),
     }
 }
 
-fn place(value: Option<&RawValue>) -> Result<IdPlace, Refusal> {
+fn parse_id_position(value: Option<&RawValue>) -> Result<IdPosition, ErrorReply> {
     match value.map(RawValue::get) {
-        None | Some("\"first\"") => Ok(IdPlace::First),
-        Some("\"last\"") => Ok(IdPlace::Last),
-        Some("\"none\"") => Ok(IdPlace::Nowhere),
-        Some(_) => Err(Refusal::bad_params("`id` is first, last or none")),
+        None | Some("\"first\"") => Ok(IdPosition::First),
+        Some("\"last\"") => Ok(IdPosition::Last),
+        Some("\"none\"") => Ok(IdPosition::Absent),
+        Some(_) => Err(ErrorReply::bad_params("`id` is first, last or none")),
     }
 }
 
@@ -253,7 +259,7 @@ mod tests {
 
     #[test]
     fn arguments_that_make_no_sense_are_refused() {
-        let listing = Listing::default();
+        let listing = ToolListOptions::default();
         for (name, arguments) in [
             ("add", r#"{"a":1}"#),
             ("sleep", r#"{"ms":-1}"#),
@@ -262,7 +268,7 @@ mod tests {
             ("exit", r#"{"code":9999999999}"#),
             ("nobody", "{}"),
         ] {
-            assert!(Tool::parse(name, arguments, &listing).is_err(), "{name}");
+            assert!(ToolCall::parse(name, arguments, &listing).is_err(), "{name}");
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 /// The definitions, as they are listed.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Catalog {
+pub(crate) struct FixtureCatalog {
     pub(crate) tools: Vec<Tool>,
     /// Listed only while the list of tools is changed.
     pub(crate) extra_tool: Tool,
@@ -17,7 +17,7 @@ pub(crate) struct Catalog {
     pub(crate) resource_templates: Vec<ResourceTemplate>,
 }
 
-impl Catalog {
+impl FixtureCatalog {
     pub(crate) fn read() -> Result<Self, serde_json::Error> {
         serde_json::from_str(include_str!("catalog.json"))
     }

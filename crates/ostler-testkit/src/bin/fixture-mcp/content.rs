@@ -10,7 +10,7 @@ pub(crate) const PIXEL: &str =
 const SILENCE: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA=";
 
 /// The answer of a tool that always says the same, if `name` is one.
-pub(crate) fn fixed(name: &str) -> Option<Result<CallToolResult, serde_json::Error>> {
+pub(crate) fn static_result(name: &str) -> Option<Result<CallToolResult, serde_json::Error>> {
     let blocks = match name {
         "test_simple_text" => json!([text("This is a simple text response for testing.")]),
         "test_image_content" => json!([image()]),
@@ -43,7 +43,7 @@ pub(crate) fn embedded(uri: &str, mime_type: &str, text: &str) -> Value {
 }
 
 /// A tool's answer of one text block.
-pub(crate) fn said(text: impl Into<String>) -> CallToolResult {
+pub(crate) fn text_result(text: impl Into<String>) -> CallToolResult {
     CallToolResult::success(vec![ContentBlock::text(text)])
 }
 
@@ -51,21 +51,21 @@ pub(crate) fn said(text: impl Into<String>) -> CallToolResult {
 pub(crate) fn resource(uri: &str) -> Option<ResourceContents> {
     let contents = match uri {
         "test://static-text" => {
-            text_at(uri, "text/plain", "This is the content of the static text resource.")
+            text_resource(uri, "text/plain", "This is the content of the static text resource.")
         }
         "test://watched-resource" => {
-            text_at(uri, "text/plain", "This is the content of the watched resource.")
+            text_resource(uri, "text/plain", "This is the content of the watched resource.")
         }
         "test://static-binary" => json!({ "uri": uri, "mimeType": "image/png", "blob": PIXEL }),
         _ => {
             let id = uri.strip_prefix("test://template/")?.strip_suffix("/data")?;
             let data = json!({ "id": id, "templateTest": true, "data": format!("Data for ID: {id}") });
-            text_at(uri, "application/json", &data.to_string())
+            text_resource(uri, "application/json", &data.to_string())
         }
     };
     serde_json::from_value(contents).ok()
 }
 
-fn text_at(uri: &str, mime_type: &str, text: &str) -> Value {
+fn text_resource(uri: &str, mime_type: &str, text: &str) -> Value {
     json!({ "uri": uri, "mimeType": mime_type, "text": text })
 }

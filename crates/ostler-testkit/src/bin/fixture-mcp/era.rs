@@ -9,7 +9,7 @@ const LAST_LEGACY: ProtocolVersion = ProtocolVersion::V_2025_11_25;
 const MODERN: &[ProtocolVersion] = &[ProtocolVersion::V_2026_07_28];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Era {
+pub(crate) enum ServedEras {
     /// Both, as the client likes.
     Dual,
     /// Every request stands alone; `initialize` is refused.
@@ -18,7 +18,7 @@ pub(crate) enum Era {
     LegacyOnly,
 }
 
-impl Era {
+impl ServedEras {
     pub(crate) fn versions(self) -> Cow<'static, [ProtocolVersion]> {
         Cow::Borrowed(match self {
             Self::Dual => ProtocolVersion::KNOWN_VERSIONS,
@@ -28,13 +28,13 @@ impl Era {
     }
 
     /// Whether a request of this revision is answered at all.
-    pub(crate) fn knows(self, version: &str) -> bool {
+    pub(crate) fn supports(self, version: &str) -> bool {
         self.versions().iter().any(|known| known.as_str() == version)
     }
 }
 
 /// Whether a request of this revision stands alone, so that nothing can be
 /// asked of its client but through the answer.
-pub(crate) fn stands_alone(version: Option<&ProtocolVersion>) -> bool {
+pub(crate) fn is_stateless(version: Option<&ProtocolVersion>) -> bool {
     version.is_some_and(|version| version.as_str() > LAST_LEGACY.as_str())
 }

@@ -16,20 +16,20 @@ use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::era::Era;
-use crate::server::Fixture;
-use crate::world::World;
+use crate::era::ServedEras;
+use crate::server::FixtureServer;
+use crate::shared_state::FixtureState;
 
 pub(crate) const PATH: &str = "/mcp";
 /// What `rmcp` accepts too.
 const BODY_LIMIT: usize = 4 << 20;
 
-pub(crate) struct Bound {
+pub(crate) struct BoundListener {
     listener: tokio::net::TcpListener,
     pub(crate) address: SocketAddr,
 }
 
-pub(crate) async fn bind(listen: SocketAddr, port_file: Option<&Path>) -> std::io::Result<Bound> {
+pub(crate) async fn bind(listen: SocketAddr, port_file: Option<&Path>) -> std::io::Result<BoundListener> {
     let listener = tokio::net::TcpListener::bind(listen).await?;
     let address = listener.local_addr()?;
     if let Some(port_file) = port_file {
@@ -38,62 +38,68 @@ pub(crate) async fn bind(listen: SocketAddr, port_file: Option<&Path>) -> std::i
         std::fs::write(&unfinished, address.to_string())?;
         std::fs::rename(&unfinished, port_file)?;
     }
-    Ok(Bound { listener, address })
+    Ok(BoundListener { listener, address })
 }
 
-pub(crate) async fn serve(bound: Bound, world: Arc<World>, era: Era) -> std::io::Result<()> {
+pub(crate) async fn serve(
+    bound: BoundListener,
+    world: Arc<FixtureState>,
+    era: ServedEras,
+) -> std::io::Result<()> {
     let config = StreamableHttpServerConfig::default()
-        .with_legacy_session_mode(era != Era::ModernOnly)
-        .with_stateless_protocol_metadata_required(era == Era::ModernOnly)
+        .with_legacy_session_mode(era != ServedEras::ModernOnly)
+        .with_stateless_protocol_metadata_required(era == ServedEras::ModernOnly)
         .with_allowed_origins(["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"]);
     let sessions = Arc::new(LocalSessionManager::default());
-    let service = StreamableHttpService::new(move || Ok(Fixture::new(world.clone(), era)), sessions, config);
-    let router = Router::new().route_service(PATH, service).layer(middleware::from_fn_with_state(era, admit));
+    let service =
+        StreamableHttpService::new(move || Ok(FixtureServer::new(world.clone(), era)), sessions, config);
+    let router =
+        Router::new().route_service(PATH, service).layer(middleware::from_fn_with_state(era, check_version));
     axum::serve(bound.listener, router).await
 }
 
 /// What a server of one era answers where `rmcp` would not.
-async fn admit(State(era): State<Era>, request: Request, next: Next) -> Response {
+async fn check_version(State(era): State<ServedEras>, request: Request, next: Next) -> Response {
     let version = request.headers().get("mcp-protocol-version");
-    let is_known = version.map(|version| version.to_str().is_ok_and(|version| era.knows(version)));
+    let is_known = version.map(|version| version.to_str().is_ok_and(|version| era.supports(version)));
     match (era, is_known) {
         // Before it looks at the message, and in words of its own time.
-        (Era::LegacyOnly, Some(false)) => {
+        (ServedEras::LegacyOnly, Some(false)) => {
             let error = json!({ "code": -32000, "message": "Bad Request: Unsupported protocol version" });
-            refuse(json!({ "jsonrpc": "2.0", "error": error, "id": null }))
+            bad_request(json!({ "jsonrpc": "2.0", "error": error, "id": null }))
         }
-        (Era::ModernOnly, None | Some(false)) => admit_without_handshake(request, next).await,
+        (ServedEras::ModernOnly, None | Some(false)) => refuse_handshake(request, next).await,
         _ => next.run(request).await,
     }
 }
 
 /// Answers an older client's handshake with what it would have to speak.
-async fn admit_without_handshake(request: Request, next: Next) -> Response {
+async fn refuse_handshake(request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
     let Ok(body) = axum::body::to_bytes(body, BODY_LIMIT).await else {
-        return refuse(
+        return bad_request(
             json!({ "jsonrpc": "2.0", "error": { "code": -32700, "message": "Body too long" }, "id": null }),
         );
     };
     match serde_json::from_slice(&body) {
-        Ok(Handshake { id, params, .. }) => {
-            let versions = Era::ModernOnly.versions();
+        Ok(InitializeMessage { id, params, .. }) => {
+            let versions = ServedEras::ModernOnly.versions();
             let error = ErrorData::unsupported_protocol_version(params.protocol_version, &versions);
-            refuse(json!({ "jsonrpc": "2.0", "error": error, "id": id }))
+            bad_request(json!({ "jsonrpc": "2.0", "error": error, "id": id }))
         }
         Err(_) => next.run(Request::from_parts(head, Body::from(body))).await,
     }
 }
 
 #[derive(Deserialize)]
-struct Handshake {
+struct InitializeMessage {
     #[expect(dead_code, reason = "being there is all it has to say")]
     method: InitializeResultMethod,
     id: RequestId,
     params: InitializeRequestParams,
 }
 
-fn refuse(body: Value) -> Response {
+fn bad_request(body: Value) -> Response {
     let mut response = Response::new(Body::from(body.to_string()));
     *response.status_mut() = StatusCode::BAD_REQUEST;
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));

@@ -21,28 +21,28 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 mod catalog;
+mod client_requests;
 mod content;
 mod era;
 mod http;
-mod jobs;
-mod narrate;
+mod interactive_tools;
+mod logging_tools;
+mod options;
 mod prompts;
-mod questions;
-mod rounds;
+mod request;
 mod server;
+mod shared_state;
 mod stdio;
-mod switches;
-mod visit;
-mod world;
+mod task_tools;
 
-use switches::{Switches, Transport};
+use options::{FixtureOptions, FixtureTransport};
 
 fn main() -> ExitCode {
     if std::env::args().any(|word| word == "--help") {
-        let _ = std::io::stdout().write_all(switches::USAGE.as_bytes());
+        let _ = std::io::stdout().write_all(options::USAGE.as_bytes());
         return ExitCode::SUCCESS;
     }
-    let switches = match Switches::parse(std::env::args().skip(1)) {
+    let switches = match FixtureOptions::parse(std::env::args().skip(1)) {
         Ok(switches) => switches,
         Err(misuse) => return complain(&misuse, 2),
     };
@@ -53,11 +53,11 @@ fn main() -> ExitCode {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn run(switches: Switches) -> Result<(), Box<dyn Error>> {
-    let world = Arc::new(world::World::new(catalog::Catalog::read()?)?);
+async fn run(switches: FixtureOptions) -> Result<(), Box<dyn Error>> {
+    let world = Arc::new(shared_state::FixtureState::new(catalog::FixtureCatalog::read()?)?);
     match switches.transport {
-        Transport::Stdio => stdio::serve(world, switches.era).await,
-        Transport::Http { listen, port_file } => {
+        FixtureTransport::Stdio => stdio::serve(world, switches.era).await,
+        FixtureTransport::Http { listen, port_file } => {
             let bound = http::bind(listen, port_file.as_deref()).await?;
             writeln!(std::io::stdout(), "http://{}{}", bound.address, http::PATH)?;
             Ok(http::serve(bound, world, switches.era).await?)

@@ -4,11 +4,14 @@ use rmcp::ErrorData;
 use rmcp::model::{GetPromptResponse, GetPromptResult, JsonObject, PromptMessage};
 use serde_json::{Value, json};
 
+use crate::client_requests::field;
 use crate::content::{embedded, image, text};
-use crate::questions::field;
-use crate::visit::{Gathered, Visit, internal};
+use crate::request::{FixtureRequest, GatheredInput, internal_error};
 
-pub(crate) async fn get(visit: &Visit<'_>, arguments: &JsonObject) -> Result<GetPromptResponse, ErrorData> {
+pub(crate) async fn get(
+    visit: &FixtureRequest<'_>,
+    arguments: &JsonObject,
+) -> Result<GetPromptResponse, ErrorData> {
     let argument = |key: &str| arguments.get(key).and_then(Value::as_str).unwrap_or_default();
     let contents = match visit.subject {
         "test_simple_prompt" => vec![text("This is a simple prompt for testing.")],
@@ -25,9 +28,9 @@ pub(crate) async fn get(visit: &Visit<'_>, arguments: &JsonObject) -> Result<Get
         "test_input_required_result_prompt" => {
             let questions =
                 [("user_context", field("What context should the prompt use?", "context", "string"))];
-            match visit.gather(&questions).await? {
-                Gathered::Ask(result) => return Ok(result.into()),
-                Gathered::Answers(answers) => {
+            match visit.request_input(&questions).await? {
+                GatheredInput::InputRequired(result) => return Ok(result.into()),
+                GatheredInput::Answers(answers) => {
                     vec![text(format!("The context is {}", answers["user_context"]))]
                 }
             }
@@ -36,5 +39,5 @@ pub(crate) async fn get(visit: &Visit<'_>, arguments: &JsonObject) -> Result<Get
     };
     let read = |content| serde_json::from_value(json!({ "role": "user", "content": content }));
     let messages: Result<Vec<PromptMessage>, _> = contents.into_iter().map(read).collect();
-    Ok(GetPromptResult::new(messages.map_err(internal)?).into())
+    Ok(GetPromptResult::new(messages.map_err(internal_error)?).into())
 }

@@ -12,56 +12,60 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::json;
 use tokio::sync::broadcast::error::RecvError;
 
-use crate::era::{self, Era};
-use crate::visit::Visit;
-use crate::world::{Change, World};
-use crate::{content, jobs, narrate, prompts, rounds};
+use crate::era::{self, ServedEras};
+use crate::request::FixtureRequest;
+use crate::shared_state::{ChangedList, FixtureState};
+use crate::{content, interactive_tools, logging_tools, prompts, task_tools};
 
 /// A session may subscribe to this many resources.
 const SUBSCRIPTIONS: usize = 64;
 
-pub(crate) struct Fixture {
-    world: Arc<World>,
-    era: Era,
-    session: Mutex<Session>,
+pub(crate) struct FixtureServer {
+    world: Arc<FixtureState>,
+    era: ServedEras,
+    session: Mutex<FixtureSession>,
 }
 
 /// What a legacy session remembers.
-struct Session {
+struct FixtureSession {
     level: LoggingLevel,
     subscriptions: BTreeSet<String>,
 }
 
-impl Fixture {
-    pub(crate) fn new(world: Arc<World>, era: Era) -> Self {
-        let session = Session { level: LoggingLevel::Info, subscriptions: BTreeSet::new() };
+impl FixtureServer {
+    pub(crate) fn new(world: Arc<FixtureState>, era: ServedEras) -> Self {
+        let session = FixtureSession { level: LoggingLevel::Info, subscriptions: BTreeSet::new() };
         Self { world, era, session: Mutex::new(session) }
     }
 
-    fn session(&self) -> std::sync::MutexGuard<'_, Session> {
+    fn session(&self) -> std::sync::MutexGuard<'_, FixtureSession> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn log_level(&self, context: &RequestContext<RoleServer>) -> Option<LoggingLevel> {
-        if era::stands_alone(context.protocol_version().as_ref()) {
+        if era::is_stateless(context.protocol_version().as_ref()) {
             return context.meta.log_level();
         }
         Some(self.session().level)
     }
 
-    async fn call(&self, visit: &Visit<'_>, arguments: &JsonObject) -> Result<CallToolResponse, ErrorData> {
+    async fn call(
+        &self,
+        visit: &FixtureRequest<'_>,
+        arguments: &JsonObject,
+    ) -> Result<CallToolResponse, ErrorData> {
         let name = visit.subject;
-        if let Some(result) = content::fixed(name) {
-            return result.map(Into::into).map_err(crate::visit::internal);
+        if let Some(result) = content::static_result(name) {
+            return result.map(Into::into).map_err(crate::request::internal_error);
         }
         let level = self.log_level(visit.context);
-        if let Some(result) = narrate::call(name, visit.context, level).await {
+        if let Some(result) = logging_tools::call(name, visit.context, level).await {
             return Ok(result.into());
         }
-        if let Some(result) = rounds::call(visit, arguments).await {
+        if let Some(result) = interactive_tools::call(visit, arguments).await {
             return result;
         }
-        if let Some(result) = jobs::call(visit, arguments).await {
+        if let Some(result) = task_tools::call(visit, arguments).await {
             return result;
         }
         let argument = |key: &str| arguments.get(key).and_then(|value| value.as_str()).unwrap_or("nothing");
@@ -70,17 +74,19 @@ impl Fixture {
                 let text = "This tool intentionally returns an error for testing";
                 return Ok(CallToolResult::error(vec![ContentBlock::text(text)]).into());
             }
-            "test_trigger_tool_change" => self.world.change(Change::Tools),
-            "test_trigger_prompt_change" => self.world.change(Change::Prompts),
-            "test_x_mcp_header" => return Ok(content::said(format!("Region: {}", argument("region"))).into()),
+            "test_trigger_tool_change" => self.world.toggle(ChangedList::Tools),
+            "test_trigger_prompt_change" => self.world.toggle(ChangedList::Prompts),
+            "test_x_mcp_header" => {
+                return Ok(content::text_result(format!("Region: {}", argument("region"))).into());
+            }
             "json_schema_2020_12_tool" | "test_extra_tool" => {}
             _ => return Err(ErrorData::invalid_params(format!("Unknown tool: {name}"), None)),
         }
-        Ok(content::said("Done").into())
+        Ok(content::text_result("Done").into())
     }
 }
 
-impl ServerHandler for Fixture {
+impl ServerHandler for FixtureServer {
     fn get_info(&self) -> ServerConfig {
         let mut capabilities = ServerCapabilities::builder()
             .enable_completions()
@@ -93,7 +99,7 @@ impl ServerHandler for Fixture {
             .enable_tool_list_changed()
             .enable_tasks()
             .build();
-        if self.era == Era::LegacyOnly {
+        if self.era == ServedEras::LegacyOnly {
             // Tasks came with the newer revision.
             capabilities.extensions = None;
         }
@@ -111,7 +117,7 @@ impl ServerHandler for Fixture {
     }
 
     async fn discover(&self, _: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
-        if self.era == Era::LegacyOnly {
+        if self.era == ServedEras::LegacyOnly {
             return Err(ErrorData::method_not_found::<DiscoverRequestMethod>());
         }
         Ok(DiscoverResult::from_server_info(self.supported_protocol_versions().into_owned(), self.get_info()))
@@ -119,12 +125,12 @@ impl ServerHandler for Fixture {
 
     /// A session hears of changes by itself; who stands alone has to listen.
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
-        let mut changes = self.world.changes();
+        let mut changes = self.world.subscribe();
         tokio::spawn(async move {
             loop {
                 let told = match changes.recv().await {
-                    Ok(Change::Tools) => context.peer.notify_tool_list_changed().await,
-                    Ok(Change::Prompts) => context.peer.notify_prompt_list_changed().await,
+                    Ok(ChangedList::Tools) => context.peer.notify_tool_list_changed().await,
+                    Ok(ChangedList::Prompts) => context.peer.notify_prompt_list_changed().await,
                     Err(RecvError::Lagged(_)) => continue,
                     Err(RecvError::Closed) => return,
                 };
@@ -140,7 +146,7 @@ impl ServerHandler for Fixture {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let mut changes = self.world.changes();
+        let mut changes = self.world.subscribe();
         let accepted = context.accepted().clone();
         loop {
             let change = tokio::select! {
@@ -148,10 +154,10 @@ impl ServerHandler for Fixture {
                 change = changes.recv() => change,
             };
             let sent = match change {
-                Ok(Change::Tools) if accepted.tools_list_changed == Some(true) => {
+                Ok(ChangedList::Tools) if accepted.tools_list_changed == Some(true) => {
                     context.sink().notify_tool_list_changed().await
                 }
-                Ok(Change::Prompts) if accepted.prompts_list_changed == Some(true) => {
+                Ok(ChangedList::Prompts) if accepted.prompts_list_changed == Some(true) => {
                     context.sink().notify_prompt_list_changed().await
                 }
                 Ok(_) | Err(RecvError::Lagged(_)) => continue,
@@ -180,7 +186,7 @@ impl ServerHandler for Fixture {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let visit = Visit {
+        let visit = FixtureRequest {
             world: &self.world,
             context: &context,
             subject: &request.name,
@@ -203,7 +209,7 @@ impl ServerHandler for Fixture {
         request: GetPromptRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        let visit = Visit {
+        let visit = FixtureRequest {
             world: &self.world,
             context: &context,
             subject: &request.name,
@@ -221,7 +227,9 @@ impl ServerHandler for Fixture {
         let begun = &request.argument.value;
         let words = ["paris", "park", "party", "test"].into_iter();
         let values = words.filter(|word| word.starts_with(begun.as_str())).map(str::to_owned).collect();
-        CompletionInfo::with_all_values(values).map(CompleteResult::new).map_err(crate::visit::internal)
+        CompletionInfo::with_all_values(values)
+            .map(CompleteResult::new)
+            .map_err(crate::request::internal_error)
     }
 
     async fn list_resources(
@@ -258,7 +266,7 @@ impl ServerHandler for Fixture {
         request: SetLevelRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        if era::stands_alone(context.protocol_version().as_ref()) {
+        if era::is_stateless(context.protocol_version().as_ref()) {
             return Err(ErrorData::method_not_found::<SetLevelRequestMethod>());
         }
         self.session().level = request.level;

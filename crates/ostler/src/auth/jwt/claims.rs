@@ -2,20 +2,20 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use ostler_core::config::{Algorithm, Jwt};
+use ostler_core::config::{Algorithm, JwtConfig};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::key::KeySet;
+use super::key_set::KeySet;
 
 /// Tokens are some hundred bytes; who sends more wants us to hash.
-pub(super) const LONGEST: usize = 16 << 10;
+pub(super) const MAX_TOKEN_BYTES: usize = 16 << 10;
 /// The longest name of a caller.
-const LONGEST_SUBJECT: usize = 256;
+const MAX_SUBJECT_BYTES: usize = 256;
 
 /// Why a token is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum JwtError {
     /// It is no token, or one that asks for something that is not understood.
     Malformed,
     /// Its algorithm is not taken, or not that of its key.
@@ -27,15 +27,15 @@ pub(super) enum Fault {
     Audience,
     Expired,
     /// It has no end, and would be good for ever.
-    Endless,
+    NoExpiry,
     NotYet,
     Subject,
     Role,
 }
 
-impl Fault {
+impl JwtError {
     /// What is said to the client.
-    pub(super) fn why(self) -> &'static str {
+    pub(super) fn message(self) -> &'static str {
         match self {
             Self::Malformed => "the token can't be read",
             Self::Algorithm => "the token is signed with an algorithm that is not taken",
@@ -44,7 +44,7 @@ impl Fault {
             Self::Issuer => "the token is of another issuer",
             Self::Audience => "the token is for somebody else",
             Self::Expired => "the token has expired",
-            Self::Endless => "the token has no `exp`",
+            Self::NoExpiry => "the token has no `exp`",
             Self::NotYet => "the token is not valid yet",
             Self::Subject => "the token does not say whose it is",
             Self::Role => "the token names no role",
@@ -54,7 +54,7 @@ impl Fault {
 
 /// What a good token says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Claims {
+pub(super) struct JwtClaims {
     pub(super) subject: String,
     /// In the order of the token; never empty.
     pub(super) roles: Vec<String>,
@@ -63,7 +63,7 @@ pub(super) struct Claims {
 }
 
 #[derive(Deserialize)]
-struct Header {
+struct JwtHeader {
     alg: String,
     kid: Option<String>,
     /// Extensions that must be understood, of which none is.
@@ -71,31 +71,31 @@ struct Header {
 }
 
 /// Reads a token. Nothing of what it says counts before its signature does.
-pub(super) fn read(rules: &Jwt, keys: &KeySet, token: &str, now: u64) -> Result<Claims, Fault> {
-    let (signed, signature) = token.rsplit_once('.').ok_or(Fault::Malformed)?;
-    let (header, payload) = signed.split_once('.').ok_or(Fault::Malformed)?;
-    let decode = |part: &str| URL_SAFE_NO_PAD.decode(part).map_err(|_| Fault::Malformed);
-    let header: Header = serde_json::from_slice(&decode(header)?).map_err(|_| Fault::Malformed)?;
+pub(super) fn verify(rules: &JwtConfig, keys: &KeySet, token: &str, now: u64) -> Result<JwtClaims, JwtError> {
+    let (signed, signature) = token.rsplit_once('.').ok_or(JwtError::Malformed)?;
+    let (header, payload) = signed.split_once('.').ok_or(JwtError::Malformed)?;
+    let decode = |part: &str| URL_SAFE_NO_PAD.decode(part).map_err(|_| JwtError::Malformed);
+    let header: JwtHeader = serde_json::from_slice(&decode(header)?).map_err(|_| JwtError::Malformed)?;
     if header.crit.is_some() {
-        return Err(Fault::Malformed);
+        return Err(JwtError::Malformed);
     }
-    let taken = Algorithm::named(&header.alg).filter(|named| rules.algorithms.contains(named));
-    let algorithm = taken.ok_or(Fault::Algorithm)?;
+    let taken = Algorithm::from_name(&header.alg).filter(|named| rules.algorithms.contains(named));
+    let algorithm = taken.ok_or(JwtError::Algorithm)?;
     let Some(key) = keys.find(header.kid.as_deref(), algorithm) else {
         // A key that is there and is for something else will not become another.
         let is_known = keys.knows(header.kid.as_deref());
-        return Err(if is_known { Fault::Algorithm } else { Fault::UnknownKey });
+        return Err(if is_known { JwtError::Algorithm } else { JwtError::UnknownKey });
     };
     if !key.verify(algorithm, signed.as_bytes(), &decode(signature)?) {
-        return Err(Fault::Signature);
+        return Err(JwtError::Signature);
     }
-    let claims: Value = serde_json::from_slice(&decode(payload)?).map_err(|_| Fault::Malformed)?;
+    let claims: Value = serde_json::from_slice(&decode(payload)?).map_err(|_| JwtError::Malformed)?;
     check(rules, &claims, now)
 }
 
-fn check(rules: &Jwt, claims: &Value, now: u64) -> Result<Claims, Fault> {
+fn check(rules: &JwtConfig, claims: &Value, now: u64) -> Result<JwtClaims, JwtError> {
     if claims["iss"].as_str() != Some(rules.issuer.as_str()) {
-        return Err(Fault::Issuer);
+        return Err(JwtError::Issuer);
     }
     let is_us = |name: &Value| name.as_str().is_some_and(|name| rules.audience.iter().any(|us| us == name));
     let is_for_us = match &claims["aud"] {
@@ -103,25 +103,25 @@ fn check(rules: &Jwt, claims: &Value, now: u64) -> Result<Claims, Fault> {
         name => is_us(name),
     };
     if !is_for_us {
-        return Err(Fault::Audience);
+        return Err(JwtError::Audience);
     }
     let leeway = rules.leeway.as_secs();
-    let until = seconds(&claims["exp"]).ok_or(Fault::Endless)?.saturating_add(leeway);
+    let until = seconds(&claims["exp"]).ok_or(JwtError::NoExpiry)?.saturating_add(leeway);
     if now >= until {
-        return Err(Fault::Expired);
+        return Err(JwtError::Expired);
     }
     match &claims["nbf"] {
         Value::Null => {}
         from => {
-            if seconds(from).ok_or(Fault::Malformed)? > now.saturating_add(leeway) {
-                return Err(Fault::NotYet);
+            if seconds(from).ok_or(JwtError::Malformed)? > now.saturating_add(leeway) {
+                return Err(JwtError::NotYet);
             }
         }
     }
     let subject = find(claims, &rules.subject_claim).and_then(Value::as_str).unwrap_or_default();
-    let is_sound = !subject.is_empty() && subject.len() <= LONGEST_SUBJECT;
+    let is_sound = !subject.is_empty() && subject.len() <= MAX_SUBJECT_BYTES;
     if !is_sound || subject.contains(char::is_control) {
-        return Err(Fault::Subject);
+        return Err(JwtError::Subject);
     }
     let roles = match find(claims, &rules.role_claim) {
         Some(Value::String(role)) => vec![role.clone()],
@@ -129,11 +129,11 @@ fn check(rules: &Jwt, claims: &Value, now: u64) -> Result<Claims, Fault> {
         _ => Vec::new(),
     };
     // What can be the name of no role is none.
-    let roles: Vec<String> = roles.into_iter().filter(|role| crate::token::is_name(role)).collect();
+    let roles: Vec<String> = roles.into_iter().filter(|role| crate::token::is_valid_name(role)).collect();
     if roles.is_empty() {
-        return Err(Fault::Role);
+        return Err(JwtError::Role);
     }
-    Ok(Claims { subject: subject.to_owned(), roles, until })
+    Ok(JwtClaims { subject: subject.to_owned(), roles, until })
 }
 
 /// A moment in whole seconds; issuers also write fractions.

@@ -7,12 +7,12 @@
 //! ```
 
 mod claims;
-mod key;
-mod keys;
-mod memory;
-mod source;
+mod key_cache;
+mod key_set;
+mod key_source;
 #[cfg(test)]
 mod tests;
+mod verified_tokens;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -20,44 +20,44 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use ostler_core::config;
-use ostler_gateway::{Admitted, Check, Pass, Unauthorized};
+use ostler_gateway::{AuthOutcome, Authenticated, CredentialLifetime, Unauthorized};
 use ostler_host::Caller;
 
-use self::claims::{Claims, Fault};
-use self::keys::Keys;
-use self::memory::Memory;
-use super::clock::Clock;
+use self::claims::{JwtClaims, JwtError};
+use self::key_cache::KeyCache;
+use self::verified_tokens::VerifiedTokens;
+use super::monotonic_clock::MonotonicClock;
 
 /// Whether the keys in a file can be read, and why not.
 pub(super) fn check_file(file: &Path) -> Result<(), String> {
-    source::read_now(file).map(drop)
+    key_source::read_file_blocking(file).map(drop)
 }
 
 /// The role that may do everything unless the config says otherwise. Whoever
 /// issues tokens must not give it away by chance.
-const LOCAL: &str = "local";
+const LOCAL_ROLE: &str = "local";
 
 /// Verifies the tokens of an issuer.
 #[derive(Debug)]
-pub(super) struct Jwt {
-    rules: config::Jwt,
-    keys: Arc<Keys>,
+pub(super) struct JwtVerifier {
+    rules: config::JwtConfig,
+    keys: Arc<KeyCache>,
     /// The roles of the config.
     roles: ArcSwap<BTreeSet<String>>,
-    memory: Memory,
-    clock: Arc<Clock>,
+    verified: VerifiedTokens,
+    clock: Arc<MonotonicClock>,
 }
 
-impl Jwt {
-    pub(super) fn new(rules: config::Jwt, clock: Arc<Clock>) -> Self {
-        let keys = Arc::new(Keys::new(&rules.jwks));
-        Self { rules, keys, roles: ArcSwap::default(), memory: Memory::new(), clock }
+impl JwtVerifier {
+    pub(super) fn new(rules: config::JwtConfig, clock: Arc<MonotonicClock>) -> Self {
+        let keys = Arc::new(KeyCache::new(&rules.jwks));
+        Self { rules, keys, roles: ArcSwap::default(), verified: VerifiedTokens::new(), clock }
     }
 
     pub(super) fn set_roles(&self, roles: BTreeSet<String>) {
         if **self.roles.load() != roles {
             self.roles.store(Arc::new(roles));
-            self.keys.turn();
+            self.keys.bump_epoch();
         }
     }
 
@@ -67,56 +67,57 @@ impl Jwt {
 
     /// Ends what was begun with tokens whose time is over.
     pub(super) fn expire(&self, now: u64) {
-        self.memory.expire(now);
+        self.verified.expire(now);
     }
 
     /// Whose token it is.
-    pub(super) fn check(self: &Arc<Self>, token: &str) -> Check {
-        if token.len() > claims::LONGEST {
-            return refused(Fault::Malformed);
+    pub(super) fn authenticate(self: &Arc<Self>, token: &str) -> AuthOutcome {
+        if token.len() > claims::MAX_TOKEN_BYTES {
+            return refused(JwtError::Malformed);
         }
         match self.verify(token) {
-            Ok(admitted) => Check::Admitted(admitted),
-            Err(Fault::UnknownKey) => match self.keys.news() {
+            Ok(admitted) => AuthOutcome::Accepted(admitted),
+            Err(JwtError::UnknownKey) => match self.keys.wait_for_refresh() {
                 Some(news) => {
                     let (jwt, token) = (Arc::clone(self), token.to_owned());
-                    Check::Wait(Box::pin(async move {
+                    AuthOutcome::Pending(Box::pin(async move {
                         news.await;
-                        jwt.verify(&token).map_err(|fault| Unauthorized::invalid(fault.why()))
+                        jwt.verify(&token).map_err(|fault| Unauthorized::invalid(fault.message()))
                     }))
                 }
-                None => refused(Fault::UnknownKey),
+                None => refused(JwtError::UnknownKey),
             },
             Err(fault) => refused(fault),
         }
     }
 
-    fn verify(&self, token: &str) -> Result<Admitted, Fault> {
-        let (name, now) = (memory::name(token), self.clock.now());
+    fn verify(&self, token: &str) -> Result<Authenticated, JwtError> {
+        let (name, now) = (verified_tokens::token_hash(token), self.clock.now());
         // Asked before the keys are: what is verified with older ones is of an older epoch.
         let epoch = self.keys.epoch();
-        if let Some(admitted) = self.memory.recall(&name, epoch, now) {
+        if let Some(admitted) = self.verified.get(&name, epoch, now) {
             return Ok(admitted);
         }
-        let Claims { subject, roles, until } = claims::read(&self.rules, &self.keys.known(), token, now)?;
-        let role = self.choose(roles)?;
+        let JwtClaims { subject, roles, until } =
+            claims::verify(&self.rules, &self.keys.current(), token, now)?;
+        let role = self.choose_role(roles)?;
         let caller = Caller::new(format!("jwt:{subject}"), role);
-        let admitted = Admitted { caller, pass: Some(Pass::new()) };
-        self.memory.remember(name, &admitted, until, epoch);
+        let admitted = Authenticated { caller, lifetime: Some(CredentialLifetime::new()) };
+        self.verified.insert(name, &admitted, until, epoch);
         Ok(admitted)
     }
 
     /// The first role that the config has. A role that it does not have is a
     /// role that may nothing; except that `local` would be one that may all.
-    fn choose(&self, mut roles: Vec<String>) -> Result<String, Fault> {
+    fn choose_role(&self, mut roles: Vec<String>) -> Result<String, JwtError> {
         let known = self.roles.load();
         if let Some(at) = roles.iter().position(|role| known.contains(role)) {
             return Ok(roles.swap_remove(at));
         }
-        roles.into_iter().find(|role| role != LOCAL).ok_or(Fault::Role)
+        roles.into_iter().find(|role| role != LOCAL_ROLE).ok_or(JwtError::Role)
     }
 }
 
-fn refused(fault: Fault) -> Check {
-    Check::Refused(Unauthorized::invalid(fault.why()))
+fn refused(fault: JwtError) -> AuthOutcome {
+    AuthOutcome::Refused(Unauthorized::invalid(fault.message()))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use ostler_core::config::{self, Algorithm, Jwks};
+use ostler_core::config::{self, Algorithm, JwksLocation};
 use ring::rand::SystemRandom;
 use ring::signature::{
     self, ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair,
@@ -12,16 +12,16 @@ use ring::signature::{
 };
 use serde_json::{Value, json};
 
-use super::claims::{self, Fault};
-use super::key::KeySet;
+use super::claims::{self, JwtError};
+use super::key_set::KeySet;
 
 const NOW: u64 = 1_800_000_000;
 
-fn rules() -> config::Jwt {
-    config::Jwt {
+fn rules() -> config::JwtConfig {
+    config::JwtConfig {
         issuer: "https://id.example".into(),
         audience: vec!["ostler".into(), "other".into()],
-        jwks: Jwks::File("/nowhere".into()),
+        jwks: JwksLocation::File("/nowhere".into()),
         role_claim: "realm.roles".into(),
         subject_claim: "sub".into(),
         leeway: Duration::from_secs(60),
@@ -42,7 +42,7 @@ fn b64(bytes: impl AsRef<[u8]>) -> String {
 }
 
 /// An issuer with a key of each kind.
-struct Issuer {
+struct JwtTestIssuer {
     rsa: RsaKeyPair,
     p256: EcdsaKeyPair,
     p384: EcdsaKeyPair,
@@ -50,7 +50,7 @@ struct Issuer {
     chance: SystemRandom,
 }
 
-impl Issuer {
+impl JwtTestIssuer {
     fn new() -> Self {
         let chance = SystemRandom::new();
         let text: String = include_str!("../../../tests/rsa-key.base64").split_whitespace().collect();
@@ -121,14 +121,14 @@ impl Issuer {
         self.token(&json!({"alg": "EdDSA", "kid": "ed"}), claims, "EdDSA")
     }
 
-    fn read(&self, token: &str) -> Result<claims::Claims, Fault> {
-        claims::read(&rules(), &self.keys(), token, NOW)
+    fn read(&self, token: &str) -> Result<claims::JwtClaims, JwtError> {
+        claims::verify(&rules(), &self.keys(), token, NOW)
     }
 }
 
 #[test]
 fn a_good_token_of_every_algorithm_is_taken() {
-    let issuer = Issuer::new();
+    let issuer = JwtTestIssuer::new();
     for (algorithm, kid) in [
         ("RS256", "rsa"),
         ("RS384", "rsa"),
@@ -146,26 +146,26 @@ fn a_good_token_of_every_algorithm_is_taken() {
         assert_eq!(read.roles, ["researcher", "ci"]);
         let mut other = rules();
         other.algorithms.retain(|taken| taken.as_str() != algorithm);
-        let refused = claims::read(&other, &issuer.keys(), &token, NOW);
-        assert_eq!(refused, Err(Fault::Algorithm), "{algorithm}");
+        let refused = claims::verify(&other, &issuer.keys(), &token, NOW);
+        assert_eq!(refused, Err(JwtError::Algorithm), "{algorithm}");
     }
 }
 
 #[test]
 fn the_key_decides_and_not_the_header() {
-    let issuer = Issuer::new();
+    let issuer = JwtTestIssuer::new();
     let table = [
-        ("none", "ed", "EdDSA", Fault::Algorithm),
-        ("NONE", "ed", "EdDSA", Fault::Algorithm),
-        ("HS256", "rsa", "EdDSA", Fault::Algorithm),
-        ("RS256", "ed", "EdDSA", Fault::Algorithm),
-        ("EdDSA", "rsa", "EdDSA", Fault::Algorithm),
-        ("ES256", "p384", "ES384", Fault::Algorithm),
-        ("RS256", "rsa", "PS256", Fault::Signature),
-        ("PS256", "rsa", "RS256", Fault::Signature),
-        ("RS256", "enc", "RS256", Fault::UnknownKey),
-        ("EdDSA", "shared", "EdDSA", Fault::UnknownKey),
-        ("EdDSA", "strange", "EdDSA", Fault::UnknownKey),
+        ("none", "ed", "EdDSA", JwtError::Algorithm),
+        ("NONE", "ed", "EdDSA", JwtError::Algorithm),
+        ("HS256", "rsa", "EdDSA", JwtError::Algorithm),
+        ("RS256", "ed", "EdDSA", JwtError::Algorithm),
+        ("EdDSA", "rsa", "EdDSA", JwtError::Algorithm),
+        ("ES256", "p384", "ES384", JwtError::Algorithm),
+        ("RS256", "rsa", "PS256", JwtError::Signature),
+        ("PS256", "rsa", "RS256", JwtError::Signature),
+        ("RS256", "enc", "RS256", JwtError::UnknownKey),
+        ("EdDSA", "shared", "EdDSA", JwtError::UnknownKey),
+        ("EdDSA", "strange", "EdDSA", JwtError::UnknownKey),
     ];
     for (algorithm, kid, signed_with, fault) in table {
         let token = issuer.token(&json!({"alg": algorithm, "kid": kid}), &claims(), signed_with);
@@ -175,50 +175,50 @@ fn the_key_decides_and_not_the_header() {
 
 #[test]
 fn a_public_key_is_nobodys_shared_secret() {
-    let issuer = Issuer::new();
+    let issuer = JwtTestIssuer::new();
     let signed = format!("{}.{}", b64(r#"{"alg":"HS256","kid":"rsa"}"#), b64(claims().to_string()));
     let jwks = issuer.jwks();
     for secret in [jwks["keys"][0]["n"].as_str().unwrap().to_owned(), jwks["keys"][0].to_string()] {
         let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret.as_bytes());
         let signature = ring::hmac::sign(&key, signed.as_bytes());
-        assert_eq!(issuer.read(&format!("{signed}.{}", b64(signature))), Err(Fault::Algorithm));
+        assert_eq!(issuer.read(&format!("{signed}.{}", b64(signature))), Err(JwtError::Algorithm));
     }
 }
 
 #[test]
 fn what_is_not_for_us_now_is_refused() {
-    let issuer = Issuer::new();
+    let issuer = JwtTestIssuer::new();
     let with = |key: &str, value: Value| {
         let mut claims = claims();
         claims[key] = value;
         issuer.read(&issuer.good(&claims)).map(|_| ())
     };
     let table = [
-        ("iss", json!("https://id.example/"), Err(Fault::Issuer)),
-        ("iss", json!(null), Err(Fault::Issuer)),
-        ("iss", json!(["https://id.example"]), Err(Fault::Issuer)),
-        ("iss", json!(["https://id.example", "https://evil.example"]), Err(Fault::Issuer)),
-        ("aud", json!("somebody"), Err(Fault::Audience)),
-        ("aud", json!([]), Err(Fault::Audience)),
-        ("aud", json!(null), Err(Fault::Audience)),
+        ("iss", json!("https://id.example/"), Err(JwtError::Issuer)),
+        ("iss", json!(null), Err(JwtError::Issuer)),
+        ("iss", json!(["https://id.example"]), Err(JwtError::Issuer)),
+        ("iss", json!(["https://id.example", "https://evil.example"]), Err(JwtError::Issuer)),
+        ("aud", json!("somebody"), Err(JwtError::Audience)),
+        ("aud", json!([]), Err(JwtError::Audience)),
+        ("aud", json!(null), Err(JwtError::Audience)),
         ("aud", json!(["somebody", "other"]), Ok(())),
-        ("exp", json!(NOW - 60), Err(Fault::Expired)),
+        ("exp", json!(NOW - 60), Err(JwtError::Expired)),
         ("exp", json!(NOW - 59), Ok(())),
         ("exp", json!(NOW as f64 + 0.5), Ok(())),
-        ("exp", json!(null), Err(Fault::Endless)),
-        ("exp", json!("1800000100"), Err(Fault::Endless)),
-        ("exp", json!(-1), Err(Fault::Endless)),
+        ("exp", json!(null), Err(JwtError::NoExpiry)),
+        ("exp", json!("1800000100"), Err(JwtError::NoExpiry)),
+        ("exp", json!(-1), Err(JwtError::NoExpiry)),
         ("exp", json!(u64::MAX), Ok(())),
         ("nbf", json!(NOW + 60), Ok(())),
-        ("nbf", json!(NOW + 61), Err(Fault::NotYet)),
-        ("nbf", json!("soon"), Err(Fault::Malformed)),
-        ("sub", json!(""), Err(Fault::Subject)),
-        ("sub", json!("a\nb"), Err(Fault::Subject)),
-        ("sub", json!("x".repeat(257)), Err(Fault::Subject)),
-        ("sub", json!(7), Err(Fault::Subject)),
-        ("realm", json!({}), Err(Fault::Role)),
-        ("realm", json!({"roles": []}), Err(Fault::Role)),
-        ("realm", json!({"roles": "a b"}), Err(Fault::Role)),
+        ("nbf", json!(NOW + 61), Err(JwtError::NotYet)),
+        ("nbf", json!("soon"), Err(JwtError::Malformed)),
+        ("sub", json!(""), Err(JwtError::Subject)),
+        ("sub", json!("a\nb"), Err(JwtError::Subject)),
+        ("sub", json!("x".repeat(257)), Err(JwtError::Subject)),
+        ("sub", json!(7), Err(JwtError::Subject)),
+        ("realm", json!({}), Err(JwtError::Role)),
+        ("realm", json!({"roles": []}), Err(JwtError::Role)),
+        ("realm", json!({"roles": "a b"}), Err(JwtError::Role)),
         ("realm", json!({"roles": "ci"}), Ok(())),
         ("realm.roles", json!("ci"), Ok(())),
     ];
@@ -229,7 +229,7 @@ fn what_is_not_for_us_now_is_refused() {
 
 #[test]
 fn what_is_no_token_is_refused_without_a_panic() {
-    let issuer = Issuer::new();
+    let issuer = JwtTestIssuer::new();
     let good = issuer.good(&claims());
     let parts: Vec<&str> = good.split('.').collect();
     let crit = issuer.token(&json!({"alg": "EdDSA", "kid": "ed", "crit": ["b64"]}), &claims(), "EdDSA");
@@ -244,27 +244,27 @@ fn what_is_no_token_is_refused_without_a_panic() {
         format!("{}.{}", parts[0], parts[1]),
         crit,
     ] {
-        assert_eq!(issuer.read(&bad), Err(Fault::Malformed), "{bad}");
+        assert_eq!(issuer.read(&bad), Err(JwtError::Malformed), "{bad}");
     }
     let cut = format!("{}.{}.", parts[0], parts[1]);
-    assert_eq!(issuer.read(&cut), Err(Fault::Signature));
+    assert_eq!(issuer.read(&cut), Err(JwtError::Signature));
 }
 
 #[test]
 fn a_token_without_the_name_of_a_key_gets_the_only_one_there_is() {
-    let issuer = Issuer::new();
+    let issuer = JwtTestIssuer::new();
     let token = issuer.token(&json!({"alg": "EdDSA"}), &claims(), "EdDSA");
     assert!(issuer.read(&token).is_ok());
     let mut jwks = issuer.jwks();
     let twin = jwks["keys"][3].clone();
     jwks["keys"].as_array_mut().unwrap().push(twin);
     let keys = KeySet::parse(jwks.to_string().as_bytes()).unwrap();
-    assert_eq!(claims::read(&rules(), &keys, &token, NOW), Err(Fault::Algorithm));
+    assert_eq!(claims::verify(&rules(), &keys, &token, NOW), Err(JwtError::Algorithm));
 }
 
 #[test]
 fn an_entry_that_is_no_key_is_left_out_of_its_set() {
-    let issuer = Issuer::new();
+    let issuer = JwtTestIssuer::new();
     let mut jwks = issuer.jwks();
     jwks["keys"].as_array_mut().unwrap().insert(0, json!(7));
     assert_eq!(KeySet::parse(jwks.to_string().as_bytes()).unwrap(), issuer.keys());
@@ -281,8 +281,8 @@ fn a_short_rsa_key_verifies_nothing() {
     let jwks = json!({"keys": [{"kty": "RSA", "kid": "short", "n": n, "e": "AQAB"}]});
     let keys = KeySet::parse(jwks.to_string().as_bytes()).unwrap();
     let signed = format!("{}.{}", b64(r#"{"alg":"RS256","kid":"short"}"#), b64("{}"));
-    let read = claims::read(&rules(), &keys, &format!("{signed}.{signature}"), NOW);
-    assert_eq!(read, Err(Fault::Signature));
+    let read = claims::verify(&rules(), &keys, &format!("{signed}.{signature}"), NOW);
+    assert_eq!(read, Err(JwtError::Signature));
 }
 
 #[test]

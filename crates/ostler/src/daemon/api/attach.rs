@@ -11,64 +11,69 @@ use axum::response::Response;
 use bytes::Bytes;
 use hyper_util::rt::TokioIo;
 use ostler_core::error::CallError;
-use ostler_gateway::{Admitted, Check, Commands, Unauthorized};
+use ostler_gateway::{AuthOutcome, Authenticated, CommandExtensions, Unauthorized};
 use ostler_host::{Caller, VIA_HEADER};
 
-use super::refuse;
+use super::error_response;
 use crate::api::ErrorBody;
-use crate::daemon::{Daemon, edge};
-use crate::reach::LIST_PATIENCE;
+use crate::client::LIST_TIMEOUT;
+use crate::daemon::{Daemon, gateway_setup};
 use crate::stdio::{COMMANDS_HEADER, FAREWELL, FAREWELL_HEADER, MAX_MESSAGE_HEADER, PROTOCOL, TOKEN_HEADER};
 use crate::workspace;
 
 pub(super) async fn attach(State(daemon): State<Arc<Daemon>>, mut request: Request) -> Response {
-    if !asks_for(request.headers(), PROTOCOL) {
+    if !is_upgrade_to(request.headers(), PROTOCOL) {
         let what = "this is where `ostler stdio` attaches; ask for the upgrade to `ostler-stdio`";
-        return refuse(StatusCode::UPGRADE_REQUIRED, "upgrade-required", what);
+        return error_response(StatusCode::UPGRADE_REQUIRED, "upgrade-required", what);
     }
     if request.headers().contains_key(COMMANDS_HEADER) {
-        return commands(daemon, request).await;
+        return attach_command(daemon, request).await;
     }
-    let admitted = match caller(&daemon, request.headers()).await {
-        Ok(Admitted { caller, pass }) => {
+    let admitted = match authenticate_caller(&daemon, request.headers()).await {
+        Ok(Authenticated { caller, lifetime: pass }) => {
             // The admin token has let it in, so that its roots may name a directory as well.
-            let caller = workspace::caller_of(request.headers(), caller.naming_workspaces()).await;
-            Admitted { caller, pass }
+            let caller =
+                workspace::caller_in_named_workspace(request.headers(), caller.allow_naming_workspace())
+                    .await;
+            Authenticated { caller, lifetime: pass }
         }
-        Err(Unauthorized { why, .. }) => return refuse(StatusCode::FORBIDDEN, "token-refused", &why),
+        Err(Unauthorized { message: why, .. }) => {
+            return error_response(StatusCode::FORBIDDEN, "token-refused", &why);
+        }
     };
     let via = request.headers().get(VIA_HEADER).and_then(|via| via.to_str().ok()).unwrap_or_default();
-    let behind = match daemon.host.via().attach(via) {
+    let behind = match daemon.host.loop_detector().attach(via) {
         Ok(behind) => behind,
-        Err(circle) => return refuse(StatusCode::LOOP_DETECTED, "loop", &circle.to_string()),
+        Err(circle) => return error_response(StatusCode::LOOP_DETECTED, "loop", &circle.to_string()),
     };
     let leaves_when_told = request.headers().contains_key(FAREWELL_HEADER);
-    let attached = daemon.attached.attach(leaves_when_told);
+    let attached = daemon.attached_clients.attach(leaves_when_told);
     // Counted first: either it is waited for, or it finds out here that it would not be.
-    if daemon.is_ending() {
-        return refuse(StatusCode::SERVICE_UNAVAILABLE, "ending", "this daemon is ending");
+    if daemon.is_shutting_down() {
+        return error_response(StatusCode::SERVICE_UNAVAILABLE, "ending", "this daemon is ending");
     }
     let upgrade = hyper::upgrade::on(&mut request);
     let max_message = daemon.gateway.max_body();
     tokio::spawn(async move {
         match upgrade.await {
             Ok(connection) => {
-                let farewell = farewell(Arc::clone(&daemon), leaves_when_told);
-                edge::serve_stream(&daemon.gateway, TokioIo::new(connection), admitted, farewell).await;
+                let farewell = farewell_line(Arc::clone(&daemon), leaves_when_told);
+                gateway_setup::serve_stream(&daemon.gateway, TokioIo::new(connection), admitted, farewell)
+                    .await;
             }
             Err(error) => tracing::debug!(%error, "a client left before it was attached"),
         }
         drop((attached, behind));
     });
-    let mut response = switch_to(PROTOCOL);
+    let mut response = switching_protocols(PROTOCOL);
     response.headers_mut().insert(MAX_MESSAGE_HEADER, max_message.into());
     response
 }
 
 /// Attaches a command of this program, whose caller is the one of all commands.
-async fn commands(daemon: Arc<Daemon>, mut request: Request) -> Response {
-    let caller = workspace::caller_of(request.headers(), daemon.local.clone()).await;
-    let attached = daemon.attached.attach(true);
+async fn attach_command(daemon: Arc<Daemon>, mut request: Request) -> Response {
+    let caller = workspace::caller_in_named_workspace(request.headers(), daemon.local_caller.clone()).await;
+    let attached = daemon.attached_clients.attach(true);
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
         match upgrade.await {
@@ -81,12 +86,12 @@ async fn commands(daemon: Arc<Daemon>, mut request: Request) -> Response {
         }
         drop(attached);
     });
-    switch_to(PROTOCOL)
+    switching_protocols(PROTOCOL)
 }
 
-impl Commands for Daemon {
+impl CommandExtensions for Daemon {
     fn list_patience(&self) -> Duration {
-        LIST_PATIENCE
+        LIST_TIMEOUT
     }
 
     fn error_data(&self, error: &CallError) -> Vec<u8> {
@@ -96,7 +101,7 @@ impl Commands for Daemon {
 }
 
 /// Says that the connection belongs to another protocol from here on.
-pub(super) fn switch_to(protocol: &'static str) -> Response {
+pub(super) fn switching_protocols(protocol: &'static str) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     response.headers_mut().insert(header::UPGRADE, header::HeaderValue::from_static(protocol));
@@ -105,28 +110,28 @@ pub(super) fn switch_to(protocol: &'static str) -> Response {
 }
 
 /// Returns whether a request asks for another protocol.
-pub(super) fn asks_for(headers: &HeaderMap, protocol: &str) -> bool {
+pub(super) fn is_upgrade_to(headers: &HeaderMap, protocol: &str) -> bool {
     let asked = headers.get(header::UPGRADE).and_then(|value| value.to_str().ok());
     asked.is_some_and(|asked| asked.eq_ignore_ascii_case(protocol))
 }
 
 /// Waits for the end of the daemon, and returns the line that tells a client of it.
-async fn farewell(daemon: Arc<Daemon>, leaves_when_told: bool) -> Bytes {
+async fn farewell_line(daemon: Arc<Daemon>, leaves_when_told: bool) -> Bytes {
     if !leaves_when_told {
         std::future::pending::<()>().await;
     }
-    daemon.ending().await;
+    daemon.until_shutdown().await;
     Bytes::from_static(FAREWELL.as_bytes())
 }
 
 /// Who the client is: the owner of the token it shows beside the admin token,
 /// which only lets it in. Without one it is `local`, as on its own machine.
-async fn caller(daemon: &Daemon, headers: &HeaderMap) -> Result<Admitted, Unauthorized> {
+async fn authenticate_caller(daemon: &Daemon, headers: &HeaderMap) -> Result<Authenticated, Unauthorized> {
     let Some(shown) = headers.get(TOKEN_HEADER) else { return Ok(Caller::local().into()) };
-    match daemon.keeper.check_token(shown.to_str().unwrap_or_default()) {
-        Check::Admitted(admitted) => Ok(admitted),
-        Check::Refused(why) => Err(why),
+    match daemon.authenticator.check_token(shown.to_str().unwrap_or_default()) {
+        AuthOutcome::Accepted(admitted) => Ok(admitted),
+        AuthOutcome::Refused(why) => Err(why),
         // Bounded by the wait for keys.
-        Check::Wait(waiting) => waiting.await,
+        AuthOutcome::Pending(waiting) => waiting.await,
     }
 }

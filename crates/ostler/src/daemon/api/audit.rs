@@ -7,26 +7,26 @@ use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use super::{refuse, reply};
+use super::{error_response, reply};
 use crate::api::{AuditPage, AuditState};
-use crate::audit::query::{Filter, Reader};
-use crate::clock::{When, Zone};
+use crate::audit::query::{AuditFilter, AuditReader};
 use crate::daemon::Daemon;
+use crate::time_text::{TimeArg, Zone};
 
 /// Rows of one answer, if it is not said how many, and at most.
-const USUAL: u32 = 100;
-const MOST: u32 = 1_000;
+const DEFAULT_LIMIT: u32 = 100;
+const MAX_LIMIT: u32 = 1_000;
 
 /// The newest rows that fit the query, oldest first.
 pub(super) async fn read(State(daemon): State<Arc<Daemon>>, RawQuery(query): RawQuery) -> Response {
-    let filter = match filter_of(query.as_deref().unwrap_or_default()) {
+    let filter = match parse_filter(query.as_deref().unwrap_or_default()) {
         Ok(filter) => filter,
-        Err(what) => return refuse(StatusCode::BAD_REQUEST, "invalid", &what),
+        Err(what) => return error_response(StatusCode::BAD_REQUEST, "invalid", &what),
     };
     let file = daemon.audit_file.clone();
     let reading = tokio::task::spawn_blocking(move || {
         let mut events = Vec::new();
-        if let Some(reader) = Reader::open(&file)? {
+        if let Some(reader) = AuditReader::open(&file)? {
             reader.each(&filter, |event| {
                 events.push(event);
                 true
@@ -34,26 +34,26 @@ pub(super) async fn read(State(daemon): State<Arc<Daemon>>, RawQuery(query): Raw
         }
         Ok::<_, crate::audit::query::QueryError>(events)
     });
-    let state = state_of(&daemon);
+    let state = audit_state(&daemon);
     match reading.await {
         Ok(Ok(events)) => reply(StatusCode::OK, &AuditPage { events, state }),
-        Ok(Err(error)) => refuse(StatusCode::SERVICE_UNAVAILABLE, "unreadable", &error.to_string()),
-        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, "unexpected", &error.to_string()),
+        Ok(Err(error)) => error_response(StatusCode::SERVICE_UNAVAILABLE, "unreadable", &error.to_string()),
+        Err(error) => error_response(StatusCode::INTERNAL_SERVER_ERROR, "unexpected", &error.to_string()),
     }
 }
 
 /// Returns the state of writing the audit.
-pub(super) fn state_of(daemon: &Daemon) -> AuditState {
-    let going = daemon.audit.as_ref().map(|audit| audit.going());
+pub(super) fn audit_state(daemon: &Daemon) -> AuditState {
+    let going = daemon.audit.as_ref().map(|audit| audit.status());
     AuditState {
         enabled: going.is_some(),
-        lost: going.as_ref().map_or(0, |going| going.lost),
-        trouble: going.and_then(|going| going.trouble),
+        lost: going.as_ref().map_or(0, |going| going.dropped),
+        trouble: going.and_then(|going| going.error),
     }
 }
 
-fn filter_of(query: &str) -> Result<Filter, String> {
-    let mut filter = Filter { limit: Some(USUAL), ..Filter::default() };
+fn parse_filter(query: &str) -> Result<AuditFilter, String> {
+    let mut filter = AuditFilter { limit: Some(DEFAULT_LIMIT), ..AuditFilter::default() };
     for (key, value) in form_urlencoded::parse(query.as_bytes()) {
         let text = (!value.is_empty()).then(|| value.to_string());
         let number = || value.parse::<u32>().map_err(|_| format!("`{key}` wants a number"));
@@ -67,7 +67,7 @@ fn filter_of(query: &str) -> Result<Filter, String> {
             "outcome" => filter.outcome = text,
             "denied" => filter.denied = matches!(&*value, "" | "true" | "1"),
             "after" => filter.after = Some(i64::from(number()?)),
-            "limit" => filter.limit = Some(number()?.clamp(1, MOST)),
+            "limit" => filter.limit = Some(number()?.clamp(1, MAX_LIMIT)),
             _ => return Err(format!("there is no `{key}`")),
         }
     }
@@ -76,7 +76,7 @@ fn filter_of(query: &str) -> Result<Filter, String> {
 
 /// A time ago, or a moment, in microseconds since 1970.
 fn moment(text: &str) -> Result<i64, String> {
-    let when = When::parse(text).map_err(|why| format!("`{text}`: {why}"))?;
-    let since = when.moment(Zone::Utc).duration_since(UNIX_EPOCH).unwrap_or_default();
+    let when = TimeArg::parse(text).map_err(|why| format!("`{text}`: {why}"))?;
+    let since = when.to_system_time(Zone::Utc).duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }

@@ -7,10 +7,11 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::reply;
-use crate::api::Budgets;
+use crate::api::BudgetsResponse;
 use crate::daemon::Daemon;
 
 pub(super) async fn show(State(daemon): State<Arc<Daemon>>) -> Response {
-    let shown = Budgets { budgets: daemon.host.budgets(), kept: !daemon.host.is_forgetting_charges() };
+    let shown =
+        BudgetsResponse { budgets: daemon.host.budgets(), kept: !daemon.host.is_budget_journal_failing() };
     reply(StatusCode::OK, &shown)
 }

@@ -6,16 +6,16 @@ use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use super::query::Query;
+use super::query::QueryString;
 use super::reply;
-use crate::api::{AppliedConfig, Outcome};
+use crate::api::{AppliedConfig, ReloadOutcome};
 use crate::command::list;
 use crate::daemon::Daemon;
-use crate::daemon::apply::Cause;
+use crate::daemon::apply::ReloadCause;
 
 pub(super) async fn show(State(daemon): State<Arc<Daemon>>) -> Response {
-    let shown = daemon.roster.with_config(|config, problems, last| AppliedConfig {
-        file: daemon.roster.file.clone(),
+    let shown = daemon.config_state.with_config(|config, problems, last| AppliedConfig {
+        file: daemon.config_state.file.clone(),
         watch: config.watch,
         servers: list::entries(config, |spec| daemon.host.status_of(spec.name.as_str()).ok()?.card),
         problems: problems.to_vec(),
@@ -27,11 +27,11 @@ pub(super) async fn show(State(daemon): State<Arc<Daemon>>) -> Response {
 /// Reads the config again. One that can't be used is told and changes nothing. With `keep_lock` the lock file on disk
 /// is not taken up.
 pub(super) async fn reload(State(daemon): State<Arc<Daemon>>, RawQuery(query): RawQuery) -> Response {
-    let keeps_lock = Query(query.as_deref().unwrap_or_default()).is_set("keep_lock");
-    let reload = daemon.reload(if keeps_lock { Cause::File } else { Cause::Operator }).await;
+    let keeps_lock = QueryString(query.as_deref().unwrap_or_default()).is_set("keep_lock");
+    let reload = daemon.reload(if keeps_lock { ReloadCause::File } else { ReloadCause::Operator }).await;
     let status = match reload.outcome {
-        Outcome::Applied { .. } => StatusCode::OK,
-        Outcome::Broken { .. } | Outcome::Unreadable { .. } | Outcome::Untrusted { .. } => {
+        ReloadOutcome::Applied { .. } => StatusCode::OK,
+        ReloadOutcome::Broken { .. } | ReloadOutcome::Unreadable { .. } | ReloadOutcome::Untrusted { .. } => {
             StatusCode::UNPROCESSABLE_ENTITY
         }
     };

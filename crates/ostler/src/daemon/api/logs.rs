@@ -15,17 +15,17 @@ use bytes::Bytes;
 use hyper::body::Frame;
 use ostler_core::error::CallError;
 use ostler_gateway::LongStream;
-use ostler_host::{LogLine, LogReader};
+use ostler_host::{LogReader, StderrLine};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use super::query::Query;
-use super::{fail, refuse};
+use super::query::QueryString;
+use super::{call_error_response, error_response};
 use crate::api;
-use crate::clock::{When, Zone, rfc3339};
 use crate::daemon::Daemon;
+use crate::time_text::{TimeArg, Zone, rfc3339};
 
 /// How often a reader that follows is sent new lines.
-const EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Sends the lines of one server as text, without times.
 pub(super) async fn read(
@@ -34,30 +34,30 @@ pub(super) async fn read(
     RawQuery(query): RawQuery,
 ) -> Response {
     let query = query.unwrap_or_default();
-    respond(Tails::new(daemon, Some(vec![name])), Query(&query), Format::Text)
+    respond(LogTails::new(daemon, Some(vec![name])), QueryString(&query), LogFormat::Text)
 }
 
 /// Sends the lines of several servers, or of all, as JSON: one object a line, ordered by time.
 pub(super) async fn read_all(State(daemon): State<Arc<Daemon>>, RawQuery(query): RawQuery) -> Response {
     let query = query.unwrap_or_default();
-    let names = Query(&query).get("servers").filter(|names| !names.is_empty());
+    let names = QueryString(&query).get("servers").filter(|names| !names.is_empty());
     let names = names.map(|names| names.split(',').map(str::to_owned).collect());
-    respond(Tails::new(daemon, names), Query(&query), Format::Json)
+    respond(LogTails::new(daemon, names), QueryString(&query), LogFormat::Json)
 }
 
-fn respond(mut tails: Tails, query: Query<'_>, format: Format) -> Response {
-    let wanted = match Wanted::read(query) {
+fn respond(mut tails: LogTails, query: QueryString<'_>, format: LogFormat) -> Response {
+    let wanted = match LogQuery::read(query) {
         Ok(wanted) => wanted,
-        Err(what) => return refuse(StatusCode::BAD_REQUEST, "invalid-argument", &what),
+        Err(what) => return error_response(StatusCode::BAD_REQUEST, "invalid-argument", &what),
     };
     let first = match tails.open() {
         Ok(()) => wanted.select(tails.read().unwrap_or_default()),
-        Err(error) => return fail(&error),
+        Err(error) => return call_error_response(&error),
     };
     let body = if query.is_set("follow") {
-        let mut every = interval(EVERY);
+        let mut every = interval(POLL_INTERVAL);
         every.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Body::new(Following { tails, every, format, first: Some(first) })
+        Body::new(FollowBody { tails, every, format, first: Some(first) })
     } else {
         Body::from(format.write(first))
     };
@@ -71,21 +71,21 @@ fn respond(mut tails: Tails, query: Query<'_>, format: Format) -> Response {
 }
 
 /// Which of the lines that are kept are sent.
-struct Wanted {
+struct LogQuery {
     since: Option<SystemTime>,
     last: Option<usize>,
 }
 
-impl Wanted {
-    fn read(query: Query<'_>) -> Result<Self, String> {
+impl LogQuery {
+    fn read(query: QueryString<'_>) -> Result<Self, String> {
         let since =
-            query.get("since").map(When::parse).transpose().map_err(|why| format!("`since`: {why}"))?;
+            query.get("since").map(TimeArg::parse).transpose().map_err(|why| format!("`since`: {why}"))?;
         let last =
             query.get("lines").map(str::parse).transpose().map_err(|_| "`lines` is a number".to_owned())?;
-        Ok(Self { since: since.map(|when| when.moment(Zone::Utc)), last })
+        Ok(Self { since: since.map(|when| when.to_system_time(Zone::Utc)), last })
     }
 
-    fn select(&self, mut lines: Vec<Line>) -> Vec<Line> {
+    fn select(&self, mut lines: Vec<ServerLine>) -> Vec<ServerLine> {
         if let Some(since) = self.since {
             lines.retain(|line| line.log.at >= since);
         }
@@ -95,20 +95,20 @@ impl Wanted {
 }
 
 /// A line and its server.
-struct Line {
+struct ServerLine {
     server: Arc<str>,
-    log: LogLine,
+    log: StderrLine,
 }
 
 /// The readers of the servers that are wanted.
-struct Tails {
+struct LogTails {
     daemon: Arc<Daemon>,
     /// All servers of the config if absent, also those that an edit brings.
     names: Option<Vec<String>>,
     open: BTreeMap<Arc<str>, LogReader>,
 }
 
-impl Tails {
+impl LogTails {
     fn new(daemon: Arc<Daemon>, names: Option<Vec<String>>) -> Self {
         Self { daemon, names, open: BTreeMap::new() }
     }
@@ -122,9 +122,9 @@ impl Tails {
     }
 
     /// Reads new lines, ordered by time; `None` once every server that was named is gone.
-    fn read(&mut self) -> Option<Vec<Line>> {
+    fn read(&mut self) -> Option<Vec<ServerLine>> {
         if self.names.is_none() {
-            for name in self.daemon.roster.names() {
+            for name in self.daemon.config_state.names() {
                 if self.open.contains_key(name.as_str()) {
                     continue;
                 }
@@ -136,7 +136,7 @@ impl Tails {
         let mut lines = Vec::new();
         self.open.retain(|name, reader| match reader.read() {
             Ok(read) => {
-                lines.extend(read.into_iter().map(|log| Line { server: Arc::clone(name), log }));
+                lines.extend(read.into_iter().map(|log| ServerLine { server: Arc::clone(name), log }));
                 true
             }
             Err(_) => false,
@@ -151,12 +151,12 @@ impl Tails {
 
 /// How lines are written.
 #[derive(Clone, Copy)]
-enum Format {
+enum LogFormat {
     Text,
     Json,
 }
 
-impl Format {
+impl LogFormat {
     fn content_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; charset=utf-8",
@@ -164,14 +164,14 @@ impl Format {
         }
     }
 
-    fn write(self, lines: Vec<Line>) -> Bytes {
+    fn write(self, lines: Vec<ServerLine>) -> Bytes {
         let mut text = String::new();
-        for Line { server, log } in lines {
+        for ServerLine { server, log } in lines {
             match self {
                 Self::Text => text.push_str(&log.text),
                 Self::Json => {
                     let (server, at) = (Some(server.to_string()), Some(rfc3339(log.at)));
-                    let line = api::LogLine { server, at, line: log.text };
+                    let line = api::ServerLogLine { server, at, line: log.text };
                     // Strings alone: nothing in it can't be written.
                     text.push_str(&serde_json::to_string(&line).unwrap_or_default());
                 }
@@ -183,15 +183,15 @@ impl Format {
 }
 
 /// A body that ends when no server is left, or the reader is gone.
-struct Following {
-    tails: Tails,
+struct FollowBody {
+    tails: LogTails,
     every: Interval,
-    format: Format,
+    format: LogFormat,
     /// The lines of the beginning.
-    first: Option<Vec<Line>>,
+    first: Option<Vec<ServerLine>>,
 }
 
-impl HttpBody for Following {
+impl HttpBody for FollowBody {
     type Data = Bytes;
     type Error = Infallible;
 

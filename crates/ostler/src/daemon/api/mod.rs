@@ -4,8 +4,8 @@ mod attach;
 mod audit;
 mod budgets;
 mod config;
+mod daemon_info;
 mod logs;
-mod own;
 mod pins;
 mod query;
 mod relay;
@@ -22,20 +22,20 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
 use ostler_core::error::CallError;
-use ostler_gateway::Refusal;
+use ostler_gateway::RefusalReason;
 use serde::Serialize;
 
-use self::query::Query;
+use self::query::QueryString;
 use super::Daemon;
-use crate::api::{ErrorBody, ErrorResponse, OPENAPI, Version};
-use crate::proof;
+use crate::api::{ErrorBody, ErrorResponse, OPENAPI, VersionResponse};
+use crate::daemon_proof;
 
 /// Returns every path with its handler.
 fn routes() -> Vec<(&'static str, MethodRouter<Arc<Daemon>>)> {
     vec![
         ("/api/v1/version", get(version)),
-        ("/api/v1/daemon", get(own::show)),
-        ("/api/v1/shutdown", post(own::shut_down)),
+        ("/api/v1/daemon", get(daemon_info::show)),
+        ("/api/v1/shutdown", post(daemon_info::shut_down)),
         ("/api/v1/openapi.json", get(openapi)),
         ("/api/v1/servers", get(servers::list)),
         ("/api/v1/servers/{name}", get(servers::one)),
@@ -56,7 +56,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<Daemon>>)> {
         ("/api/v1/tokens/reload", post(tokens::reload)),
         ("/api/v1/audit", get(audit::read)),
         ("/api/v1/attach", get(attach::attach)),
-        (proof::PATH, get(prove)),
+        (daemon_proof::PATH, get(prove)),
     ]
 }
 
@@ -65,23 +65,23 @@ pub(super) const PREFIX: &str = "/api/";
 
 /// Makes the router of all paths, behind the checks.
 pub(super) fn router(daemon: &Arc<Daemon>) -> Router {
-    let guarded = middleware::from_fn_with_state(Arc::clone(daemon), let_in);
+    let guarded = middleware::from_fn_with_state(Arc::clone(daemon), require_admin_token);
     let routes = routes().into_iter().fold(Router::new(), |router, (path, route)| router.route(path, route));
     routes.layer(guarded).with_state(Arc::clone(daemon))
 }
 
 /// Refuses requests of web pages and through names of other machines.
-pub(super) fn foreign() -> Response {
+pub(super) fn refuse_foreign_origin() -> Response {
     let what = "the Host or Origin header names another machine";
-    refuse(StatusCode::FORBIDDEN, "foreign-origin", what)
+    error_response(StatusCode::FORBIDDEN, "foreign-origin", what)
 }
 
 /// Lets in requests with the admin token. The proof is asked for before a
 /// command shows its token.
-async fn let_in(State(daemon): State<Arc<Daemon>>, request: Request, next: Next) -> Response {
-    if request.uri().path() != proof::PATH && !daemon.admin_auth.knows(request.headers()) {
+async fn require_admin_token(State(daemon): State<Arc<Daemon>>, request: Request, next: Next) -> Response {
+    if request.uri().path() != daemon_proof::PATH && !daemon.admin_auth.is_authorized(request.headers()) {
         let what = "the admin token is missing or wrong; it stands in the state directory";
-        let mut response = refuse(StatusCode::UNAUTHORIZED, "unauthorized", what);
+        let mut response = error_response(StatusCode::UNAUTHORIZED, "unauthorized", what);
         let scheme = header::HeaderValue::from_static("Bearer");
         response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
         return response;
@@ -90,16 +90,18 @@ async fn let_in(State(daemon): State<Arc<Daemon>>, request: Request, next: Next)
 }
 
 async fn version(State(daemon): State<Arc<Daemon>>) -> Response {
-    let audit = audit::state_of(&daemon);
+    let audit = audit::audit_state(&daemon);
     let (version, pid) = (env!("CARGO_PKG_VERSION").to_owned(), std::process::id());
-    reply(StatusCode::OK, &Version { version, pid, audit: Some(audit) })
+    reply(StatusCode::OK, &VersionResponse { version, pid, audit: Some(audit) })
 }
 
 async fn prove(State(daemon): State<Arc<Daemon>>, RawQuery(query): RawQuery) -> Response {
     let query = query.unwrap_or_default();
-    match Query(&query).get("nonce").and_then(|nonce| daemon.admin_auth.prove(nonce)) {
+    match QueryString(&query).get("nonce").and_then(|nonce| daemon.admin_auth.prove(nonce)) {
         Some(proof) => reply(StatusCode::OK, &proof),
-        None => refuse(StatusCode::BAD_REQUEST, "invalid-argument", "`nonce` is 64 hexadecimal digits"),
+        None => {
+            error_response(StatusCode::BAD_REQUEST, "invalid-argument", "`nonce` is 64 hexadecimal digits")
+        }
     }
 }
 
@@ -126,14 +128,14 @@ fn reply_with(status: StatusCode, body: Body) -> Response {
 }
 
 /// An error that is no call's.
-fn refuse(status: StatusCode, code: &str, what: &str) -> Response {
+fn error_response(status: StatusCode, code: &str, what: &str) -> Response {
     let mut response = reply(status, &ErrorResponse { error: ErrorBody::new(code, what) });
-    response.extensions_mut().insert(Refusal(what.into()));
+    response.extensions_mut().insert(RefusalReason(what.into()));
     response
 }
 
 /// A call's error.
-fn fail(error: &CallError) -> Response {
+fn call_error_response(error: &CallError) -> Response {
     let status = match error {
         CallError::Invalid { .. } | CallError::InvalidArguments { .. } => StatusCode::BAD_REQUEST,
         CallError::UnknownTool { .. }

@@ -7,45 +7,48 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use ostler_core::config::PinMode;
 use ostler_core::error::CallError;
-use ostler_core::name::ServerName;
-use ostler_core::pins::{DifferenceKind, LockedServer, Section, compare};
-use ostler_host::off_thread;
+use ostler_core::pins::{DifferenceKind, LockSection, LockedServer, compare};
+use ostler_core::server_name::ServerName;
+use ostler_host::run_blocking_if_large;
 use tokio::task::JoinSet;
 
-use super::query::Query;
-use super::{fail, refuse, reply};
+use super::query::QueryString;
+use super::{call_error_response, error_response, reply};
 use crate::api::{
-    Confirmation, Definition, Definitions, ErrorBody, PinnedServer, Pins, Repeated, ServerDefinitions,
-    ServerError,
+    Confirmation, DefinitionItem, DefinitionsResponse, ErrorBody, PinnedServer, PinsResponse, RepeatedItem,
+    ServerDefinitions, ServerError,
 };
 use crate::daemon::Daemon;
 use crate::pins;
 
 /// What differs, as far as is known; nobody is asked.
 pub(super) async fn show(State(daemon): State<Arc<Daemon>>) -> Response {
-    let mode = daemon.roster.with_config(|config, _, _| config.pins);
-    let (sha256, error) = daemon.roster.with_lock(|lock, broken| {
-        (lock.map(|lock| pins::desk::hash_of(lock).to_string()), broken.map(|broken| broken.why.clone()))
+    let mode = daemon.config_state.with_config(|config, _, _| config.pins);
+    let (sha256, error) = daemon.config_state.with_lock(|lock, broken| {
+        (
+            lock.map(|lock| pins::lock_context::lock_hash(lock).to_string()),
+            broken.map(|broken| broken.why.clone()),
+        )
     });
     let is_locked = sha256.is_some();
     let servers = match is_locked {
         true => {
             let daemon = Arc::clone(&daemon);
             let compare = move || {
-                let servers = daemon.roster.pinned_names().into_iter();
-                servers.map(|server| daemon.compare(server)).collect()
+                let servers = daemon.config_state.pinned_names().into_iter();
+                servers.map(|server| daemon.compare_pins(server)).collect()
             };
             // Every definition is hashed, and how many bytes that are is known once they are copied.
-            off_thread(usize::MAX, compare).await
+            run_blocking_if_large(usize::MAX, compare).await
         }
         false => Vec::new(),
     };
-    let shown = Pins {
-        file: daemon.roster.file.as_deref().map(pins::file::beside),
+    let shown = PinsResponse {
+        file: daemon.config_state.file.as_deref().map(pins::lock_file::lock_file_path),
         mode: if is_locked { mode } else { PinMode::Off },
         error,
         sha256,
-        pending: daemon.roster.is_lock_pending(),
+        pending: daemon.config_state.is_lock_pending(),
         servers,
     };
     reply(StatusCode::OK, &shown)
@@ -53,16 +56,16 @@ pub(super) async fn show(State(daemon): State<Arc<Daemon>>) -> Response {
 
 /// Takes up the lock file on disk, for the operator; with `sha256` only if it is that one.
 pub(super) async fn reload(State(daemon): State<Arc<Daemon>>, RawQuery(query): RawQuery) -> Response {
-    let wanted = Query(query.as_deref().unwrap_or_default()).get("sha256");
+    let wanted = QueryString(query.as_deref().unwrap_or_default()).get("sha256");
     match daemon.reload_pins(wanted).await {
         Ok(true) => reply(StatusCode::OK, &Confirmation { ok: true }),
         Ok(false) => {
             let what = "the lock file has changed since it was written; look at it, then run `ostler reload`";
-            refuse(StatusCode::CONFLICT, "other-lock", what)
+            error_response(StatusCode::CONFLICT, "other-lock", what)
         }
         Err(broken) => {
             let what = format!("the lock file can't be used: {}", broken.why);
-            refuse(StatusCode::UNPROCESSABLE_ENTITY, "broken-lock", &what)
+            error_response(StatusCode::UNPROCESSABLE_ENTITY, "broken-lock", &what)
         }
     }
 }
@@ -70,12 +73,17 @@ pub(super) async fn reload(State(daemon): State<Arc<Daemon>>, RawQuery(query): R
 /// Every tool of one server or of all, asked for now, for the operator: neither
 /// rules nor pins leave any out.
 pub(super) async fn definitions(State(daemon): State<Arc<Daemon>>, RawQuery(query): RawQuery) -> Response {
-    let names = daemon.roster.names();
-    let wanted = match Query(query.as_deref().unwrap_or_default()).get("server") {
+    let names = daemon.config_state.names();
+    let wanted = match QueryString(query.as_deref().unwrap_or_default()).get("server") {
         None => names,
         Some(server) => match names.iter().find(|name| name.as_str() == server) {
             Some(name) => vec![name.clone()],
-            None => return fail(&CallError::unknown_server(server, names.iter().map(ServerName::as_str))),
+            None => {
+                return call_error_response(&CallError::unknown_server(
+                    server,
+                    names.iter().map(ServerName::as_str),
+                ));
+            }
         },
     };
     let mut asking = JoinSet::new();
@@ -86,10 +94,10 @@ pub(super) async fn definitions(State(daemon): State<Arc<Daemon>>, RawQuery(quer
             (server, found)
         });
     }
-    let mut listing = Definitions { servers: Vec::new(), errors: Vec::new() };
+    let mut listing = DefinitionsResponse { servers: Vec::new(), errors: Vec::new() };
     for (server, found) in asking.join_all().await {
         match found {
-            Ok(found) => listing.servers.push(defined(found)),
+            Ok(found) => listing.servers.push(server_definitions(found)),
             Err(error) => listing.errors.push(ServerError { server, error: ErrorBody::from(&error) }),
         }
     }
@@ -98,19 +106,19 @@ pub(super) async fn definitions(State(daemon): State<Arc<Daemon>>, RawQuery(quer
     reply(StatusCode::OK, &listing)
 }
 
-fn defined(found: ostler_host::Definitions) -> ServerDefinitions {
-    let item = |(section, name, definition): (Section, &str, &[u8])| {
+fn server_definitions(found: ostler_host::UnfilteredDefinitions) -> ServerDefinitions {
+    let item = |(section, name, definition): (LockSection, &str, &[u8])| {
         let definition = serde_json::from_slice(definition).ok()?;
-        Some(Definition { section, name: name.to_owned(), definition })
+        Some(DefinitionItem { section, name: name.to_owned(), definition })
     };
     let items = found.items().filter_map(item).collect();
-    let repeated = found.repeated.into_iter().map(|(section, name)| Repeated { section, name }).collect();
+    let repeated = found.repeated.into_iter().map(|(section, name)| RepeatedItem { section, name }).collect();
     ServerDefinitions { server: found.server, items, repeated }
 }
 
 impl Daemon {
-    fn compare(&self, server: ServerName) -> PinnedServer {
-        let locked = self.roster.with_lock(|lock, _| lock?.servers.get(&server).cloned());
+    fn compare_pins(&self, server: ServerName) -> PinnedServer {
+        let locked = self.config_state.with_lock(|lock, _| lock?.servers.get(&server).cloned());
         let pinned = locked.as_ref().map_or(0, |locked: &LockedServer| locked.pins().count());
         let known = self.host.known_definitions(server.as_str()).ok().flatten();
         let mut compared = PinnedServer {
@@ -128,7 +136,7 @@ impl Daemon {
                 continue;
             }
             let name = short(difference.section, &difference.name);
-            match difference.what {
+            match difference.kind {
                 DifferenceKind::Changed { .. } => compared.changed.push(name),
                 DifferenceKind::New { .. } => compared.new.push(name),
                 DifferenceKind::Removed { .. } => compared.removed.push(name),
@@ -143,9 +151,9 @@ impl Daemon {
 }
 
 /// `echo`, `prompt:review`, `instructions`
-fn short(section: Section, name: &str) -> String {
+fn short(section: LockSection, name: &str) -> String {
     match section {
-        Section::Tools | Section::Instructions => name.to_owned(),
+        LockSection::Tools | LockSection::Instructions => name.to_owned(),
         _ => format!("{}:{name}", section.noun()),
     }
 }

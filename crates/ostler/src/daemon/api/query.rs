@@ -3,9 +3,9 @@
 
 /// The text after `?`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Query<'a>(pub(super) &'a str);
+pub(super) struct QueryString<'a>(pub(super) &'a str);
 
-impl<'a> Query<'a> {
+impl<'a> QueryString<'a> {
     /// The value of a key.
     pub(super) fn get(self, key: &str) -> Option<&'a str> {
         self.pairs().find(|(found, _)| *found == key).map(|(_, value)| value)
@@ -27,9 +27,9 @@ mod tests {
 
     #[test]
     fn switches_are_on_when_they_are_named() {
-        let query = Query("server=time&full&follow=false");
+        let query = QueryString("server=time&full&follow=false");
         assert_eq!(query.get("server"), Some("time"));
         assert!(query.is_set("full") && !query.is_set("follow") && !query.is_set("server"));
-        assert_eq!(Query("").get("server"), None);
+        assert_eq!(QueryString("").get("server"), None);
     }
 }

@@ -8,9 +8,9 @@ use axum::response::Response;
 use ostler_relay::service::Service;
 
 use super::reply;
-use crate::api::Relay;
+use crate::api::RelayResponse;
 use crate::daemon::Daemon;
 
 pub(super) async fn show(State(daemon): State<Arc<Daemon>>) -> Response {
-    reply(StatusCode::OK, &Relay { relay: daemon.relay.get().map(Service::status) })
+    reply(StatusCode::OK, &RelayResponse { relay: daemon.relay.get().map(Service::status) })
 }

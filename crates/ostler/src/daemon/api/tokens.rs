@@ -6,15 +6,19 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use super::{refuse, reply};
-use crate::api::{TokenCount, TokenUse, Tokens};
+use super::{error_response, reply};
+use crate::api::{TokenCount, TokenUse, TokensResponse};
 use crate::daemon::Daemon;
 
 pub(super) async fn list(State(daemon): State<Arc<Daemon>>) -> Response {
-    let mut tokens: Vec<TokenUse> =
-        daemon.keeper.last_used().into_iter().map(|(name, last_used)| TokenUse { name, last_used }).collect();
+    let mut tokens: Vec<TokenUse> = daemon
+        .authenticator
+        .last_used()
+        .into_iter()
+        .map(|(name, last_used)| TokenUse { name, last_used })
+        .collect();
     tokens.sort_by(|a, b| a.name.cmp(&b.name));
-    reply(StatusCode::OK, &Tokens { tokens })
+    reply(StatusCode::OK, &TokensResponse { tokens })
 }
 
 /// Reads the tokens again. A file that can't be read is told and changes nothing.
@@ -23,7 +27,7 @@ pub(super) async fn reload(State(daemon): State<Arc<Daemon>>) -> Response {
         Ok(tokens) => reply(StatusCode::OK, &TokenCount { tokens }),
         Err(error) => {
             let what = format!("the tokens can't be read, so those from before stay: {error}");
-            refuse(StatusCode::UNPROCESSABLE_ENTITY, "unreadable-tokens", &what)
+            error_response(StatusCode::UNPROCESSABLE_ENTITY, "unreadable-tokens", &what)
         }
     }
 }

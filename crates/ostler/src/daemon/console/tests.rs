@@ -1,6 +1,6 @@
 use std::sync::mpsc::{Receiver, channel};
 
-use ostler_host::Ejection;
+use ostler_host::EjectionReason;
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn console(config: Option<&str>) -> (Arc<Console>, Receiver<String>) {
         let _ = said.send(text.split_once(' ').map_or_else(String::new, |(_, line)| line.to_owned()));
     };
     let console = Console {
-        writer: Writer::to(say),
+        writer: ConsoleWriter::with_sink(say),
         style: Style::plain(),
         is_terminal: true,
         hints: Invocation::new(config.map(Path::new)),
@@ -22,8 +22,8 @@ fn console(config: Option<&str>) -> (Arc<Console>, Receiver<String>) {
     (Arc::new(console), lines)
 }
 
-fn hear(console: &Arc<Console>, what: What<'_>) {
-    console.hear(&Happening::of("time", what), &str::to_owned);
+fn hear(console: &Arc<Console>, what: LifecycleEventKind<'_>) {
+    console.handle_event(&LifecycleEvent::for_server("time", what), &str::to_owned);
 }
 
 fn told(console: &Console, lines: &Receiver<String>) -> Vec<String> {
@@ -32,12 +32,12 @@ fn told(console: &Console, lines: &Receiver<String>) -> Vec<String> {
 }
 
 fn crash(console: &Arc<Console>, cause: &str) {
-    hear(console, What::Lost { generation: 1, cause });
-    hear(console, What::RestartPlanned { delay: Duration::ZERO });
+    hear(console, LifecycleEventKind::Lost { generation: 1, cause });
+    hear(console, LifecycleEventKind::RestartPlanned { delay: Duration::ZERO });
 }
 
 fn recover(console: &Arc<Console>) {
-    hear(console, What::Started { generation: 2, pid: None, took: SECOND });
+    hear(console, LifecycleEventKind::Started { generation: 2, pid: None, took: SECOND });
 }
 
 #[test]
@@ -60,10 +60,10 @@ fn a_crash_and_a_recovery_are_a_line_each() {
 fn a_server_that_is_given_up_is_told_with_what_to_do() {
     let (console, lines) = console(Some("my configs/a.toml"));
     let cause = "program `npxx` was not found";
-    let (ejection, readmit_in) = (Ejection::Permanent, None);
-    hear(&console, What::StartFailed { generation: 1, cause });
+    let (ejection, readmit_in) = (EjectionReason::Permanent, None);
+    hear(&console, LifecycleEventKind::StartFailed { generation: 1, cause });
     let remedy = Some("did you mean `npx`? correct `command` of `time`");
-    hear(&console, What::Ejected { ejection, cause, remedy, readmit_in });
+    hear(&console, LifecycleEventKind::Ejected { ejection, cause, remedy, readmit_in });
     assert_eq!(
         told(&console, &lines),
         [
@@ -77,8 +77,8 @@ fn a_server_that_is_given_up_is_told_with_what_to_do() {
 fn a_failure_that_repeats_is_told_once_until_it_is_another_or_over() {
     let (console, lines) = console(None);
     let fail = |cause| {
-        hear(&console, What::StartFailed { generation: 1, cause });
-        hear(&console, What::NeedsAuth { cause, retry_in: 60 * SECOND });
+        hear(&console, LifecycleEventKind::StartFailed { generation: 1, cause });
+        hear(&console, LifecycleEventKind::NeedsAuth { cause, retry_in: 60 * SECOND });
     };
     fail("the server answered HTTP 401");
     fail("the server answered HTTP 401");
@@ -117,7 +117,10 @@ async fn a_server_that_flaps_is_summed_up() {
 async fn definitions_that_are_not_approved_share_a_line() {
     let (console, lines) = console(None);
     for tool in ["a", "b", "c", "d", "e"] {
-        hear(&console, What::DefinitionChanged { tool, standing: "changed", is_refused: true });
+        hear(
+            &console,
+            LifecycleEventKind::DefinitionChanged { tool, pin_status: "changed", is_refused: true },
+        );
     }
     tokio::time::sleep(SECOND).await;
     assert_eq!(
@@ -134,8 +137,11 @@ fn words_of_servers_can_not_forge_lines_or_show_secrets() {
     let (console, lines) = console(None);
     let cause = format!("\u{1b}[2Jhunter2\nready {}", "x".repeat(1_000));
     let hide = |text: &str| text.replace("hunter2", "…");
-    console.hear(&Happening::of("time", What::Lost { generation: 1, cause: &cause }), &hide);
-    hear(&console, What::RestartPlanned { delay: 500 * SECOND / 1_000 });
+    console.handle_event(
+        &LifecycleEvent::for_server("time", LifecycleEventKind::Lost { generation: 1, cause: &cause }),
+        &hide,
+    );
+    hear(&console, LifecycleEventKind::RestartPlanned { delay: 500 * SECOND / 1_000 });
     let told = told(&console, &lines);
     assert!(told[0].starts_with("`time` stopped working: \\u{1b}[2J…\\nready xxx"), "{told:?}");
     assert!(told[0].ends_with("x…; it is started again in 500ms (`ostler logs time`)"), "{told:?}");
@@ -145,7 +151,7 @@ fn words_of_servers_can_not_forge_lines_or_show_secrets() {
 #[test]
 fn a_console_that_nobody_reads_holds_nothing_up() {
     let (hold, held) = channel::<()>();
-    let writer = Writer::to(move |_| {
+    let writer = ConsoleWriter::with_sink(move |_| {
         let _ = held.recv();
     });
     for _ in 0..10_000 {

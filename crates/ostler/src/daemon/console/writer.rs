@@ -4,35 +4,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-use crate::output::tell;
+use crate::output::print_stderr;
 
 /// Lines that wait for a terminal that does not read. A line has less than 2 KiB.
-const MOST_WAITING: usize = 256;
+const QUEUE_CAPACITY: usize = 256;
 
 /// The queue of lines.
 #[derive(Debug)]
-pub(super) struct Writer {
-    lines: SyncSender<Order>,
+pub(super) struct ConsoleWriter {
+    lines: SyncSender<WriterCommand>,
     /// Lines that found the queue full.
     dropped: AtomicU64,
 }
 
 #[derive(Debug)]
-enum Order {
+enum WriterCommand {
     Line(String),
     /// Answers once all lines before it are written.
     Flush(SyncSender<()>),
 }
 
-impl Writer {
+impl ConsoleWriter {
     /// Writes to stderr.
     pub(super) fn stderr() -> Self {
-        Self::to(tell)
+        Self::with_sink(print_stderr)
     }
 
-    pub(super) fn to(mut write: impl FnMut(&str) + Send + 'static) -> Self {
-        let (lines, orders) = sync_channel(MOST_WAITING);
-        let work = move || empty(&orders, &mut write);
+    pub(super) fn with_sink(mut write: impl FnMut(&str) + Send + 'static) -> Self {
+        let (lines, orders) = sync_channel(QUEUE_CAPACITY);
+        let work = move || drain(&orders, &mut write);
         // Without a thread the queue fills up, and lines are dropped like those that a terminal does not take.
         let _ = std::thread::Builder::new().name("ostler-console".into()).spawn(work);
         Self { lines, dropped: AtomicU64::new(0) }
@@ -45,7 +45,7 @@ impl Writer {
             0 => line,
             _ => format!("{dropped} lines are missing here, since the console did not take them\n{line}"),
         };
-        if let Err(TrySendError::Full(_)) = self.lines.try_send(Order::Line(line)) {
+        if let Err(TrySendError::Full(_)) = self.lines.try_send(WriterCommand::Line(line)) {
             self.dropped.fetch_add(dropped + 1, Ordering::Relaxed);
         }
     }
@@ -53,17 +53,17 @@ impl Writer {
     /// Waits until the queue is empty, or for as long as that may take.
     pub(super) fn close(&self, patience: Duration) {
         let (done, is_done) = sync_channel(1);
-        if self.lines.try_send(Order::Flush(done)).is_ok() {
+        if self.lines.try_send(WriterCommand::Flush(done)).is_ok() {
             let _ = is_done.recv_timeout(patience);
         }
     }
 }
 
-fn empty(orders: &Receiver<Order>, write: &mut impl FnMut(&str)) {
+fn drain(orders: &Receiver<WriterCommand>, write: &mut impl FnMut(&str)) {
     while let Ok(order) = orders.recv() {
         match order {
-            Order::Line(line) => write(&line),
-            Order::Flush(done) => {
+            WriterCommand::Line(line) => write(&line),
+            WriterCommand::Flush(done) => {
                 let _ = done.try_send(());
             }
         }

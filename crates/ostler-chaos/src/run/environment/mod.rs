@@ -1,0 +1,8 @@
+//! Where a run takes place: a folder that knows nothing of its user, with a
+//! config, tokens, a daemon, and everything that the daemon needs.
+
+pub(crate) mod config;
+pub(crate) mod daemon;
+pub(crate) mod daemon_processes;
+pub(crate) mod testbed;
+pub(crate) mod users;

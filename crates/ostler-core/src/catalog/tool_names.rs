@@ -1,0 +1,245 @@
+//! Which exposed name means which tool of which server.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use super::{exposed_name, hashed_name};
+use crate::server_name::ServerName;
+
+/// How names are told apart that would be the same: with more and more digits
+/// of their hash.
+const HASH_DIGITS: [usize; 3] = [8, 16, 32];
+
+/// All exposed names, and what they mean.
+///
+/// It depends on the set of servers and tools alone: neither the order in
+/// which servers come nor anything that was there before changes a name.
+#[derive(Debug, Clone, Default)]
+pub struct ToolNameTable {
+    /// Sorted by server; within one, in the server's own order.
+    tools: Vec<ExposedTool>,
+    /// Indexes into `tools`.
+    by_exposed_name: HashMap<Arc<str>, usize>,
+    /// The same by the servers' own names.
+    by_tool: HashMap<ServerName, HashMap<Arc<str>, usize>>,
+}
+
+/// One row of the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExposedTool {
+    /// The name under which it is called.
+    pub exposed: Arc<str>,
+    /// Whose tool it is.
+    pub server: ServerName,
+    /// The server's own name for it.
+    pub tool: Arc<str>,
+}
+
+impl ToolNameTable {
+    /// Names the tools of all servers. Of a tool that a server lists twice, the first counts.
+    pub fn new(servers: impl IntoIterator<Item = (ServerName, Vec<String>)>) -> Self {
+        let mut sorted: BTreeMap<ServerName, Vec<String>> = BTreeMap::new();
+        for (server, tools) in servers {
+            sorted.entry(server).or_default().extend(tools);
+        }
+        let mut candidates: Vec<NameCandidate> = Vec::new();
+        for (server, tools) in sorted {
+            let mut seen = HashSet::new();
+            for tool in tools.into_iter().filter(|tool| seen.insert(tool.clone())) {
+                candidates.push(NameCandidate::new(server.clone(), tool));
+            }
+        }
+        disambiguate(&mut candidates);
+        let tools: Vec<ExposedTool> = candidates.into_iter().map(NameCandidate::into_exposed_tool).collect();
+        let by_exposed_name =
+            tools.iter().enumerate().map(|(i, listed)| (Arc::clone(&listed.exposed), i)).collect();
+        let mut by_tool: HashMap<ServerName, HashMap<Arc<str>, usize>> = HashMap::new();
+        for (i, listed) in tools.iter().enumerate() {
+            by_tool.entry(listed.server.clone()).or_default().insert(Arc::clone(&listed.tool), i);
+        }
+        Self { tools, by_exposed_name, by_tool }
+    }
+
+    /// The name under which a tool of a server is called.
+    pub fn exposed_name(&self, server: &ServerName, tool: &str) -> Option<&Arc<str>> {
+        let at = *self.by_tool.get(server)?.get(tool)?;
+        self.tools.get(at).map(|listed| &listed.exposed)
+    }
+
+    /// What an exposed name means.
+    pub fn resolve(&self, exposed: &str) -> Option<(&ServerName, &str)> {
+        let listed = &self.tools[*self.by_exposed_name.get(exposed)?];
+        Some((&listed.server, &listed.tool))
+    }
+
+    /// All rows, sorted by server and then in the server's own order.
+    pub fn iter(&self) -> impl Iterator<Item = &ExposedTool> {
+        self.tools.iter()
+    }
+
+    /// How many names there are.
+    pub fn len(&self) -> usize {
+        self.tools.len()
+    }
+
+    /// Whether there is no name at all.
+    pub fn is_empty(&self) -> bool {
+        self.tools.is_empty()
+    }
+}
+
+struct NameCandidate {
+    server: ServerName,
+    tool: String,
+    name: String,
+    /// Steps of [`DIGITS`] taken.
+    hash_step: usize,
+}
+
+impl NameCandidate {
+    fn new(server: ServerName, tool: String) -> Self {
+        let name = exposed_name(&server, &tool);
+        Self { server, tool, name, hash_step: 0 }
+    }
+
+    /// Takes the next longer hash; whether there was one.
+    fn lengthen(&mut self) -> bool {
+        let Some(&digits) = HASH_DIGITS.get(self.hash_step) else { return false };
+        self.name = hashed_name(&self.server, &self.tool, digits);
+        self.hash_step += 1;
+        true
+    }
+
+    fn into_exposed_tool(self) -> ExposedTool {
+        ExposedTool { exposed: self.name.into(), server: self.server, tool: self.tool.into() }
+    }
+}
+
+/// Lengthens every name that is not alone until all are. All who share a name
+/// give it up, since keeping it for one would depend on an order; only a name
+/// that was shortened anyway stays through the first round, so a tool that is
+/// called like it gives way. Each round takes somebody a step further, so rounds
+/// end; two tools can share their last name only if 128 bits of SHA-256 do.
+fn disambiguate(candidates: &mut [NameCandidate]) {
+    loop {
+        let mut claims: HashMap<&str, usize> = HashMap::new();
+        for candidate in candidates.iter() {
+            *claims.entry(&candidate.name).or_default() += 1;
+        }
+        let shared: Vec<bool> =
+            candidates.iter().map(|candidate| claims[candidate.name.as_str()] > 1).collect();
+        let mut is_changed = false;
+        for (candidate, _) in candidates.iter_mut().zip(shared).filter(|(_, is_shared)| *is_shared) {
+            is_changed |= candidate.lengthen();
+        }
+        if !is_changed {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn table(servers: &[(&str, &[&str])]) -> ToolNameTable {
+        ToolNameTable::new(servers.iter().map(|(server, tools)| {
+            (ServerName::new(server).unwrap(), tools.iter().map(|&tool| tool.to_owned()).collect())
+        }))
+    }
+
+    fn meaning<'a>(table: &'a ToolNameTable, exposed: &str) -> Option<(&'a str, &'a str)> {
+        table.resolve(exposed).map(|(server, tool)| (server.as_str(), tool))
+    }
+
+    #[test]
+    fn a_name_means_its_server_and_tool_and_is_not_parsed() {
+        let table = table(&[("time", &["now", "a__b"]), ("git", &["log"])]);
+        assert_eq!(meaning(&table, "time__now"), Some(("time", "now")));
+        assert_eq!(meaning(&table, "time__a__b"), Some(("time", "a__b")));
+        assert_eq!(meaning(&table, "time__log"), None);
+        assert_eq!(meaning(&table, "now"), None);
+    }
+
+    #[test]
+    fn rows_are_sorted_by_server_and_keep_the_servers_own_order() {
+        let table = table(&[("time", &["z", "a"]), ("git", &["log", "add", "log"])]);
+        let names: Vec<_> = table.iter().map(|listed| &*listed.exposed).collect();
+        assert_eq!(names, ["git__log", "git__add", "time__z", "time__a"]);
+        let time = ServerName::new("time").unwrap();
+        assert_eq!(table.exposed_name(&time, "z").map(|name| &**name), Some("time__z"));
+        assert_eq!(table.exposed_name(&time, "log"), None);
+    }
+
+    #[test]
+    fn all_who_would_share_a_name_get_a_hash_instead() {
+        let servers: [(&str, &[&str]); 2] = [("a", &["_b", "c"]), ("a_", &["b"])];
+        let table = table(&servers);
+        assert_eq!(meaning(&table, "a___b"), None);
+        assert_eq!(meaning(&table, "a__c"), Some(("a", "c")));
+        let names: Vec<_> = table.iter().map(|listed| listed.exposed.to_string()).collect();
+        for (name, expected) in names.iter().zip([("a", "_b"), ("a", "c"), ("a_", "b")]) {
+            assert_eq!(meaning(&table, name), Some(expected));
+        }
+    }
+
+    #[test]
+    fn a_tool_that_is_called_like_anothers_hash_form_takes_nothing_over() {
+        let long = "x".repeat(100);
+        let time = ServerName::new("time").unwrap();
+        let forged = exposed_name(&time, &long)["time__".len()..].to_owned();
+        let table = table(&[("time", &[&long, &forged])]);
+        assert_eq!(table.len(), 2);
+        for listed in table.iter() {
+            assert_eq!(meaning(&table, &listed.exposed), Some(("time", &*listed.tool)));
+        }
+        assert_eq!(meaning(&table, &format!("time__{forged}")), Some(("time", &*long)));
+    }
+
+    #[test]
+    fn a_name_that_was_lengthened_into_another_is_lengthened_again() {
+        let a = ServerName::new("a").unwrap();
+        let forged = hashed_name(&a, "_b", HASH_DIGITS[0])["a__".len()..].to_owned();
+        let table = table(&[("a", &["_b", &forged]), ("a_", &["b"])]);
+        assert_eq!((table.len(), table.by_exposed_name.len(), table.is_empty()), (3, 3, false));
+        for listed in table.iter() {
+            assert_eq!(meaning(&table, &listed.exposed), Some((listed.server.as_str(), &*listed.tool)));
+        }
+        assert!(ToolNameTable::default().is_empty());
+    }
+
+    #[test]
+    fn a_name_takes_more_of_its_hash_with_every_step_and_there_are_three() {
+        let mut candidate = NameCandidate::new(ServerName::new("a").unwrap(), "b".into());
+        for digits in [8, 16, 32] {
+            assert!(candidate.lengthen());
+            assert_eq!(candidate.name.len(), "a__b_".len() + digits);
+        }
+        assert!(!candidate.lengthen());
+    }
+
+    fn tools() -> impl Strategy<Value = Vec<String>> {
+        prop::collection::vec("_{0,2}[ab]{0,2}(x{60})?", 0..6)
+    }
+
+    proptest! {
+        #[test]
+        fn every_tool_has_one_name_whatever_the_order_of_servers(
+            servers in prop::collection::btree_map("a_?(b_)?", tools(), 0..4),
+        ) {
+            let lists = || servers.iter().map(|(name, tools)| (ServerName::new(name).unwrap(), tools.clone()));
+            let forward = ToolNameTable::new(lists());
+            let backward = ToolNameTable::new(lists().rev());
+            prop_assert_eq!(&forward.tools, &backward.tools);
+            let distinct: usize = servers.values().map(|tools| tools.iter().collect::<HashSet<_>>().len()).sum();
+            prop_assert_eq!((forward.len(), forward.by_exposed_name.len()), (distinct, distinct));
+            for listed in forward.iter() {
+                prop_assert!(listed.exposed.len() <= super::super::MAX_EXPOSED);
+                prop_assert_eq!(forward.resolve(&listed.exposed), Some((&listed.server, &*listed.tool)));
+                prop_assert_eq!(forward.exposed_name(&listed.server, &listed.tool), Some(&listed.exposed));
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Foreign text in our sentences.
+
+use std::fmt::{self, Write as _};
+
+/// Longest piece of foreign text in a message.
+const MAX_QUOTED: usize = 400;
+
+/// Text from callers and servers, made fit for one line of a terminal or log:
+/// control and direction characters are escaped, and what is too long is cut.
+pub(super) struct Quoted<'a>(pub(super) &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (shown, c) in self.0.chars().enumerate() {
+            if shown == MAX_QUOTED {
+                return f.write_char('…');
+            }
+            if needs_escape(c) { write!(f, "{}", c.escape_default())? } else { f.write_char(c)? }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a character of foreign text controls a terminal, changes how others
+/// are shown, or is not shown itself: controls, line separators, zero widths,
+/// direction marks and overrides, and tags, which spell words nobody sees.
+pub fn needs_escape(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_text_stays_on_its_line_and_in_its_direction() {
+        let table = [
+            ("plain — é 日本", "plain — é 日本"),
+            ("two\nlines", "two\\nlines"),
+            ("\u{1b}[31mred", "\\u{1b}[31mred"),
+            ("a\u{202e}b", "a\\u{202e}b"),
+            ("a\u{61c}b\u{e0041}", "a\\u{61c}b\\u{e0041}"),
+        ];
+        for (text, expected) in table {
+            assert_eq!(Quoted(text).to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn a_megabyte_is_cut() {
+        assert_eq!(Quoted(&"é".repeat(1 << 20)).to_string().chars().count(), MAX_QUOTED + 1);
+    }
+}

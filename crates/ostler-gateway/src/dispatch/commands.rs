@@ -1,0 +1,196 @@
+//! Requests of the program's own commands: results byte for byte as servers sent them, errors with all their parts.
+//!
+//! Only a connection that [`Gateway::serve_commands`] serves has them: whoever serves it has checked that its client is
+//! the operator. `_meta` of a request says what MCP has no word for, and is not passed on:
+//!
+//! | key | meaning |
+//! |---|---|
+//! | `dev.ostler/server` | the server, whose own names the request uses; all servers without it, for lists alone |
+//! | `dev.ostler/timeoutMs` | the time that the request has |
+//! | `dev.ostler/elicitation` | whether a person can be asked |
+//!
+//! The method `dev.ostler/owner` names the server that answers for a `uri`, as all servers together decide it.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use bytes::Bytes;
+use memchr::memmem::Finder;
+use ostler_core::error::CallError;
+use ostler_core::server_name::ServerName;
+use ostler_host::upstream::SharedCallObserver;
+use ostler_host::{Answer, Kind, ListWait, Request, Scope, ServerListing};
+use ostler_wire::{MemberEdit, Params};
+
+use super::observer::ClientObserver;
+use crate::client_request::{ClientEra, ClientRequest, GatewayReply};
+use crate::command_extensions::{CommandExtensions, SharedCommandExtensions};
+use crate::gateway::Gateway;
+
+const SERVER: &str = "dev.ostler/server";
+/// The method that names the server which answers for a URI.
+const OWNER: &str = "dev.ostler/owner";
+const TIMEOUT: &str = "dev.ostler/timeoutMs";
+const ELICITATION: &str = "dev.ostler/elicitation";
+/// Where a list tells its servers, each with the number of its items, their names among those of all servers, and its error.
+const SERVERS: &str = "dev.ostler/servers";
+/// Where the text of a result stands that is not on one line.
+const TEXT: &str = "dev.ostler/text";
+
+/// Answers a list or a request to one server; `None` for what is neither.
+pub(crate) async fn answer_command(
+    gateway: &Gateway,
+    exchange: &mut ClientRequest,
+    commands: &SharedCommandExtensions,
+) -> Option<GatewayReply> {
+    let params = std::mem::take(&mut exchange.params);
+    let result = match exchange.method.as_str() {
+        "tools/call" | "prompts/get" | "resources/read" => {
+            send(gateway, exchange, params).await.map(|answer| answer.body)
+        }
+        "tools/list" => list(gateway, exchange, &**commands, (Kind::Tools, &params)).await,
+        "prompts/list" => list(gateway, exchange, &**commands, (Kind::Prompts, &params)).await,
+        "resources/list" => list(gateway, exchange, &**commands, (Kind::Resources, &params)).await,
+        OWNER => owner(gateway, exchange, &**commands, &params).await,
+        "resources/templates/list" => list(gateway, exchange, &**commands, (Kind::Templates, &params)).await,
+        _ => {
+            exchange.params = params;
+            return None;
+        }
+    };
+    Some(match result {
+        Ok(body) => GatewayReply::Result(escape_line_breaks(body)),
+        Err(error) => {
+            GatewayReply::error(error.rpc_code(), &error.to_string(), Some(&commands.error_data(&error)))
+        }
+    })
+}
+
+async fn send(gateway: &Gateway, exchange: &ClientRequest, params: Params) -> Result<Answer, CallError> {
+    let server = meta_entry(&params, SERVER).and_then(json_string).ok_or_else(|| CallError::Invalid {
+        what: format!("`_meta` does not name a server in `{SERVER}`"),
+        hint: "commands of the same version as the daemon name one".into(),
+    })?;
+    let timeout = meta_entry(&params, TIMEOUT).and_then(|raw| serde_json::from_slice(raw).ok());
+    let can_answer = meta_entry(&params, ELICITATION).is_some_and(|raw| raw == b"true");
+    let voice =
+        params.progress_token().and_then(|_| ClientObserver::for_command(exchange, &params, can_answer));
+    let mut request = Request::new(&exchange.caller, exchange.method.as_str(), without_meta(params));
+    if let Some(ms) = timeout {
+        request = request.with_timeout(Duration::from_millis(ms));
+    }
+    if let (Some(voice), ClientEra::Legacy(session)) = (voice, &exchange.client) {
+        let meta = if can_answer { session.meta() } else { session.meta_without_capabilities() };
+        request = request.with_call_observer(voice as SharedCallObserver).from_session(meta);
+    }
+    gateway.0.host.send_to(&server, request).await
+}
+
+async fn owner(
+    gateway: &Gateway,
+    exchange: &ClientRequest,
+    commands: &dyn CommandExtensions,
+    params: &Params,
+) -> Result<Bytes, CallError> {
+    let uri = params.uri().unwrap_or_default();
+    let owner = gateway
+        .0
+        .host
+        .find_resource_owner(&exchange.caller, "resources/read", &uri, commands.list_patience())
+        .await;
+    match owner {
+        Some(server) => Ok(format!("{{\"server\":\"{server}\"}}").into()),
+        None => Err(CallError::UnknownResource { uri: uri.into_owned() }),
+    }
+}
+
+async fn list(
+    gateway: &Gateway,
+    exchange: &ClientRequest,
+    commands: &dyn CommandExtensions,
+    (kind, params): (Kind, &Params),
+) -> Result<Bytes, CallError> {
+    let host = &gateway.0.host;
+    let scope = match meta_entry(params, SERVER).and_then(json_string) {
+        None => Scope::All,
+        Some(name) => Scope::Server(
+            ServerName::new(&name).map_err(|_| CallError::unknown_server(&name, [].into_iter()))?,
+        ),
+    };
+    let patience = match kind {
+        Kind::Tools => ListWait::UntilListed,
+        _ => ListWait::AtMost(commands.list_patience()),
+    };
+    let mut listings = host.list(&exchange.caller, &scope, kind, patience).await;
+    if let [ServerListing { error: Some(error @ CallError::UnknownServer { .. }), .. }] = listings.as_slice()
+    {
+        return Err(error.clone());
+    }
+    if scope != Scope::All {
+        host.assign_exposed_names(kind, &mut listings).await;
+    }
+    Ok(list_result(kind, &listings, commands).into())
+}
+
+/// Writes the items of all servers, one server after the other, and whose they are.
+fn list_result(kind: Kind, listings: &[ServerListing], commands: &dyn CommandExtensions) -> Vec<u8> {
+    let mut out = b"{".to_vec();
+    let items = listings.iter().flat_map(|listing| &listing.items);
+    ostler_wire::push_array_member(&mut out, kind.member(), items.map(|listed| &listed.item.definition[..]));
+    out.extend_from_slice(b",\"_meta\":{");
+    ostler_wire::push_json_string(&mut out, SERVERS);
+    out.extend_from_slice(b":[");
+    for (at, listing) in listings.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(b"{\"server\":");
+        ostler_wire::push_json_string(&mut out, listing.server.as_str());
+        out.extend_from_slice(format!(",\"items\":{},\"names\":[", listing.items.len()).as_bytes());
+        for (at, listed) in listing.items.iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            ostler_wire::push_json_string(&mut out, &listed.exposed_name);
+        }
+        out.push(b']');
+        if let Some(error) = &listing.error {
+            out.extend_from_slice(b",\"error\":");
+            out.extend_from_slice(&commands.error_data(error));
+        }
+        out.push(b'}');
+    }
+    out.extend_from_slice(b"]}}");
+    out
+}
+
+/// Keeps the bytes of a result that has line breaks between its tokens, which a frame can't have: its text is sent as a
+/// string. So is a result that could be taken for such a one.
+fn escape_line_breaks(body: Bytes) -> Bytes {
+    static MARK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(TEXT));
+    if memchr::memchr2(b'\n', b'\r', &body).is_none() && MARK.find(&body).is_none() {
+        return body;
+    }
+    let Ok(text) = std::str::from_utf8(&body) else { return body };
+    let mut out = b"{\"_meta\":{".to_vec();
+    ostler_wire::push_json_string(&mut out, TEXT);
+    out.push(b':');
+    ostler_wire::push_json_string(&mut out, text);
+    out.extend_from_slice(b"}}");
+    out.into()
+}
+
+/// Returns the value of an entry of `_meta`.
+fn meta_entry<'p>(params: &'p Params, key: &str) -> Option<&'p [u8]> {
+    ostler_wire::member(params.meta()?, key)
+}
+
+fn json_string(raw: &[u8]) -> Option<String> {
+    serde_json::from_slice(raw).ok()
+}
+
+/// Takes `_meta` away: all of it is meant for us.
+fn without_meta(params: Params) -> Params {
+    let edited = ostler_wire::edit(params.raw(), &[("_meta", MemberEdit::Remove)]);
+    edited.and_then(|text| Params::parse(text.into()).ok()).unwrap_or(params)
+}

@@ -1,0 +1,128 @@
+//! A modern server asks a legacy client: its `input_required` becomes requests
+//! on the stream of the call, and the call is sent again with the answers.
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use memchr::memmem::Finder;
+use ostler_core::error::CallError;
+use ostler_host::{Answer, REQUEST_STATE_TTL};
+use ostler_wire::{Era, MemberEdit, Params, ResultHead, ResultKind, RpcError, RpcOutcome};
+use tokio::time::{Instant, timeout_at};
+
+use crate::client_request::{ClientRequest, GatewayReply};
+use crate::client_session::ClientSession;
+
+/// How long the person in front of a client may think in one round. The
+/// server's request state still is good when the client has not answered.
+const ROUND_TIMEOUT: Duration = REQUEST_STATE_TTL.saturating_sub(Duration::from_secs(30));
+
+/// Rounds of questions that one call may have.
+const MAX_ROUNDS: u32 = 10;
+
+/// How long a server that only wants to be asked again is left alone, times the round.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// What follows a question.
+pub(crate) enum RoundOutcome {
+    /// The call goes out again, with these parameters.
+    Retry(Box<Params>),
+    /// It can't go on.
+    Failed(GatewayReply),
+}
+
+/// Whether a server wants to know something first.
+pub(crate) fn is_input_required(answer: &Answer) -> bool {
+    static INPUT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"input_required\""));
+    INPUT.find(&answer.body).is_some()
+        && ResultHead::parse(&answer.body).is_ok_and(|head| head.kind == ResultKind::InputRequired)
+}
+
+/// Asks the client what the server wants to know.
+pub(crate) async fn run_round(
+    exchange: &ClientRequest,
+    session: &Arc<ClientSession>,
+    params: &Params,
+    answer: &Answer,
+    round: u32,
+) -> RoundOutcome {
+    if round >= MAX_ROUNDS {
+        return RoundOutcome::Failed(protocol_error(
+            answer,
+            format!("it asks on after {MAX_ROUNDS} rounds of questions"),
+        ));
+    }
+    let requests = ostler_wire::member(&answer.body, "inputRequests").and_then(ostler_wire::all_members);
+    let responses = match requests {
+        Some(requests) if !requests.is_empty() => {
+            match send_requests(exchange, session, answer, &requests).await {
+                Ok(responses) => Some(responses),
+                Err(reply) => return RoundOutcome::Failed(reply),
+            }
+        }
+        _ => {
+            tokio::time::sleep(RETRY_DELAY * (round + 1)).await;
+            None
+        }
+    };
+    let state = ostler_wire::member(&answer.body, "requestState");
+    let changes = [
+        ("inputResponses", responses.as_deref().map_or(MemberEdit::Remove, MemberEdit::Set)),
+        ("requestState", state.map_or(MemberEdit::Remove, MemberEdit::Set)),
+    ];
+    let continued =
+        ostler_wire::edit(params.raw(), &changes).and_then(|text| Params::parse(text.into()).ok());
+    continued.map_or_else(
+        || RoundOutcome::Failed(protocol_error(answer, "its `requestState` can't be read".into())),
+        |params| RoundOutcome::Retry(Box::new(params)),
+    )
+}
+
+/// One after the other: the person in front of the client sees one question at a time.
+async fn send_requests(
+    exchange: &ClientRequest,
+    session: &Arc<ClientSession>,
+    answer: &Answer,
+    requests: &[(String, &[u8])],
+) -> Result<Vec<u8>, GatewayReply> {
+    // A client that has died does not say so, and its session must not stay for ever.
+    let until = Instant::now() + ROUND_TIMEOUT;
+    let mut responses = b"{".to_vec();
+    for (key, request) in requests {
+        let method = ostler_wire::text_member(request, "method").unwrap_or_default();
+        if !session.can_answer(&method) {
+            let what = ostler_wire::required_client_capability(&method).unwrap_or(&method);
+            return Err(protocol_error(
+                answer,
+                format!("it asks for `{what}`, which the client does not offer"),
+            ));
+        }
+        let asking = session.send_request(&exchange.sink, &method, ostler_wire::member(request, "params"));
+        let outcome = timeout_at(until, asking).await.unwrap_or_else(|_| timed_out());
+        let value = match outcome {
+            RpcOutcome::Result(value) => value,
+            // Whoever can't be asked has not agreed.
+            RpcOutcome::Error(_) if method == "elicitation/create" => "{\"action\":\"cancel\"}".into(),
+            RpcOutcome::Error(error) => {
+                return Err(GatewayReply::Error { code: error.code, object: error.raw });
+            }
+        };
+        if responses.len() > 1 {
+            responses.push(b',');
+        }
+        ostler_wire::push_json_string(&mut responses, key);
+        responses.push(b':');
+        responses.extend_from_slice(&value);
+    }
+    responses.push(b'}');
+    Ok(responses)
+}
+
+fn timed_out() -> RpcOutcome {
+    RpcOutcome::Error(RpcError::new(ostler_wire::INTERNAL_ERROR, "the client did not answer in time"))
+}
+
+fn protocol_error(answer: &Answer, detail: String) -> GatewayReply {
+    let error = CallError::UpstreamProtocol { server: answer.server.clone(), detail };
+    GatewayReply::from_call_error(&error, Era::Legacy)
+}

@@ -1,0 +1,189 @@
+//! Connection table: bounds the connections of one listener and evicts idle ones.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use hashbrown::{HashMap, HashSet};
+use tokio::time::Instant;
+
+use super::ConnectionLimits;
+use super::connection::HttpConnection;
+
+/// Connections that are remembered as those that idle longest, so that a crowd
+/// of newcomers does not have all of them looked through for each.
+const MAX_IDLE_CANDIDATES: usize = 64;
+
+/// The connections of one listener.
+#[derive(Debug)]
+pub(super) struct ConnectionTable {
+    max: usize,
+    /// Connections beyond `max`, for privileged requests.
+    max_reserved: usize,
+    max_unread: usize,
+    /// Bytes of large answers that their clients have not taken yet.
+    pub(super) unread: AtomicUsize,
+    state: Mutex<ConnectionTableState>,
+}
+
+#[derive(Debug, Default)]
+struct ConnectionTableState {
+    all: HashMap<u64, Weak<HttpConnection>>,
+    /// The numbers of those that are reserved.
+    reserved: HashSet<u64>,
+    last: u64,
+    /// Those that idled longest when all were last looked through, and since
+    /// when. Whoever else idles does so for less long.
+    idle_candidates: VecDeque<(Instant, Weak<HttpConnection>)>,
+}
+
+impl ConnectionTable {
+    pub(super) fn new(limits: &ConnectionLimits) -> Self {
+        let ConnectionLimits { max_connections, reserved_connections, max_unread, .. } = *limits;
+        Self {
+            max: max_connections,
+            max_reserved: reserved_connections,
+            max_unread,
+            unread: AtomicUsize::new(0),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Takes in a new connection. If the table is full, the connection that idled longest leaves. If none idles, the
+    /// new one is reserved, and a reserved connection that idles leaves for it; `None` if none does, or all have just
+    /// had a privileged request.
+    pub(super) fn admit(self: &Arc<Self>) -> Option<Arc<HttpConnection>> {
+        if self.lock().unreserved() < self.max {
+            return Some(self.insert(false));
+        }
+        if let Some(connection) = self.longest_idle().and_then(|leaving| self.replace(&leaving)) {
+            return Some(connection);
+        }
+        if self.lock().reserved.len() < self.max_reserved {
+            return Some(self.insert(true));
+        }
+        self.replace(&self.longest_idle_reserved()?)
+    }
+
+    /// Gives the place of a connection that idles to a new one.
+    fn replace(self: &Arc<Self>, leaving: &Arc<HttpConnection>) -> Option<Arc<HttpConnection>> {
+        if !leaving.evict_if_idle() {
+            return None;
+        }
+        self.lock().remove(leaving.number());
+        Some(self.insert(leaving.is_reserved()))
+    }
+
+    fn insert(self: &Arc<Self>, is_reserved: bool) -> Arc<HttpConnection> {
+        let mut taken = self.lock();
+        taken.last += 1;
+        let number = taken.last;
+        let connection = Arc::new(HttpConnection::new(self, number, is_reserved));
+        taken.all.insert(number, Arc::downgrade(&connection));
+        if is_reserved {
+            taken.reserved.insert(number);
+        }
+        connection
+    }
+
+    /// Makes those leave whose time is over.
+    pub(super) fn sweep(&self, now: Instant, limits: &ConnectionLimits) {
+        for connection in self.all() {
+            if connection.has_timed_out(now, limits) {
+                connection.evict_now();
+            }
+        }
+    }
+
+    /// Makes those leave that take nothing, the one first that has taken nothing
+    /// for longest, until what is unread is within its bound.
+    pub(super) fn enforce_unread_limit(&self) {
+        let excess = self.unread.load(Ordering::Relaxed).saturating_sub(self.max_unread);
+        if excess == 0 {
+            return;
+        }
+        // Whoever owes nothing that is counted would leave for nothing.
+        let stalled = |connection: Arc<HttpConnection>| Some((connection.stalled_since()?, connection));
+        let mut stalled: Vec<_> = self.all().into_iter().filter_map(stalled).collect();
+        stalled.sort_unstable_by_key(|(last, _)| *last);
+        let mut freed = 0;
+        for (_, connection) in stalled {
+            if freed >= excess {
+                return;
+            }
+            freed += connection.clear_unread();
+            connection.evict_now();
+        }
+    }
+
+    fn longest_idle(&self) -> Option<Arc<HttpConnection>> {
+        if let Some(known) = self.next_idle_candidate() {
+            return Some(known);
+        }
+        let ordinary = self.all().into_iter().filter(|connection| !connection.is_reserved());
+        let idle = ordinary.filter_map(|connection| Some((connection.idle_since()?, connection)));
+        let mut idle: Vec<_> = idle.collect();
+        idle.sort_unstable_by_key(|(since, connection)| (*since, connection.number()));
+        let idlest = idle
+            .iter()
+            .take(MAX_IDLE_CANDIDATES)
+            .map(|(since, connection)| (*since, Arc::downgrade(connection)))
+            .collect();
+        self.lock().idle_candidates = idlest;
+        self.next_idle_candidate()
+    }
+
+    fn longest_idle_reserved(&self) -> Option<Arc<HttpConnection>> {
+        let reserved: Vec<Arc<HttpConnection>> = {
+            let taken = self.lock();
+            taken.reserved.iter().filter_map(|number| taken.all.get(number)?.upgrade()).collect()
+        };
+        let now = Instant::now();
+        let evictable = reserved.into_iter().filter(|connection| !connection.is_recently_privileged(now));
+        let idle = evictable.filter_map(|connection| Some((connection.idle_since()?, connection)));
+        idle.min_by_key(|(since, connection)| (*since, connection.number())).map(|(_, connection)| connection)
+    }
+
+    /// The next of those that were found to idle longest, if it has done so since.
+    fn next_idle_candidate(&self) -> Option<Arc<HttpConnection>> {
+        loop {
+            // A statement of its own: a connection that is dropped takes the lock.
+            let next = self.lock().idle_candidates.pop_front();
+            let (since, connection) = next?;
+            if let Some(connection) = connection.upgrade()
+                && connection.idle_since() == Some(since)
+            {
+                return Some(connection);
+            }
+        }
+    }
+
+    /// Returns all of them. A connection that is dropped takes the lock, so none is while it is held.
+    fn all(&self) -> Vec<Arc<HttpConnection>> {
+        self.lock().all.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Forgets a connection that has ended.
+    pub(super) fn remove(&self, number: u64) {
+        self.lock().remove(number);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ConnectionTableState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ConnectionTableState {
+    /// Connections that are not reserved.
+    fn unreserved(&self) -> usize {
+        self.all.len() - self.reserved.len()
+    }
+
+    fn remove(&mut self, number: u64) {
+        self.all.remove(&number);
+        self.reserved.remove(&number);
+    }
+}
+
+#[cfg(test)]
+mod tests;

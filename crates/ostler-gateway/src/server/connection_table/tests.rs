@@ -1,0 +1,89 @@
+//! Who stays and who has to leave, under paused time.
+
+use std::time::Duration;
+
+use super::*;
+use crate::server::Privilege;
+use crate::server::connection::RESERVATION_TIME;
+
+const MIB: usize = 1 << 20;
+
+fn table() -> Arc<ConnectionTable> {
+    Arc::new(ConnectionTable::new(&ConnectionLimits { max_unread: 3 * MIB, ..ConnectionLimits::default() }))
+}
+
+/// A connection that owes so much and has to be waited for.
+fn slow(table: &Arc<ConnectionTable>, owed: usize) -> Arc<HttpConnection> {
+    let connection = table.admit().unwrap();
+    connection.note_write(None);
+    if owed > 0 {
+        connection.add_unread(owed);
+    }
+    connection
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_reads_on_stays_and_whoever_takes_nothing_leaves() {
+    let table = table();
+    let steady = slow(&table, 2 * MIB);
+    let behind = slow(&table, 0);
+    tokio::time::advance(Duration::from_secs(5)).await;
+    let silent = slow(&table, MIB);
+    tokio::time::advance(Duration::from_secs(5)).await;
+    steady.note_write(Some(MIB / 2));
+    let _last = slow(&table, MIB);
+    assert!(silent.is_evicted());
+    assert!(!steady.is_evicted(), "it reads");
+    assert!(!behind.is_evicted(), "nothing would come of it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_idles_only_once_it_has_taken_its_answer() {
+    let table = table();
+    let limits = ConnectionLimits::default();
+    let connection = table.admit().unwrap();
+    let busy = connection.begin_request().unwrap();
+    connection.note_write(None);
+    drop(busy);
+    for _ in 0..10 {
+        tokio::time::advance(limits.write_timeout / 2).await;
+        connection.note_write(Some(MIB));
+        table.sweep(Instant::now(), &limits);
+    }
+    connection.note_flush();
+    table.sweep(Instant::now(), &limits);
+    assert!(!connection.is_evicted());
+    tokio::time::advance(limits.idle_timeout).await;
+    table.sweep(Instant::now(), &limits);
+    assert!(connection.is_evicted());
+}
+
+#[tokio::test(start_paused = true)]
+async fn newcomers_evict_no_operator_between_its_proof_and_its_request() {
+    let limits =
+        ConnectionLimits { max_connections: 1, reserved_connections: 2, ..ConnectionLimits::default() };
+    let table = Arc::new(ConnectionTable::new(&limits));
+    let ordinary = table.admit().unwrap();
+    let _busy = ordinary.begin_request().unwrap();
+    let operator = table.admit().unwrap();
+    let proving = operator.begin_request().unwrap();
+    assert!(operator.is_reserved() && operator.may_serve(Privilege::Full));
+    drop(proving);
+    let mut strangers = Vec::new();
+    for _ in 0..100 {
+        let stranger = table.admit().unwrap();
+        let asking = stranger.begin_request().unwrap();
+        assert!(stranger.may_serve(Privilege::Prelude), "a prelude shows no knowledge of the token");
+        drop(asking);
+        assert!(!operator.is_evicted());
+        strangers.push(stranger);
+    }
+    let other = table.admit().unwrap();
+    let proving = other.begin_request().unwrap();
+    assert!(other.may_serve(Privilege::Full));
+    drop(proving);
+    assert!(table.admit().is_none(), "both are operators'");
+    tokio::time::advance(RESERVATION_TIME).await;
+    let _newcomer = table.admit().unwrap();
+    assert!(operator.is_evicted(), "it idles");
+}

@@ -1,0 +1,223 @@
+//! MCP over a pair of pipes: one message per line, both eras on one connection.
+//!
+//! ```text
+//! reader ─ LineSplitter ─ link.rs ─┬─ request ─ a task each ─┐
+//!                                  ├─ notification           ├─▶ line ─▶ writer task ─ writer
+//!                                  └─ answer of the client   │
+//!                                     frames of requests ────┘
+//! ```
+//!
+//! Reading never waits for writing: a client that writes an answer while it
+//! does not read must still be heard.
+
+mod stream_connection;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ostler_core::caller::Caller;
+use ostler_wire::{Frame, LineSplitter, Oversize, error_code};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+pub(crate) use self::stream_connection::StreamConnection;
+use crate::client_request::GatewayReply;
+use crate::command_extensions::CommandExtensions;
+use crate::gateway::Gateway;
+use ostler_host::Scope;
+
+/// Frames that wait for a client that reads slowly. Answers wait for room,
+/// notifications are dropped.
+const MAX_QUEUED_FRAMES: usize = 1_024;
+
+/// How long a client may leave everything unread before the connection counts
+/// as broken.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How much is read ahead while a session is being opened: enough to notice
+/// the end of the input behind the first requests, and no more.
+const MAX_READ_AHEAD: usize = 64 * 1024;
+
+/// How long the last answers may take to leave when nothing more is coming.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How much of a burst of frames goes into one write.
+const MAX_WRITE: usize = 64 * 1024;
+
+impl Gateway {
+    /// Speaks MCP with one client until its input has ended and everything is
+    /// answered. What is under way a minute later is cancelled, as it is when
+    /// the output breaks or the future is dropped. Ends at once on a machine
+    /// without randomness.
+    pub fn serve_stream<R, W>(
+        &self,
+        reader: R,
+        writer: W,
+        caller: Caller,
+        scope: Scope,
+    ) -> impl Future<Output = ()> + Send + use<R, W>
+    where
+        R: AsyncRead + Unpin + Send + 'static,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        self.serve_stream_with(reader, writer, caller, scope, std::future::pending())
+    }
+
+    /// The same, for a client that understands one line more: when `farewell` is ready its line is sent between
+    /// two messages. What the client says afterwards is answered as before.
+    pub fn serve_stream_with<R, W, F>(
+        &self,
+        reader: R,
+        writer: W,
+        caller: Caller,
+        scope: Scope,
+        farewell: F,
+    ) -> impl Future<Output = ()> + Send + use<R, W, F>
+    where
+        R: AsyncRead + Unpin + Send + 'static,
+        W: AsyncWrite + Unpin + Send + 'static,
+        F: Future<Output = Bytes> + Send + 'static,
+    {
+        let (line, frames) = mpsc::channel(MAX_QUEUED_FRAMES);
+        let link = StreamConnection::new(self.clone(), caller, scope, line);
+        serve_connection((reader, writer), link, frames, farewell)
+    }
+
+    /// Speaks MCP with a command of the program whose part the gateway is, until the command leaves; that cancels what
+    /// it has under way. Results and errors are not translated. The caller of this function has to see to it that the
+    /// client is the operator.
+    pub fn serve_commands<R, W>(
+        &self,
+        reader: R,
+        writer: W,
+        caller: Caller,
+        commands: Arc<dyn CommandExtensions>,
+    ) -> impl Future<Output = ()> + Send + use<R, W>
+    where
+        R: AsyncRead + Unpin + Send + 'static,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        let (line, frames) = mpsc::channel(MAX_QUEUED_FRAMES);
+        let link = StreamConnection::for_commands(self.clone(), caller, commands, line);
+        serve_connection((reader, writer), link, frames, std::future::pending())
+    }
+}
+
+/// Reads and writes until the client has gone.
+async fn serve_connection<R, W>(
+    (reader, writer): (R, W),
+    link: Option<StreamConnection>,
+    frames: mpsc::Receiver<Bytes>,
+    farewell: impl Future<Output = Bytes>,
+) where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    let Some(mut link) = link else { return };
+    // In a set of its own so that dropping the future ends it as well.
+    let mut writing = JoinSet::new();
+    writing.spawn(write_frames(writer, frames));
+    tokio::select! {
+        () = read_lines(reader, &mut link, farewell) => {}
+        _ = writing.join_next() => {}
+    }
+    link.end().await;
+    // The last handle to the line is gone, so the writer ends after what is in it.
+    let _ = tokio::time::timeout(FLUSH_TIMEOUT, writing.join_next()).await;
+}
+
+/// Reads and takes lines until the client has gone, or has said everything and
+/// got its answers.
+async fn read_lines(
+    mut reader: impl AsyncRead + Unpin,
+    link: &mut StreamConnection,
+    farewell: impl Future<Output = Bytes>,
+) {
+    let mut farewell = pin!(farewell);
+    let mut is_told = false;
+    let mut lines = LineSplitter::new(link.max_line());
+    let mut end = None;
+    loop {
+        // What a session is needed for waits until it is open.
+        while !link.is_initializing()
+            && let Some(frame) = lines.next_frame().or_else(|| end.and_then(|_| lines.finish()))
+        {
+            if !handle_frame(link, frame).await {
+                return;
+            }
+        }
+        if end.is_some() && !link.is_busy() {
+            return;
+        }
+        let may_read = end.is_none() && (!link.is_initializing() || lines.buffer().len() < MAX_READ_AHEAD);
+        tokio::select! {
+            read = reader.read_buf(lines.buffer()), if may_read => {
+                if let Ok(0) | Err(_) = read {
+                    end = Some(Instant::now() + link.input_end_timeout());
+                    link.close_input();
+                }
+            }
+            () = link.join_next(), if link.is_busy() => {}
+            line = &mut farewell, if !is_told => {
+                is_told = true;
+                if !link.send_line(line).await {
+                    return;
+                }
+            }
+            () = sleep_until(end), if end.is_some() => return,
+        }
+    }
+}
+
+/// Sleeps until a moment, or for ever if there is none.
+async fn sleep_until(end: Option<Instant>) {
+    match end {
+        Some(end) => tokio::time::sleep_until(end).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Takes one line; false if the client is gone.
+async fn handle_frame(link: &mut StreamConnection, frame: Frame) -> bool {
+    match frame {
+        Frame::Line(line) => link.handle_line(line).await,
+        Frame::Oversize(Oversize { request_id: request, .. }) => {
+            let why = format!("a message has at most {} bytes", link.max_line());
+            link.send_reply(&GatewayReply::refusal(error_code::INVALID_REQUEST, &why), request.as_ref()).await
+        }
+    }
+}
+
+/// Writes frames until the line is closed and empty, or the client does not
+/// take them.
+async fn write_frames(mut writer: impl AsyncWrite + Unpin, mut frames: mpsc::Receiver<Bytes>) {
+    let mut burst = Vec::new();
+    while let Some(frame) = frames.recv().await {
+        push_line(&mut burst, &frame);
+        while burst.len() < MAX_WRITE
+            && let Ok(frame) = frames.try_recv()
+        {
+            push_line(&mut burst, &frame);
+        }
+        let written = tokio::time::timeout(WRITE_TIMEOUT, async {
+            writer.write_all(&burst).await?;
+            writer.flush().await
+        });
+        if !matches!(written.await, Ok(Ok(()))) {
+            return;
+        }
+        // One huge answer must not stay allocated for the rest of the connection.
+        burst.clear();
+        burst.shrink_to(MAX_WRITE);
+    }
+}
+
+fn push_line(out: &mut Vec<u8>, frame: &[u8]) {
+    out.extend_from_slice(frame);
+    out.push(b'\n');
+}

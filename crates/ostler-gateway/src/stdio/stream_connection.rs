@@ -1,0 +1,457 @@
+//! What one client on a stream says, and what has become of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hashbrown::{HashMap, HashSet};
+use ostler_core::caller::Caller;
+use ostler_wire::{Message, MessageError, MethodName, Params, RequestId, error_code};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
+
+use crate::client_request::{ClientEra, ClientRequest, GatewayReply};
+use crate::client_session::{ClientSession, NewSession};
+use crate::command_extensions::SharedCommandExtensions;
+use crate::dispatch::{self, dispatch_request};
+use crate::gateway::Gateway;
+use crate::http::batch;
+use crate::initialize_params::{InitializeParams, cancelled_request_id};
+use crate::modern_meta;
+use crate::notification_sink::NotificationSink;
+use crate::session_requests::MAX_SESSION_REQUESTS;
+use crate::session_table;
+use ostler_host::Scope;
+
+/// How long what is under way may take once the input has ended. A client that
+/// pipes its requests in and waits for the answers is served; one that is gone
+/// without a word holds nothing for long. Calls have ends of their own, too.
+const INPUT_END_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long the answers of the edge itself wait for a client that does not
+/// read. Nothing is read meanwhile, which slows down a client that asks faster
+/// than it reads.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// One client on a stream.
+pub(crate) struct StreamConnection {
+    gateway: Gateway,
+    /// In a session that lasts as long as the connection, for both eras.
+    caller: Caller,
+    /// The same in no session, for commands: they share what has a process for each session.
+    commands: Option<(Caller, SharedCommandExtensions)>,
+    scope: Scope,
+    output: mpsc::Sender<Bytes>,
+    /// Opened by `initialize`.
+    session: Option<Arc<ClientSession>>,
+    /// The `initialize` that is under way: a server may have to start for it.
+    initializing: Option<RequestId>,
+    tasks: JoinSet<FinishedTask>,
+    /// The requests under way, by the client's ids.
+    in_flight: HashMap<RequestId, AbortHandle>,
+    /// The same for requests of batches that are not answered yet.
+    batched_in_flight: HashSet<RequestId>,
+    /// True once the client has said its last word: listens end by themselves.
+    is_input_closed: watch::Sender<bool>,
+}
+
+/// A request that is over.
+enum FinishedTask {
+    /// It was answered; the client's id of it.
+    Answered(RequestId),
+    /// The requests of a batch were answered; the client's ids of them.
+    Batch(Vec<RequestId>),
+    /// The same for an `initialize`, with the session that it opens.
+    SessionOpened(RequestId, NewSession),
+}
+
+impl StreamConnection {
+    /// Makes the link of a client; `None` on a machine without randomness, where clients would share a session.
+    pub(crate) fn new(
+        gateway: Gateway,
+        caller: Caller,
+        scope: Scope,
+        line: mpsc::Sender<Bytes>,
+    ) -> Option<Self> {
+        let Some(id) = session_table::random_session_id() else {
+            tracing::error!("this machine has no source of randomness, so a client is refused");
+            return None;
+        };
+        Some(Self {
+            gateway,
+            caller: caller.in_session(id),
+            commands: None,
+            scope,
+            output: line,
+            session: None,
+            initializing: None,
+            tasks: JoinSet::new(),
+            in_flight: HashMap::new(),
+            batched_in_flight: HashSet::new(),
+            is_input_closed: watch::Sender::new(false),
+        })
+    }
+
+    /// Makes the link of a command of the program.
+    pub(crate) fn for_commands(
+        gateway: Gateway,
+        caller: Caller,
+        commands: SharedCommandExtensions,
+        line: mpsc::Sender<Bytes>,
+    ) -> Option<Self> {
+        let bare = caller.clone();
+        let mut link = Self::new(gateway, caller, Scope::All, line)?;
+        link.commands = Some((bare, commands));
+        Some(link)
+    }
+
+    /// Returns how long requests under way may take once the input has ended. A command that leaves wants nothing more.
+    pub(crate) fn input_end_timeout(&self) -> Duration {
+        if self.commands.is_some() { Duration::ZERO } else { INPUT_END_TIMEOUT }
+    }
+
+    /// The longest line that is read.
+    pub(crate) fn max_line(&self) -> usize {
+        self.gateway.0.options.max_body
+    }
+
+    /// Whether a session is being opened. No line may be taken meanwhile.
+    pub(crate) fn is_initializing(&self) -> bool {
+        self.initializing.is_some()
+    }
+
+    /// Whether anything is under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.tasks.is_empty()
+    }
+
+    /// The client has said its last word. It can't answer questions any more,
+    /// and what never ends by itself is ended.
+    pub(crate) fn close_input(&mut self) {
+        self.is_input_closed.send_replace(true);
+        if let Some(session) = &self.session {
+            session.end();
+        }
+    }
+
+    /// Takes one line; false if the client is gone.
+    pub(crate) async fn handle_line(&mut self, line: Bytes) -> bool {
+        self.join_finished();
+        match Message::parse(line.clone()) {
+            Ok(Message::Request { id, method, params }) => {
+                match params.map_or(Ok(Params::empty()), Params::parse) {
+                    Ok(params) => self.handle_request(id, method, params).await,
+                    Err(why) => {
+                        self.send_reply(
+                            &GatewayReply::refusal(error_code::INVALID_PARAMS, &why.to_string()),
+                            Some(&id),
+                        )
+                        .await
+                    }
+                }
+            }
+            Ok(Message::Notification { method, params }) => {
+                self.handle_notification(&method, params.as_ref());
+                true
+            }
+            Ok(Message::Response { id, outcome }) => {
+                if let (Some(session), Some(id)) = (&self.session, id) {
+                    session.handle_response(&id, outcome);
+                }
+                true
+            }
+            Err(MessageError::Batch) if self.allows_batches() => self.handle_batch(&line).await,
+            Err(why) => {
+                let code = match why {
+                    MessageError::NotUtf8 | MessageError::NotJson { .. } => error_code::PARSE_ERROR,
+                    _ => error_code::INVALID_REQUEST,
+                };
+                self.send_reply(&GatewayReply::refusal(code, &why.to_string()), None).await
+            }
+        }
+    }
+
+    async fn handle_request(&mut self, id: RequestId, method: MethodName, params: Params) -> bool {
+        let client = if params.has_modern_meta() {
+            modern_meta::check(&method, &params).map(|()| ClientEra::Modern)
+        } else {
+            match (&self.session, method.as_str()) {
+                (_, "ping") => Err(GatewayReply::empty_result()),
+                (None, "initialize") => return self.handle_initialize(id, &params).await,
+                (Some(_), "initialize") => Err(invalid_request("this connection is initialized already")),
+                (Some(session), _) => Ok(ClientEra::Legacy(Arc::clone(session))),
+                (None, _) => Err(invalid_request(
+                    "neither a modern request (`_meta` names no protocol version) nor initialized",
+                )),
+            }
+        };
+        match client.and_then(|client| self.admit(&id).map(|()| client)) {
+            Ok(client) => {
+                self.spawn_request(client, id, method, params);
+                true
+            }
+            Err(reply) => self.send_reply(&reply, Some(&id)).await,
+        }
+    }
+
+    /// Whether a request with this id may begin.
+    fn admit(&self, id: &RequestId) -> Result<(), GatewayReply> {
+        if self.in_flight.contains_key(id) || self.batched_in_flight.contains(id) {
+            return Err(invalid_request("a request with this id is under way"));
+        }
+        let is_full = self.in_flight.len() + self.batched_in_flight.len() >= MAX_SESSION_REQUESTS;
+        if is_full { Err(GatewayReply::overloaded()) } else { Ok(()) }
+    }
+
+    fn allows_batches(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.version() == batch::BATCH_VERSION)
+    }
+
+    /// Answers a batch with a batch, in the same order. Its requests run at once, and none is cancelled alone.
+    async fn handle_batch(&mut self, text: &Bytes) -> bool {
+        let messages = match batch::split_batch(text) {
+            Ok(messages) => messages,
+            Err(why) => return self.send_reply(&invalid_request(&why), None).await,
+        };
+        let mut answers: Vec<Option<Vec<u8>>> = vec![None; messages.len()];
+        let mut requests = JoinSet::new();
+        let mut ids = Vec::new();
+        for (at, message) in messages.into_iter().enumerate() {
+            match Message::parse(message) {
+                Ok(Message::Request { id, method, params }) => {
+                    let params = params.map_or(Ok(Params::empty()), Params::parse);
+                    let reply = match (params, &self.session, self.admit(&id)) {
+                        (Ok(_), _, _) if method == "ping" => GatewayReply::empty_result(),
+                        (Ok(_), _, Err(reply)) => reply,
+                        (Ok(params), Some(session), Ok(())) => {
+                            let client = ClientEra::Legacy(Arc::clone(session));
+                            let mut exchange = self.client_request(client, id.clone(), method, params);
+                            let gateway = self.gateway.clone();
+                            self.batched_in_flight.insert(id.detached());
+                            ids.push(id.detached());
+                            let id = id.clone();
+                            requests.spawn(async move {
+                                (at, dispatch_request(&gateway, &mut exchange).await.frame(Some(&id)))
+                            });
+                            GatewayReply::refusal(error_code::INTERNAL_ERROR, "the request broke")
+                        }
+                        (Ok(_), None, _) => invalid_request("not initialized"),
+                        (Err(why), _, _) => {
+                            GatewayReply::refusal(error_code::INVALID_PARAMS, &why.to_string())
+                        }
+                    };
+                    answers[at] = Some(reply.frame(Some(&id)));
+                }
+                Ok(Message::Notification { method, params }) => {
+                    self.handle_notification(&method, params.as_ref())
+                }
+                Ok(Message::Response { id, outcome }) => {
+                    if let (Some(session), Some(id)) = (&self.session, id) {
+                        session.handle_response(&id, outcome);
+                    }
+                }
+                Err(why) => answers[at] = Some(invalid_request(&why.to_string()).frame(None)),
+            }
+        }
+        if requests.is_empty() {
+            let answers: Vec<Vec<u8>> = answers.into_iter().flatten().collect();
+            return answers.is_empty() || self.send_line(batch::join_batch(&answers).into()).await;
+        }
+        let line = self.output.clone();
+        self.tasks.spawn(async move {
+            while let Some(answered) = requests.join_next().await {
+                if let Ok((at, answer)) = answered {
+                    answers[at] = Some(answer);
+                }
+            }
+            let answers: Vec<Vec<u8>> = answers.into_iter().flatten().collect();
+            let _ = line.send(batch::join_batch(&answers).into()).await;
+            FinishedTask::Batch(ids)
+        });
+        true
+    }
+
+    fn client_request(
+        &self,
+        client: ClientEra,
+        id: RequestId,
+        method: MethodName,
+        params: Params,
+    ) -> ClientRequest {
+        let caller = match (&self.commands, &client) {
+            (Some((caller, _)), _) => caller.clone(),
+            (None, ClientEra::Modern) => self.caller.clone(),
+            (None, ClientEra::Legacy(session)) => session.caller().clone(),
+        };
+        ClientRequest {
+            caller,
+            scope: self.scope.clone(),
+            client,
+            id,
+            method,
+            params,
+            headers: None,
+            sink: NotificationSink::for_connection(self.output.clone()),
+            command_extensions: self.commands.as_ref().map(|(_, commands)| Arc::clone(commands)),
+        }
+    }
+
+    /// Answers a request in a task of its own.
+    fn spawn_request(&mut self, client: ClientEra, id: RequestId, method: MethodName, params: Params) {
+        let mut exchange = self.client_request(client, id.clone(), method, params);
+        let gateway = self.gateway.clone();
+        let line = self.output.clone();
+        let mut hung_up = self.is_input_closed.subscribe();
+        // The id must not keep the line alive that it came in.
+        let key = id.detached();
+        let running = self.tasks.spawn({
+            let key = key.clone();
+            async move {
+                if let ClientEra::Legacy(session) = &exchange.client {
+                    let caller = exchange.caller.clone();
+                    exchange.caller =
+                        dispatch::in_first_root(&gateway, session, &exchange.sink, caller).await;
+                }
+                let reply = match exchange.method.as_str() {
+                    ostler_wire::SUBSCRIPTIONS_LISTEN => tokio::select! {
+                        reply = dispatch_request(&gateway, &mut exchange) => reply,
+                        _ = hung_up.wait_for(|has_hung_up| *has_hung_up) => dispatch::closed_reply(id.raw()),
+                    },
+                    _ => dispatch_request(&gateway, &mut exchange).await,
+                };
+                // Without a client nobody misses the answer.
+                let _ = line.send(reply.frame(Some(&id)).into()).await;
+                FinishedTask::Answered(key)
+            }
+        });
+        self.in_flight.insert(key, running);
+    }
+
+    async fn handle_initialize(&mut self, id: RequestId, params: &Params) -> bool {
+        let introduction = match InitializeParams::parse(params) {
+            Ok(introduction) => introduction,
+            Err(refusal) => return self.send_reply(&refusal, Some(&id)).await,
+        };
+        let (gateway, caller, scope) = (self.gateway.clone(), self.caller.clone(), self.scope.clone());
+        let line = self.output.clone();
+        let key = id.detached();
+        self.initializing = Some(key.clone());
+        let running = self.tasks.spawn({
+            let key = key.clone();
+            async move {
+                let reply = dispatch::initialize(&gateway, &caller, &scope, introduction.version).await;
+                let _ = line.send(reply.frame(Some(&id)).into()).await;
+                let GatewayReply::Result(_) = reply else { return FinishedTask::Answered(key) };
+                FinishedTask::SessionOpened(
+                    key,
+                    NewSession { caller, scope, initialize_params: Arc::new(introduction) },
+                )
+            }
+        });
+        self.in_flight.insert(key, running);
+        true
+    }
+
+    fn open_session(&mut self, opening: NewSession) {
+        let session = ClientSession::on_connection(opening, self.output.clone());
+        if *self.is_input_closed.borrow() {
+            session.end();
+        }
+        self.gateway.0.notifications.add_session(&session);
+        self.session = Some(session);
+    }
+
+    /// Takes a notification. One that is refused is on record; JSON-RPC has no
+    /// answer to it.
+    fn handle_notification(&mut self, method: &str, params: Option<&Bytes>) {
+        let caller = self.session.as_ref().map_or(&self.caller, |session| session.caller());
+        let is_taken =
+            dispatch::handle_notification(&self.gateway, caller, &self.scope, method, params).is_ok();
+        if let ("notifications/roots/list_changed", Some(session)) = (method, &self.session) {
+            session.clear_first_root();
+        }
+        if is_taken
+            && method == "notifications/cancelled"
+            && let Some(running) = cancelled_request_id(params).and_then(|id| self.in_flight.remove(&id))
+        {
+            running.abort();
+        }
+    }
+
+    /// Says something to the client; false if it is gone.
+    pub(crate) async fn send_reply(&self, reply: &GatewayReply, id: Option<&RequestId>) -> bool {
+        self.send_line(reply.frame(id).into()).await
+    }
+
+    /// The same for a line that is written already.
+    pub(crate) async fn send_line(&self, line: Bytes) -> bool {
+        let said = self.output.send(line);
+        matches!(tokio::time::timeout(REPLY_TIMEOUT, said).await, Ok(Ok(())))
+    }
+
+    /// Waits for a request to be over, or for ever if none is under way.
+    pub(crate) async fn join_next(&mut self) {
+        match self.tasks.join_next().await {
+            Some(ended) => self.handle_finished(ended),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Notes which requests are over.
+    fn join_finished(&mut self) {
+        while let Some(ended) = self.tasks.try_join_next() {
+            self.handle_finished(ended);
+        }
+    }
+
+    fn handle_finished(&mut self, ended: Result<FinishedTask, JoinError>) {
+        match ended {
+            Ok(FinishedTask::Answered(id)) => self.remove_request(&id),
+            Ok(FinishedTask::Batch(ids)) => self.batched_in_flight.retain(|id| !ids.contains(id)),
+            Ok(FinishedTask::SessionOpened(id, opening)) => {
+                self.remove_request(&id);
+                self.open_session(opening);
+            }
+            Err(error) => self.answer_panicked(&error),
+        }
+    }
+
+    fn remove_request(&mut self, id: &RequestId) {
+        self.in_flight.remove(id);
+        self.initializing.take_if(|opening| opening == id);
+    }
+
+    /// Whoever waits for a request that broke is told. One that was cancelled
+    /// is not among those under way any more.
+    fn answer_panicked(&mut self, error: &JoinError) {
+        let broken = |(_, running): &(&RequestId, &AbortHandle)| running.id() == error.id();
+        let Some(id) = self.in_flight.iter().find(broken).map(|(id, _)| id.clone()) else { return };
+        self.remove_request(&id);
+        let reply = GatewayReply::refusal(
+            error_code::INTERNAL_ERROR,
+            "the request broke; this is a defect of the server",
+        );
+        // A client whose line is full does not read anyway.
+        let _ = self.output.try_send(reply.frame(Some(&id)).into());
+    }
+
+    /// The client is gone: waits until what was under way is cancelled.
+    pub(crate) async fn end(mut self) {
+        self.tasks.shutdown().await;
+    }
+}
+
+/// Also when the whole connection is dropped, what its session held is given back.
+impl Drop for StreamConnection {
+    fn drop(&mut self) {
+        if let Some(session) = &self.session {
+            session.end();
+            dispatch::release_session(&self.gateway, session);
+        }
+        self.gateway.0.host.end_session(&self.caller);
+    }
+}
+
+fn invalid_request(why: &str) -> GatewayReply {
+    GatewayReply::refusal(error_code::INVALID_REQUEST, why)
+}

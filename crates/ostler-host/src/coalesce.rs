@@ -1,0 +1,180 @@
+//! Identical concurrent reads share one upstream request.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use ostler_core::cache::CacheKey;
+use ostler_core::error::CallError;
+use ostler_core::fault::Delivery;
+use ostler_core::retry::MethodKind;
+use ostler_core::spec::CacheRule;
+use tokio::sync::Notify;
+use tokio::time::timeout_at;
+
+use crate::answer::Answer;
+use crate::host::Host;
+use crate::in_flight::InFlight;
+use crate::recall::cache_key;
+use crate::request::Request;
+use crate::server::slot::Slot;
+
+/// One read under way: the same for everyone who asks while it lasts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct CoalesceKey {
+    key: CacheKey,
+    /// Readers with different [owners](Slot::owner) never share: the answer may be private.
+    owner: Arc<str>,
+    /// One reader's verdict decides about sending, so all of them have the same: of one role, by one snapshot (the
+    /// address of a value that the read holds), and about an item that is hidden from all or from none.
+    role: Arc<str>,
+    snapshot_address: usize,
+    is_hidden: bool,
+}
+
+impl CoalesceKey {
+    fn new(key: CacheKey, slot: &Slot, request: &Request<'_>) -> Self {
+        Self {
+            key,
+            owner: slot.cache_owner(request.caller()).into(),
+            role: request.caller().role().into(),
+            snapshot_address: request.snapshot.as_ref().map_or(0, |judged_by| Arc::as_ptr(judged_by).addr()),
+            is_hidden: request.is_hidden,
+        }
+    }
+}
+
+/// What came of a read, as soon as something did.
+#[derive(Debug, Default)]
+struct PendingRead {
+    result: OnceLock<Result<Answer, CallError>>,
+    done: Notify,
+}
+
+impl PendingRead {
+    async fn result(&self) -> Result<Answer, CallError> {
+        loop {
+            let done = self.done.notified();
+            tokio::pin!(done);
+            done.as_mut().enable();
+            if let Some(result) = self.result.get() {
+                return result.clone();
+            }
+            done.await;
+        }
+    }
+}
+
+/// Reads under way.
+#[derive(Debug, Default)]
+pub(crate) struct PendingReads(Mutex<HashMap<CoalesceKey, Arc<PendingRead>>>);
+
+impl Host {
+    /// Reads, and tools that the operator has declared cacheable, may be
+    /// shared. One with a voice or an answer to a question may not.
+    pub(crate) fn may_coalesce(&self, slot: &Slot, request: &Request<'_>) -> bool {
+        if request.call_observer.is_some() || request.params.is_continuation() {
+            return false;
+        }
+        match request.method_kind() {
+            MethodKind::Read => true,
+            MethodKind::Call => {
+                let tool = request.tool_name();
+                tool.is_some_and(|tool| matches!(slot.spec.tool_rules(&tool).cache, CacheRule::For(_)))
+            }
+        }
+    }
+
+    /// Joins the same read if one is under way, or begins one. It runs in a
+    /// task of its own, so that whoever began it may leave; the count of the
+    /// one who began it goes over to the task.
+    pub(crate) async fn coalesce(
+        &self,
+        slot: &Arc<Slot>,
+        request: &Request<'_>,
+        in_flight: InFlight,
+    ) -> Result<Answer, CallError> {
+        let Some(key) = cache_key(slot, request) else {
+            return self.send_and_cache(slot, request).await;
+        };
+        let mut in_flight = Some(in_flight);
+        let reading = CoalesceKey::new(key, slot, request);
+        let shared = self.join_or_begin(reading, slot, request, &mut in_flight);
+        match request.deadline {
+            Some(deadline) => match timeout_at(deadline, shared.result()).await {
+                Ok(result) => result,
+                Err(_) => Err(slot.timed_out_error(request, Delivery::Unknown)),
+            },
+            None => shared.result().await,
+        }
+    }
+
+    fn join_or_begin(
+        &self,
+        reading: CoalesceKey,
+        slot: &Arc<Slot>,
+        request: &Request<'_>,
+        in_flight: &mut Option<InFlight>,
+    ) -> Arc<PendingRead> {
+        let readings = &self.inner().responses.pending_reads;
+        let mut under_way = readings.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shared) = under_way.get(&reading) {
+            return Arc::clone(shared);
+        }
+        let shared = Arc::<PendingRead>::default();
+        under_way.insert(reading.clone(), Arc::clone(&shared));
+        let ending = CompletionGuard {
+            host: self.clone(),
+            slot: Arc::clone(slot),
+            reading,
+            shared: Arc::clone(&shared),
+            result: None,
+            in_flight: in_flight.take(),
+        };
+        let owned = as_host_request(slot, request);
+        tokio::spawn(async move {
+            let mut ending = ending;
+            ending.result = Some(ending.host.send_and_cache(&ending.slot, &owned).await);
+        });
+        shared
+    }
+}
+
+/// Takes a reading off the list, counts it out and tells everybody when its
+/// task ends, however it ends: one that panics or loses its runtime has no result.
+struct CompletionGuard {
+    host: Host,
+    slot: Arc<Slot>,
+    reading: CoalesceKey,
+    shared: Arc<PendingRead>,
+    result: Option<Result<Answer, CallError>>,
+    /// The count of the one who began it.
+    in_flight: Option<InFlight>,
+}
+
+impl Drop for CompletionGuard {
+    fn drop(&mut self) {
+        self.host
+            .inner()
+            .responses
+            .pending_reads
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.reading);
+        // Who is told may come again at once, and must not meet its own count.
+        drop(self.in_flight.take());
+        let result = self.result.take().unwrap_or_else(|| Err(self.slot.shutting_down_error()));
+        let _ = self.shared.result.set(result);
+        self.shared.done.notify_waiters();
+    }
+}
+
+/// A request that outlives whoever made it. It speaks for the host and not for
+/// the client that happened to ask first: what its readers share must not
+/// depend on what one of them can do.
+fn as_host_request(slot: &Slot, request: &Request<'_>) -> Request<'static> {
+    let mut own = Request::new(request.caller(), request.method(), request.params.clone());
+    own.is_hidden = request.is_hidden;
+    own.snapshot.clone_from(&request.snapshot);
+    own.with_server(slot.key.server.clone()).into_owned()
+}

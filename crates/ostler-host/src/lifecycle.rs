@@ -1,0 +1,532 @@
+//! What operators do with servers: register, start, stop, reload, remove.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ostler_core::caller::Caller;
+use ostler_core::error::CallError;
+use ostler_core::server_name::ServerName;
+use ostler_core::spec::{Isolation, ServerSpec, ServerTransport};
+use ostler_core::supervisor::Phase;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::host::Host;
+use crate::in_flight::RequestClass;
+use crate::lifecycle_event::OperatorAction;
+use crate::lists::Kind;
+use crate::notifications::HostNotification;
+use crate::registry::{RegistrySnapshot, ServerMap};
+use crate::server::slot::{Slot, SlotDeps, SlotState};
+use crate::server::slot_lists::shutting_down;
+use crate::server::start_progress::StartProgress;
+use crate::server::start_record::LastGoodStart;
+use crate::server::{Binding, Server, ServerDeps};
+use crate::upstream::http::HttpConnector;
+use crate::upstream::stdio::StdioConnector;
+use crate::upstream::{Connector, ServerNotification, SharedCallObserver};
+
+/// How long calls may finish when the host shuts down. With the five seconds
+/// of the stop sequence everything is gone well within ten.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a reload waits for the lists of the new session.
+const RELIST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest time [`Host::shutdown`] takes after that, whatever servers do.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(6_500);
+
+/// Longer times are taken for mistakes: a clock could not count to their end.
+const MAX_DURATION: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// What became of a spawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpawnOutcome {
+    /// The name was free.
+    New,
+    /// The name had another spec, which this one has replaced.
+    Replaced,
+    /// The name has this very spec already; nothing was done.
+    Unchanged,
+}
+
+/// What a server has to show before it is registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StartCheck {
+    None,
+    /// That it can be started.
+    Required,
+}
+
+impl Host {
+    /// Registers a server. One that is not lazy is connected first, and if
+    /// that fails nothing is registered. Another spec under a known name
+    /// replaces it: the new one is prepared, then swapped in, then the old one
+    /// finishes its calls and ends.
+    pub async fn spawn(&self, caller: &Caller, spec: ServerSpec) -> Result<SpawnOutcome, CallError> {
+        let connector = self.connector_of(&spec)?;
+        self.spawn_with(caller, spec, connector).await
+    }
+
+    /// Registers a server without waiting for it. One that is not lazy starts
+    /// at once, and if that fails it is supervised like any other: it is tried
+    /// again, and its status says why.
+    pub async fn register(&self, caller: &Caller, spec: ServerSpec) -> Result<SpawnOutcome, CallError> {
+        let connector = self.connector_of(&spec)?;
+        self.register_checked(caller, spec, connector, StartCheck::None).await
+    }
+
+    /// Registers a server that is reached in the embedder's own way.
+    pub async fn spawn_with(
+        &self,
+        caller: &Caller,
+        spec: ServerSpec,
+        connector: Arc<dyn Connector>,
+    ) -> Result<SpawnOutcome, CallError> {
+        let proof = if spec.lazy { StartCheck::None } else { StartCheck::Required };
+        self.register_checked(caller, spec, connector, proof).await
+    }
+
+    async fn register_checked(
+        &self,
+        caller: &Caller,
+        spec: ServerSpec,
+        connector: Arc<dyn Connector>,
+        proof: StartCheck,
+    ) -> Result<SpawnOutcome, CallError> {
+        if !self.current().may_see(caller, &spec.name) {
+            return Err(self.unknown_server(Some(caller), spec.name.as_str()));
+        }
+        validate_spec(&spec)?;
+        let _turn = self.inner().registry.server_locks.lock(&spec.name).await;
+        let before = self.current().server(spec.name.as_str()).cloned();
+        if before.is_some_and(|server| server.spec.fingerprint() == spec.fingerprint()) {
+            return Ok(SpawnOutcome::Unchanged);
+        }
+        let server = self.prepare(spec, connector);
+        let prepared = PreparedServer::new(&server);
+        if proof == StartCheck::Required {
+            start_and_wait(&server.slot(caller)?).await?;
+        }
+        let (before, _) = self.change_servers(|servers| {
+            servers.insert(server.spec.name.clone(), Arc::clone(&server));
+        });
+        let old = before.server(server.spec.name.as_str()).inspect(|old| self.retire(old));
+        // Asked after registering: a shutdown that comes later finds the server.
+        if self.inner().registry.slots.is_closed() {
+            self.change_servers(|servers| {
+                servers.remove(&server.spec.name);
+            });
+            return Err(shutting_down(server.spec.name.clone()));
+        }
+        prepared.keep();
+        let (act, spawned) = match old {
+            Some(_) => (OperatorAction::Replace, SpawnOutcome::Replaced),
+            None => (OperatorAction::Register, SpawnOutcome::New),
+        };
+        self.report_operator_action(server.spec.name.as_str(), act, Some(caller));
+        Ok(spawned)
+    }
+
+    /// Drains a server, ends it and waits until nothing of it is left. Calls
+    /// say that it is stopped until it is [started](Self::start) again.
+    pub async fn stop(&self, name: &str) -> Result<(), CallError> {
+        let server = self.server(name)?;
+        server.stop();
+        self.purge(&server);
+        self.report_operator_action(name, OperatorAction::Stop, None);
+        for slot in server.slots() {
+            slot.until_state(|desk| match desk.supervisor.phase() {
+                Phase::Draining { .. } => None,
+                Phase::Stopped => (!desk.has_remains).then_some(()),
+                // Somebody has started it again.
+                _ => Some(()),
+            })
+            .await;
+        }
+        Ok(())
+    }
+
+    /// Brings a stopped or sleeping server up, and says so if that fails.
+    pub async fn start(&self, name: &str) -> Result<(), CallError> {
+        let server = self.server(name)?;
+        server.resume();
+        self.report_operator_action(name, OperatorAction::Start, None);
+        wait_until_all_started(&server).await
+    }
+
+    /// A fresh session, and a clean record: budget, breaker and ejection are
+    /// cleared and remembered answers forgotten. Calls in flight finish on the
+    /// old session.
+    pub async fn reload(&self, name: &str) -> Result<(), CallError> {
+        let server = self.server(name)?;
+        server.reload();
+        self.purge(&server);
+        self.report_operator_action(name, OperatorAction::Reload, None);
+        wait_until_all_started(&server).await?;
+        self.refresh_lists(&server).await;
+        Ok(())
+    }
+
+    /// Asks a server that has just come up for its lists, whatever is known of them: what is ready can be listed and
+    /// called. Neither a list that fails nor one that takes long is the reload's failure.
+    async fn refresh_lists(&self, server: &Server) {
+        // Whoever looked for a name in vain looks again, also where nothing has changed.
+        self.bus().bump_lists_version();
+        let operator = Caller::operator();
+        let Ok(_in_flight) = self.acquire_in_flight(&operator, RequestClass::Listing) else { return };
+        let ask = async {
+            for slot in server.slots().iter().filter(|slot| slot.live().is_some()) {
+                for kind in Kind::ALL {
+                    // A list is asked for again only by somebody who wants it.
+                    if slot.cached_list(kind).is_some() || kind == Kind::Tools {
+                        let _ = self.fetch_list(slot, &operator, kind).await;
+                    }
+                }
+            }
+        };
+        let _ = timeout(RELIST_TIMEOUT, ask).await;
+    }
+
+    /// Stops a server and forgets it. Returns when nothing of it is left.
+    pub async fn remove(&self, name: &str) -> Result<(), CallError> {
+        let server = self.unregister(name).await?;
+        for slot in server.slots() {
+            slot.until_gone().await;
+        }
+        Ok(())
+    }
+
+    /// The same, but returns as soon as the name is free for another; calls in
+    /// flight finish and the server ends by itself.
+    pub async fn remove_without_waiting(&self, name: &str) -> Result<(), CallError> {
+        self.unregister(name).await.map(drop)
+    }
+
+    async fn unregister(&self, name: &str) -> Result<Arc<Server>, CallError> {
+        let _turn = self.inner().registry.server_locks.lock(&self.server(name)?.spec.name).await;
+        let server = self.server(name)?;
+        self.change_servers(|servers| {
+            servers.remove(&server.spec.name);
+        });
+        self.retire(&server);
+        self.report_operator_action(name, OperatorAction::Remove, None);
+        Ok(server)
+    }
+
+    /// Waits while a server that the caller uses is being started, at most as long as a call may take. False if it is
+    /// not, or still is. The voice hears how far it has come.
+    pub(crate) async fn wait_for_start(
+        &self,
+        caller: &Caller,
+        name: &str,
+        voice: Option<&SharedCallObserver>,
+    ) -> bool {
+        let server = self.visible_server(caller, name).ok();
+        let Some(slot) = server.and_then(|server| server.existing_slot(caller)) else { return false };
+        if !slot.is_starting() {
+            return false;
+        }
+        let (mut news, end) =
+            (StartProgress::new(&slot, caller, voice), Instant::now() + slot.spec.max_call_time);
+        let mut started = pin!(slot.until_started());
+        while timeout_at(end.min(news.next_at), &mut started).await.is_err() {
+            if Instant::now() >= end {
+                return false;
+            }
+            news.notify_if_due(&slot);
+        }
+        true
+    }
+
+    /// Ends what servers keep for a client session that is over: the processes of servers with
+    /// [`Isolation::Session`], once their calls have had the time of a stop. Nothing is started for it any more.
+    pub fn end_session(&self, caller: &Caller) {
+        if caller.session().is_none() {
+            return;
+        }
+        caller.end_session();
+        let current = self.current();
+        for server in current.servers.values().filter(|server| server.spec.isolation == Isolation::Session) {
+            server.end_session(caller);
+        }
+    }
+
+    /// Keeps a server up until the binding is dropped, starting it if needed.
+    pub async fn bind(&self, caller: &Caller, name: &str) -> Result<Binding, CallError> {
+        let server = self.visible_server(caller, name)?;
+        Binding::acquire(&server.slot(caller)?).await
+    }
+
+    /// Ends every server and waits for it, but not for ever. True if nothing is
+    /// left. The host takes no servers afterwards.
+    pub async fn shutdown(&self) -> bool {
+        self.shutdown_within(DRAIN_TIMEOUT).await
+    }
+
+    /// The same, with this much time for calls in flight, and at most as much as each server's `drain`.
+    pub async fn shutdown_within(&self, calls: Duration) -> bool {
+        let slots = self.inner().registry.slots.close();
+        self.change_servers(ServerMap::clear);
+        for slot in &slots {
+            slot.remove_within(calls);
+        }
+        let gone = async {
+            for slot in slots {
+                slot.until_gone().await;
+            }
+        };
+        let is_gone = timeout(calls.saturating_add(SHUTDOWN_TIMEOUT), gone).await.is_ok();
+        self.inner().admission.close().await;
+        is_gone
+    }
+
+    pub(crate) fn server(&self, name: &str) -> Result<Arc<Server>, CallError> {
+        self.current().find(None, name).cloned()
+    }
+
+    pub(crate) fn connector_of(&self, spec: &ServerSpec) -> Result<Arc<dyn Connector>, CallError> {
+        let own = self.options().connector_factory.as_ref().and_then(|connectors| connectors(spec));
+        if let Some(connector) = own {
+            return Ok(connector);
+        }
+        match &spec.transport {
+            ServerTransport::Stdio(_) => Ok(Arc::new(StdioConnector::new(
+                spec,
+                self.options().identity.clone(),
+                self.inner().launcher.spawner.clone(),
+                Arc::clone(&self.inner().telemetry.redactor),
+                Arc::clone(&self.inner().launcher.login_path),
+                Arc::clone(self.loop_detector()),
+            ))),
+            ServerTransport::Http(endpoint) => {
+                let identity = self.options().identity.clone();
+                Ok(Arc::new(HttpConnector::new(
+                    spec,
+                    endpoint.clone(),
+                    identity,
+                    Arc::clone(&self.inner().telemetry.redactor),
+                    Arc::clone(self.loop_detector()),
+                )))
+            }
+        }
+    }
+
+    pub(crate) fn prepare(&self, spec: ServerSpec, connector: Arc<dyn Connector>) -> Arc<Server> {
+        let registry = &self.inner().registry;
+        let registration = registry.next_registration();
+        let spec = Arc::new(spec);
+        let (room, ledger) = (Arc::clone(&registry.process_pool), Arc::clone(&registry.slots));
+        let (cache, bus) = (self.inner().responses.handle(), Arc::clone(self.bus()));
+        // Who wanted to see the log of a replaced server still does.
+        let before = self.current().server(spec.name.as_str()).cloned();
+        let level = before.as_ref().map(|server| Arc::clone(&server.level)).unwrap_or_default();
+        let rank = before.map(|server| server.rank);
+        let (slot_level, host) = (Arc::clone(&level), self.downgrade());
+        let (slot_spec, slot_connector) = (Arc::clone(&spec), Arc::clone(&connector));
+        let chance = Mutex::new(self.fork_rng());
+        let last_start = LastGoodStart::new(&spec, self.options().state_dir.as_ref());
+        let start_patience = self.options().start_retry;
+        let is_started_by_client = self.options().is_started_by_client;
+        let furnish = move || SlotDeps {
+            spec: Arc::clone(&slot_spec),
+            connector: Arc::clone(&slot_connector),
+            process_pool: Arc::clone(&room),
+            slot_registry: Arc::clone(&ledger),
+            cache: Arc::clone(&cache),
+            bus: Arc::clone(&bus),
+            level: Arc::clone(&slot_level),
+            host: host.clone(),
+            last_good_start: Arc::clone(&last_start),
+            start_retry: start_patience,
+            is_started_by_client,
+            rng: chance.lock().unwrap_or_else(PoisonError::into_inner).fork(),
+        };
+        Arc::new(Server::new(
+            spec,
+            registration,
+            ServerDeps { rank, connector, level, make_slot_deps: Box::new(furnish) },
+        ))
+    }
+
+    /// Replaces the servers; returns what was in force before and is after.
+    fn change_servers(
+        &self,
+        change: impl FnOnce(&mut ServerMap),
+    ) -> (Arc<RegistrySnapshot>, Arc<RegistrySnapshot>) {
+        self.change(|current| change(Arc::make_mut(&mut current.servers)))
+    }
+
+    /// Replaces what is in force, and tells whoever listens which lists may be others now: servers have come, gone or
+    /// been replaced, or rules or pins have changed.
+    pub(crate) fn change(
+        &self,
+        change: impl FnOnce(&mut RegistrySnapshot),
+    ) -> (Arc<RegistrySnapshot>, Arc<RegistrySnapshot>) {
+        let (before, after) = self.inner().registry.change(|current| {
+            change(current);
+            if current.unusable.keys().any(|name| current.servers.contains_key(name)) {
+                let servers = Arc::clone(&current.servers);
+                Arc::make_mut(&mut current.unusable).retain(|name, _| !servers.contains_key(name));
+            }
+        });
+        if before.has_same_lists(&after) {
+            return (before, after);
+        }
+        self.bus().bump_lists_version();
+        let has_other_rules = !before.has_same_policy(&after);
+        let is_other = |name: &&ServerName| match (before.servers.get(*name), after.servers.get(*name)) {
+            (Some(old), Some(new)) => has_other_rules || !Arc::ptr_eq(old, new),
+            _ => true,
+        };
+        let names = before.servers.keys();
+        let added = after.servers.keys().filter(|name| !before.servers.contains_key(*name));
+        for name in names.chain(added).filter(is_other) {
+            for event in [
+                ServerNotification::ToolsChanged,
+                ServerNotification::PromptsChanged,
+                ServerNotification::ResourcesChanged,
+            ] {
+                self.bus().publish(HostNotification {
+                    server: name.clone(),
+                    partition: "".into(),
+                    notification: event,
+                });
+            }
+        }
+        self.reevaluate_pins(&before, &after);
+        (before, after)
+    }
+
+    /// Ends a server that has lost its place. Where none has taken it, nothing of the name is kept.
+    pub(crate) fn retire(&self, server: &Arc<Server>) {
+        server.remove();
+        self.purge(server);
+        if self.current().server(server.spec.name.as_str()).is_none() {
+            self.cache().remove_server(&server.spec.name);
+        }
+    }
+
+    fn purge(&self, server: &Server) {
+        for slot in server.slots() {
+            slot.bump_cache_epoch();
+        }
+        self.cache().purge_server(&server.spec.name);
+    }
+}
+
+/// Removes a server that was prepared and not registered, also when the
+/// future that prepares it is dropped.
+pub(crate) struct PreparedServer(Option<Arc<Server>>);
+
+impl PreparedServer {
+    pub(crate) fn new(server: &Arc<Server>) -> Self {
+        Self(Some(Arc::clone(server)))
+    }
+
+    pub(crate) fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for PreparedServer {
+    fn drop(&mut self) {
+        if let Some(server) = &self.0 {
+            server.remove();
+        }
+    }
+}
+
+/// Refuses a spec that no config file could hold.
+pub(crate) fn validate_spec(spec: &ServerSpec) -> Result<(), CallError> {
+    let problem = match &spec.transport {
+        ServerTransport::Stdio(process) if process.command.is_empty() => Some("`command` must not be empty"),
+        _ if spec.max_in_flight == 0 => Some("`max_in_flight` must be at least 1"),
+        _ if spec.max_in_flight > tokio::sync::Semaphore::MAX_PERMITS => Some("`max_in_flight` is too large"),
+        _ if spec.max_line == 0 => Some("`max_line` must be at least 1 byte"),
+        _ if spec.start_timeout.is_zero() || spec.fetch_timeout.is_zero() || spec.call_timeout.is_zero() => {
+            Some("`start_timeout`, `fetch_timeout` and `call_timeout` must be above zero")
+        }
+        _ if spec_durations(spec).into_iter().any(|time| time > MAX_DURATION) => {
+            Some("no time may be longer than a century")
+        }
+        _ => None,
+    };
+    match problem {
+        None => Ok(()),
+        Some(problem) => Err(CallError::Invalid {
+            what: format!("server `{}`: {problem}", spec.name),
+            hint: "correct the spec".into(),
+        }),
+    }
+}
+
+/// Every time in a spec that is added to a clock.
+fn spec_durations(spec: &ServerSpec) -> [Duration; 11] {
+    let ServerSpec {
+        keep_alive,
+        start_timeout,
+        fetch_timeout,
+        call_timeout,
+        max_call_time,
+        drain,
+        restart,
+        breaker,
+        ..
+    } = spec;
+    let readmit_after = restart.readmit_after.unwrap_or_default();
+    let delays = [restart.window, restart.first_delay, restart.max_delay, readmit_after, breaker.reset];
+    let [window, first, longest, readmit, reset] = delays;
+    [
+        *keep_alive,
+        *start_timeout,
+        *fetch_timeout,
+        *call_timeout,
+        *max_call_time,
+        *drain,
+        window,
+        first,
+        longest,
+        readmit,
+        reset,
+    ]
+}
+
+/// Waits for every session of a server that is being started.
+async fn wait_until_all_started(server: &Server) -> Result<(), CallError> {
+    for slot in server.slots() {
+        wait_until_started(&slot).await?;
+    }
+    Ok(())
+}
+
+/// Starts a session and waits for it.
+pub(crate) async fn start_and_wait(slot: &Arc<Slot>) -> Result<(), CallError> {
+    slot.update(|desk| desk.supervisor.on_resume());
+    wait_until_started(slot).await
+}
+
+/// Waits until a start has succeeded or failed once. A place in the process pool is waited for as long as the start itself
+/// may take.
+pub(crate) async fn wait_until_started(slot: &Arc<Slot>) -> Result<(), CallError> {
+    let _wanted = slot.demand_session();
+    loop {
+        match timeout(slot.spec.start_limit(), slot.until_state(|desk| start_outcome(slot, desk))).await {
+            Ok(outcome) => return outcome,
+            Err(_) if slot.is_waiting_for_process() => return Err(slot.not_ready_error()),
+            // The start has its own bound.
+            Err(_) => {}
+        }
+    }
+}
+
+/// What came of a start, if it is over.
+fn start_outcome(slot: &Slot, desk: &SlotState) -> Option<Result<(), CallError>> {
+    match desk.supervisor.phase() {
+        Phase::Idle | Phase::Starting { .. } => None,
+        Phase::Ready { .. } => Some(Ok(())),
+        Phase::Backoff { .. }
+        | Phase::Ejected { .. }
+        | Phase::NeedsAuth { .. }
+        | Phase::Stopped
+        | Phase::Draining { .. } => Some(Err(slot.failed_error(desk))),
+    }
+}

@@ -1,0 +1,157 @@
+//! What the file looks like.
+//!
+//! ```text
+//! entries   id, late, about, took, arguments_hash, arguments      one for each row
+//! abouts    kind, principal, role, server, action, subject, …     what many rows of one batch have in common
+//! events    a view of all: the rows as they are read
+//! ```
+//!
+//! Each [class](Class) has such a pair of tables: `entries` and `abouts` are those of calls.
+//!
+//! A row's number is the moment of its end in microseconds, or one more than the last number where that is
+//! taken already. So numbers grow, rows are found by their time without an index, and `late` says how much
+//! earlier than its number a row is: nothing, for nearly every row.
+
+use std::time::Duration;
+
+use ostler_store::DatabaseOptions;
+use rusqlite::{Connection, Transaction};
+
+use super::row::RowClass;
+
+/// What the file looks like; raised when that changes.
+const VERSION: i64 = 3;
+/// The version in which rows of all classes are in the tables of calls.
+const SINGLE_CLASS_VERSION: i64 = 2;
+/// The version with one table for everything, numbered from one.
+const SINGLE_TABLE_VERSION: i64 = 1;
+
+/// Rows that are later than this have an index, so that the latest is known
+/// and a clock that was wrong once does not keep rows from being deleted.
+/// Rows that wait to be written together are not.
+pub(super) const LATE_MICROS: i64 = 60_000_000;
+
+/// How the file is used.
+pub(super) const LAYOUT: DatabaseOptions = DatabaseOptions {
+    schema_version: VERSION,
+    migrate,
+    busy_timeout: Duration::from_secs(1),
+    cache_kib: 1 << 10,
+    // Some for each class.
+    prepared_statements: 64,
+    is_checkpointed_on_close: true,
+};
+
+/// The tables of one class.
+fn create_tables_sql(class: RowClass) -> String {
+    let (entries, abouts) = class.tables();
+    format!(
+        "
+    CREATE TABLE {abouts} (
+        id INTEGER PRIMARY KEY,
+        kind TEXT NOT NULL,
+        principal TEXT,
+        role TEXT,
+        session TEXT,
+        server TEXT,
+        action TEXT NOT NULL,
+        subject TEXT,
+        outcome TEXT NOT NULL,
+        rule TEXT,
+        delivery TEXT,
+        generation INTEGER,
+        count INTEGER,
+        detail TEXT
+    );
+    CREATE TABLE {entries} (
+        id INTEGER PRIMARY KEY,
+        late INTEGER NOT NULL,
+        about INTEGER NOT NULL,
+        took INTEGER,
+        arguments_hash,
+        arguments TEXT
+    );
+    CREATE INDEX {entries}_late ON {entries} (late) WHERE late > 60000000;"
+    )
+}
+
+/// The rows of all classes, as they are read.
+fn create_view_sql() -> String {
+    let of_class = |class: RowClass| {
+        let (entries, abouts) = class.tables();
+        format!(
+            "
+        SELECT {entries}.id AS id, {entries}.id - late AS at, kind, principal, role, session, server, action, subject,
+            outcome, rule, delivery, generation, took, count,
+            CASE typeof(arguments_hash) WHEN 'blob' THEN lower(hex(arguments_hash)) ELSE arguments_hash END
+                AS arguments_hash,
+            arguments, detail
+        FROM {entries} CROSS JOIN {abouts} ON {abouts}.id = {entries}.about"
+        )
+    };
+    format!("CREATE VIEW events AS {}", RowClass::ALL.map(of_class).join(" UNION ALL "))
+}
+
+/// Numbers are those that the rows would have got: each the least that is not
+/// before its time and after the number before. They are made in order, and
+/// `CROSS JOIN` keeps to it: sorting whole rows would need as much memory as they are.
+const MIGRATE_SINGLE_TABLE_SQL: &str = "
+    CREATE TABLE numbers AS
+        SELECT old, number, number + max(at - number) OVER (ORDER BY number) AS id, at
+        FROM (SELECT id AS old, at, row_number() OVER (ORDER BY at, id) AS number FROM moving);
+    INSERT INTO abouts
+        SELECT number, kind, principal, role, session, server, action, subject, outcome, rule, delivery, generation,
+            count, detail
+        FROM numbers CROSS JOIN moving ON moving.id = old;
+    INSERT INTO entries
+        SELECT numbers.id, numbers.id - numbers.at, number, took, arguments_hash, arguments
+        FROM numbers CROSS JOIN moving ON moving.id = old;
+    DROP TABLE numbers;
+    DROP TABLE moving;
+";
+
+/// Moves rows that are not calls into the tables of their class. Refused calls of before stay with the calls.
+const MIGRATE_SINGLE_CLASS_SQL: &str = "
+    INSERT INTO operator_abouts SELECT * FROM abouts WHERE kind IN ('admin', 'gap');
+    INSERT INTO operator_entries SELECT entries.* FROM entries CROSS JOIN operator_abouts ON operator_abouts.id = about;
+    INSERT INTO server_abouts SELECT * FROM abouts WHERE kind = 'server';
+    INSERT INTO server_entries SELECT entries.* FROM entries CROSS JOIN server_abouts ON server_abouts.id = about;
+    INSERT INTO refusal_abouts SELECT * FROM abouts WHERE kind = 'refusal';
+    INSERT INTO refusal_entries SELECT entries.* FROM entries CROSS JOIN refusal_abouts ON refusal_abouts.id = about;
+    DELETE FROM entries WHERE about IN (SELECT id FROM abouts WHERE kind <> 'call');
+    DELETE FROM abouts WHERE kind <> 'call';
+";
+
+/// Makes the file what it should look like, whatever it was.
+fn migrate(making: &Transaction<'_>, found: i64) -> rusqlite::Result<()> {
+    match found {
+        SINGLE_CLASS_VERSION => making.execute_batch("DROP VIEW events")?,
+        SINGLE_TABLE_VERSION => making.execute_batch("ALTER TABLE events RENAME TO moving")?,
+        _ => {}
+    }
+    for class in
+        RowClass::ALL.into_iter().filter(|class| found != SINGLE_CLASS_VERSION || *class != RowClass::Calls)
+    {
+        making.execute_batch(&create_tables_sql(class))?;
+    }
+    if found == SINGLE_TABLE_VERSION {
+        making.execute_batch(MIGRATE_SINGLE_TABLE_SQL)?;
+    }
+    if matches!(found, SINGLE_TABLE_VERSION | SINGLE_CLASS_VERSION) {
+        making.execute_batch(MIGRATE_SINGLE_CLASS_SQL)?;
+    }
+    making.execute_batch(&create_view_sql())
+}
+
+/// The classes whose rows are numbered by their time in tables of their own.
+pub(super) fn classes(connection: &Connection) -> rusqlite::Result<&'static [RowClass]> {
+    Ok(match version(connection)? {
+        ..SINGLE_CLASS_VERSION => &[],
+        SINGLE_CLASS_VERSION => &[RowClass::Calls],
+        _ => &RowClass::ALL,
+    })
+}
+
+fn version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}

@@ -1,0 +1,560 @@
+//! A daemon, reached through its admin API.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::{Method, StatusCode};
+use ostler_core::card::CardReport;
+use ostler_core::catalog::exposed_name;
+use ostler_core::error::CallError;
+use ostler_core::pins::LockSection;
+use ostler_core::server_name::ServerName;
+use ostler_core::status::ServerStatus;
+use ostler_host::{
+    ItemDefinition, Kind, ListedItem, ListedTool, ServerItem, ServerListing, ServerTools,
+    UnfilteredDefinitions,
+};
+use ostler_relay::service::ServiceStatus;
+use ostler_wire::MemberEdit;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use serde_json::value::RawValue;
+use tokio::task::JoinSet;
+
+use super::http::{self, DaemonAddress, HttpError, HttpRequest, KeptConnection};
+use super::mcp::McpConnection;
+use super::wait_messages::with_start_messages;
+use super::{CallRequest, DefinitionsResult, ProbeResult, RequestFailure};
+use crate::api::{
+    self, AppliedConfig, AuditState, ErrorBody, ErrorResponse, PinsResponse, RelayResponse, Reload,
+    ReloadOutcome, ServerLogLine, ServerResponse, ServersResponse, VersionResponse,
+};
+use crate::call_events::CallEventSender;
+use crate::command::operate::LockFileAction;
+use crate::daemon_info::DaemonInfo;
+use crate::failure::CommandFailure;
+use crate::invocation::command;
+use crate::output;
+use crate::stdio::PROTOCOL;
+
+/// How long the daemon may take for what is no call: it has its own deadlines,
+/// and downloading and starting a server is the longest of them.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+/// How long for a call without a timeout of its own, whatever its server allows.
+const CALL_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long until it begins to show a log, which it has at hand.
+const LOG_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long for what it knows at once of itself.
+const INFO_TIMEOUT: Duration = Duration::from_secs(5);
+/// How much longer than the call itself its answer may take.
+const RESPONSE_GRACE: Duration = Duration::from_secs(5);
+
+/// A daemon.
+#[derive(Debug, Clone)]
+pub(crate) struct DaemonClient {
+    address: DaemonAddress,
+    token: Option<Arc<str>>,
+    /// A call is on its way.
+    is_calling: Arc<AtomicBool>,
+    /// The connection of the last request.
+    kept_connection: Arc<KeptConnection>,
+    /// The connection of the last request of MCP.
+    mcp: Arc<Mutex<Option<McpConnection>>>,
+}
+
+/// An edit of the config that a daemon has not applied.
+#[derive(Debug, Serialize)]
+pub(crate) struct RefusedChange {
+    /// `untrusted`, `broken` or `unreadable`.
+    outcome: &'static str,
+    /// What that means, and what to do.
+    pub(crate) message: String,
+}
+
+impl DaemonClient {
+    pub(crate) fn new(address: DaemonAddress, token: Option<String>) -> Self {
+        Self {
+            address,
+            token: token.map(Into::into),
+            is_calling: Arc::default(),
+            kept_connection: Arc::default(),
+            mcp: Arc::default(),
+        }
+    }
+
+    pub(super) fn is_calling(&self) -> bool {
+        self.is_calling.load(Ordering::Relaxed)
+    }
+
+    /// Where it is.
+    pub(crate) fn address(&self) -> &DaemonAddress {
+        &self.address
+    }
+
+    /// What the daemon is.
+    pub(crate) async fn info(&self) -> Result<DaemonInfo, RequestFailure> {
+        match self.get_quickly("/api/v1/daemon").await {
+            // A daemon of an earlier version tells less.
+            Err(_) => self.version().await,
+            about => about,
+        }
+    }
+
+    /// What a daemon of any version tells of itself.
+    pub(crate) async fn version(&self) -> Result<DaemonInfo, RequestFailure> {
+        let VersionResponse { version, pid, .. } = self.get_quickly("/api/v1/version").await?;
+        let (url, kind) = (self.address.to_string(), crate::instance::DaemonKind::Served);
+        Ok(DaemonInfo { url, pid, version, config: None, kind, uptime_ms: 0, clients: None })
+    }
+
+    /// Asks the daemon to end, with this much time for its calls.
+    pub(crate) async fn shut_down(&self, calls: Option<Duration>) -> Result<DaemonInfo, RequestFailure> {
+        let calls = calls.map(|calls| format!("?calls_ms={}", calls.as_millis())).unwrap_or_default();
+        let path = format!("/api/v1/shutdown{calls}");
+        self.send_for_json(self.http_request(Method::POST, &path, Bytes::new(), INFO_TIMEOUT)).await
+    }
+
+    async fn get_quickly<T: DeserializeOwned>(&self, path: &str) -> Result<T, RequestFailure> {
+        self.send_for_json(self.http_request(Method::GET, path, Bytes::new(), INFO_TIMEOUT)).await
+    }
+
+    pub(super) async fn statuses(&self) -> Result<Vec<ServerStatus>, CommandFailure> {
+        let ServersResponse { servers } = self.get("/api/v1/servers").await?;
+        Ok(servers.into_iter().map(|server| server.status).collect())
+    }
+
+    /// How the daemon serves workers elsewhere, if it does.
+    /// A daemon of an earlier version does not know.
+    pub(super) async fn relay(&self) -> Option<ServiceStatus> {
+        let RelayResponse { relay } = self.get("/api/v1/relay").await.ok()?;
+        relay
+    }
+
+    /// What is wrong with the daemon's record of calls, for people.
+    /// Whether the lock file on disk is another one than the daemon's.
+    pub(super) async fn is_lock_pending(&self) -> Result<bool, CommandFailure> {
+        let PinsResponse { pending, .. } = self.get("/api/v1/pins").await?;
+        Ok(pending)
+    }
+
+    pub(super) async fn audit_warning(&self) -> Result<Option<String>, CommandFailure> {
+        let VersionResponse { audit, .. } = self.get("/api/v1/version").await?;
+        Ok(match audit {
+            Some(AuditState { trouble: Some(trouble), .. }) => {
+                Some(format!("the audit can't be written: {trouble}"))
+            }
+            Some(AuditState { lost, .. }) if lost > 0 => Some(format!(
+                "{} of the audit were dropped; {} shows where",
+                output::count(usize::try_from(lost).unwrap_or(usize::MAX), "row"),
+                command("audit")
+            )),
+            _ => None,
+        })
+    }
+
+    pub(super) async fn refused_change(&self) -> Option<RefusedChange> {
+        let AppliedConfig { last_change, .. } = self.get("/api/v1/config").await.ok()?;
+        let unusable = || ("can't be used", format!("{} says why", command("check")));
+        let (outcome, (what, next)) = match last_change?.outcome {
+            ReloadOutcome::Applied { .. } => return None,
+            ReloadOutcome::Untrusted { .. } => {
+                ("untrusted", ("is not trusted", format!("read it, then {}", command("trust"))))
+            }
+            ReloadOutcome::Broken { .. } => ("broken", unusable()),
+            ReloadOutcome::Unreadable { .. } => ("unreadable", unusable()),
+        };
+        let message =
+            format!("the config has changed and {what}, so the daemon runs the one before it: {next}");
+        Some(RefusedChange { outcome, message })
+    }
+
+    pub(super) async fn list_tools(&self, server: &str) -> Result<Vec<ListedTool>, RequestFailure> {
+        match self.list(Kind::Tools, Some(server)).await?.pop() {
+            Some(listed) => Ok(ServerTools::from(listed).tools?),
+            None => Err(self.protocol_failure("it names no server").into()),
+        }
+    }
+
+    pub(super) async fn list_all_tools(&self) -> Result<Vec<ServerTools>, CommandFailure> {
+        Ok(self.list(Kind::Tools, None).await?.into_iter().map(ServerTools::from).collect())
+    }
+
+    pub(super) async fn definitions(
+        &self,
+        servers: &[ServerName],
+    ) -> Result<Vec<DefinitionsResult>, CommandFailure> {
+        let mut asking = JoinSet::new();
+        for server in servers.iter().cloned() {
+            let there = self.clone();
+            asking.spawn(async move {
+                let path = format!("/api/v1/definitions?server={server}");
+                match there.get::<api::DefinitionsResponse>(&path).await {
+                    Ok(told) => Ok((server.clone(), single_definitions(told, server))),
+                    Err(RequestFailure::Call(error)) => Ok((server, Err(error))),
+                    Err(RequestFailure::Daemon(failure)) => Err(failure),
+                }
+            });
+        }
+        let answers = asking.join_all().await;
+        answers.into_iter().collect()
+    }
+
+    pub(super) async fn list_items(
+        &self,
+        kind: Kind,
+        server: Option<&ServerName>,
+    ) -> Result<Vec<ServerListing>, CommandFailure> {
+        Ok(self.list(kind, server.map(ServerName::as_str)).await?)
+    }
+
+    pub(super) async fn resource_owner(&self, uri: &str) -> Result<ServerName, RequestFailure> {
+        let params = json!({ "uri": uri }).to_string();
+        let asking = self.mcp_request("dev.ostler/owner", params.as_bytes(), None);
+        let outcome =
+            http::with_timeout(REQUEST_TIMEOUT, asking).await.map_err(|lost| self.request_failure(lost))?;
+        let result = self.result_of(outcome?)?;
+        let owner = ostler_wire::text_member(&result, "server").and_then(|name| ServerName::new(&name).ok());
+        owner.ok_or_else(|| self.protocol_failure("it names no server").into())
+    }
+
+    /// Lists what servers offer of a kind, each with its error.
+    async fn list(&self, kind: Kind, server: Option<&str>) -> Result<Vec<ServerListing>, RequestFailure> {
+        let meta = server.map_or_else(|| json!({}), |server| json!({ "dev.ostler/server": server }));
+        let params = json!({ "_meta": meta }).to_string();
+        let asking = self.mcp_request(kind.method(), params.as_bytes(), None);
+        let outcome =
+            http::with_timeout(REQUEST_TIMEOUT, asking).await.map_err(|lost| self.request_failure(lost))?;
+        let result = self.result_of(outcome?)?;
+        parse_listings(kind, &result).ok_or_else(|| self.protocol_failure("its list can't be read").into())
+    }
+
+    pub(super) async fn request(
+        &self,
+        wish: &CallRequest,
+        observer: Option<&CallEventSender>,
+    ) -> Result<Bytes, RequestFailure> {
+        let (method, params) = wish.method_and_params()?;
+        let mut meta = json!({ "dev.ostler/server": wish.server });
+        if let Some(ms) = wish.timeout_ms {
+            meta["dev.ostler/timeoutMs"] = ms.into();
+        }
+        if let Some(observer) = observer {
+            (meta["progressToken"], meta["dev.ostler/elicitation"]) = (0.into(), observer.can_answer.into());
+        }
+        let meta = meta.to_string();
+        let params = ostler_wire::edit(params.raw(), &[("_meta", MemberEdit::Set(meta.as_bytes()))]);
+        let params = params.ok_or_else(|| self.protocol_failure("the request can't be written"))?;
+        let patience = wish.timeout_ms.map_or(CALL_TIMEOUT, |ms| Duration::from_millis(ms) + RESPONSE_GRACE);
+        self.is_calling.store(wish.tool.is_some(), Ordering::Relaxed);
+        let outcome = http::with_timeout(patience, self.mcp_request(method, &params, observer)).await;
+        self.is_calling.store(false, Ordering::Relaxed);
+        match outcome {
+            Ok(outcome) => self.result_of(outcome?),
+            Err(lost @ (HttpError::Unproven | HttpError::NotSent(_) | HttpError::Overloaded(_))) => {
+                Err(self.request_failure(lost).into())
+            }
+            Err(HttpError::OutcomeUnknown(why)) => {
+                let cause = format!("the connection to the daemon at {} was lost: {why}", self.address);
+                let Ok(server) = ServerName::new(&wish.server) else {
+                    return Err(self.unreachable(why).into());
+                };
+                Err(CallError::OutcomeUnknown { server, tool: wish.tool.clone(), cause }.into())
+            }
+        }
+    }
+
+    /// Sends a request of MCP on the connection of the last one, or on a new one. Dropping the future ends the
+    /// connection, which cancels the request.
+    async fn mcp_request(
+        &self,
+        method: &str,
+        params: &[u8],
+        observer: Option<&CallEventSender>,
+    ) -> Result<Result<ostler_wire::RpcOutcome, RequestFailure>, HttpError> {
+        let kept = self.lock_mcp().take();
+        let mut mcp = match kept {
+            Some(mcp) => mcp,
+            None => match self.attach().await? {
+                Ok(mcp) => mcp,
+                Err(trouble) => return Ok(Err(trouble)),
+            },
+        };
+        let outcome = mcp.request(method, params, observer).await?;
+        *self.lock_mcp() = Some(mcp);
+        Ok(Ok(outcome))
+    }
+
+    async fn attach(&self) -> Result<Result<McpConnection, RequestFailure>, HttpError> {
+        let mut ask = self.http_request(Method::GET, "/api/v1/attach", Bytes::new(), REQUEST_TIMEOUT);
+        ask.upgrade = Some(PROTOCOL);
+        let response = http::send_for_head(&self.address, ask).await?;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return McpConnection::open(response).await.map(Ok);
+        }
+        let (status, text) = http::read_response(response, INFO_TIMEOUT).await?;
+        let refused = self.check_status(status, &text).err();
+        Ok(Err(refused.unwrap_or_else(|| self.protocol_failure("it does not speak MCP").into())))
+    }
+
+    fn lock_mcp(&self) -> MutexGuard<'_, Option<McpConnection>> {
+        self.mcp.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the result of a request, or the error as the error it is.
+    fn result_of(&self, outcome: ostler_wire::RpcOutcome) -> Result<Bytes, RequestFailure> {
+        let error = match outcome {
+            ostler_wire::RpcOutcome::Result(result) => return Ok(result),
+            ostler_wire::RpcOutcome::Error(error) => error,
+        };
+        let data = ostler_wire::member(&error.raw, "data");
+        let told = data.and_then(|data| serde_json::from_slice::<ErrorBody>(data).ok());
+        let known = told.and_then(ErrorBody::into_call_error);
+        let refused = || CommandFailure::Refused { what: error.message.clone(), hint: None };
+        Err(known.map_or_else(|| refused().into(), RequestFailure::Call))
+    }
+
+    pub(super) async fn card(&self, server: &ServerName) -> Result<CardReport, RequestFailure> {
+        self.get(&format!("/api/v1/servers/{server}/card")).await
+    }
+
+    pub(super) async fn last_stderr(&self, server: &ServerName) -> Vec<String> {
+        let shown: Result<ServerResponse, RequestFailure> =
+            self.get(&format!("/api/v1/servers/{server}")).await;
+        let status = shown.ok().map(|shown| shown.status);
+        status.and_then(|status| status.last_error).map(|error| error.stderr).unwrap_or_default()
+    }
+
+    pub(super) async fn probe(&self, servers: &[ServerName]) -> Result<Vec<ProbeResult>, CommandFailure> {
+        let mut probes = JoinSet::new();
+        for (index, server) in servers.iter().cloned().enumerate() {
+            let there = self.clone();
+            probes.spawn(async move { (index, there.probe_one(&server).await) });
+        }
+        let mut probed = probes.join_all().await;
+        probed.sort_by_key(|(index, _)| *index);
+        probed.into_iter().map(|(_, probed)| probed).collect()
+    }
+
+    async fn probe_one(&self, server: &ServerName) -> Result<ProbeResult, CommandFailure> {
+        let began = Instant::now();
+        let error = match self.list_tools(server.as_str()).await {
+            Ok(_) => None,
+            Err(RequestFailure::Call(error)) => Some(error),
+            Err(RequestFailure::Daemon(failure)) => return Err(failure),
+        };
+        let start = began.elapsed();
+        let ServerResponse { status, .. } = self.get(&format!("/api/v1/servers/{server}")).await?;
+        Ok(ProbeResult { status, start, error, _binding: None })
+    }
+
+    /// What an operator does with a server.
+    pub(crate) async fn operate(&self, server: &str, verb: &str) -> Result<ServerStatus, RequestFailure> {
+        let known = self.statuses().await?;
+        let known: Vec<ServerName> = known.into_iter().map(|status| status.name).collect();
+        let Some(server) = known.iter().find(|name| name.as_str() == server) else {
+            return Err(CommandFailure::unknown_server(server, &known).into());
+        };
+        let path = format!("/api/v1/servers/{server}/{verb}");
+        let shown: ServerResponse =
+            with_start_messages(self.post(&path), async || self.statuses().await.unwrap_or_default()).await?;
+        Ok(shown.status)
+    }
+
+    /// Has the config read again. One that can't be used is an answer too.
+    pub(crate) async fn reload_config(&self, lock: LockFileAction) -> Result<ReloadOutcome, RequestFailure> {
+        let path = match lock {
+            LockFileAction::Apply => "/api/v1/config/reload",
+            LockFileAction::Ignore => "/api/v1/config/reload?keep_lock",
+        };
+        let ask = self.http_request(Method::POST, path, Bytes::new(), REQUEST_TIMEOUT);
+        let (status, text) =
+            http::fetch(&self.address, ask).await.map_err(|lost| self.request_failure(lost))?;
+        if status != StatusCode::UNPROCESSABLE_ENTITY {
+            self.check_status(status, &text)?;
+        }
+        let Reload { outcome, .. } =
+            serde_json::from_slice(&text).map_err(|error| self.protocol_failure(error))?;
+        Ok(outcome)
+    }
+
+    /// Reads the stderr output of servers, of all if none is named, and hands over each line as it comes.
+    pub(crate) async fn logs(
+        &self,
+        servers: &[String],
+        query: &str,
+        mut each: impl FnMut(&ServerLogLine) -> Result<(), CommandFailure>,
+    ) -> Result<(), RequestFailure> {
+        if let Some(server) = servers.iter().find(|server| ServerName::new(server).is_err()) {
+            return Err(CallError::unknown_server(server, std::iter::empty()).into());
+        }
+        let path = format!("/api/v1/logs?{query}");
+        let ask = self.http_request(Method::GET, &path, Bytes::new(), LOG_TIMEOUT);
+        let mut response =
+            http::send_for_head(&self.address, ask).await.map_err(|lost| self.request_failure(lost))?;
+        if response.status() != StatusCode::OK {
+            let (status, text) = http::read_response(response, LOG_TIMEOUT)
+                .await
+                .map_err(|lost| self.request_failure(lost))?;
+            self.check_status(status, &text)?;
+            return Ok(());
+        }
+        let mut rest = Vec::new();
+        while let Some(frame) = response.frame().await {
+            let frame = frame.map_err(|error| self.unreachable(error.to_string()))?;
+            rest.extend_from_slice(frame.data_ref().map_or(&[][..], |bytes| bytes));
+            let Some(end) = rest.iter().rposition(|byte| *byte == b'\n') else { continue };
+            for line in rest[..end].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                let line = serde_json::from_slice(line).map_err(|error| self.protocol_failure(error))?;
+                each(&line)?;
+            }
+            rest.drain(..=end);
+        }
+        Ok(())
+    }
+
+    /// Asks for something.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, RequestFailure> {
+        self.send_for_json(self.http_request(Method::GET, path, Bytes::new(), REQUEST_TIMEOUT)).await
+    }
+
+    /// Asks for something to be done.
+    pub(crate) async fn post<T: DeserializeOwned>(&self, path: &str) -> Result<T, RequestFailure> {
+        self.send_for_json(self.http_request(Method::POST, path, Bytes::new(), REQUEST_TIMEOUT)).await
+    }
+
+    async fn send_for_json<T: DeserializeOwned>(&self, ask: HttpRequest<'_>) -> Result<T, RequestFailure> {
+        let (status, text) =
+            http::fetch(&self.address, ask).await.map_err(|lost| self.request_failure(lost))?;
+        self.check_status(status, &text)?;
+        Ok(serde_json::from_slice(&text).map_err(|error| self.protocol_failure(error))?)
+    }
+
+    fn http_request<'a>(
+        &'a self,
+        method: Method,
+        path: &'a str,
+        body: Bytes,
+        patience: Duration,
+    ) -> HttpRequest<'a> {
+        HttpRequest {
+            method,
+            path,
+            token: self.token.as_deref(),
+            kept: &self.kept_connection,
+            body,
+            timeout: patience,
+            upgrade: None,
+        }
+    }
+
+    /// An answer that is an error, as the error it is.
+    fn check_status(&self, status: StatusCode, text: &[u8]) -> Result<(), RequestFailure> {
+        if status.is_success() {
+            return Ok(());
+        }
+        let Ok(ErrorResponse { error }) = serde_json::from_slice(text) else {
+            return Err(self.protocol_failure(format!("it answers with HTTP status {status}")).into());
+        };
+        let what = error.message.clone();
+        let hint = match status {
+            StatusCode::UNAUTHORIZED => Some(self.address.token_hint().to_owned()),
+            _ => error.hint.clone(),
+        };
+        Err(error
+            .into_call_error()
+            .map_or_else(|| CommandFailure::Refused { what, hint }.into(), RequestFailure::Call))
+    }
+
+    fn request_failure(&self, lost: HttpError) -> CommandFailure {
+        match lost {
+            HttpError::Unproven => self.address.unproven_failure(),
+            HttpError::NotSent(why) | HttpError::Overloaded(why) | HttpError::OutcomeUnknown(why) => {
+                self.unreachable(why)
+            }
+        }
+    }
+
+    fn unreachable(&self, why: String) -> CommandFailure {
+        CommandFailure::Unreachable { url: self.address.to_string(), why }
+    }
+
+    fn protocol_failure(&self, why: impl ToString) -> CommandFailure {
+        self.unreachable(format!("what is there does not speak like a daemon: {}", why.to_string()))
+    }
+}
+
+/// Reads a list: the items of one server after those of the other, and in `_meta` whose they are.
+fn parse_listings(kind: Kind, result: &Bytes) -> Option<Vec<ServerListing>> {
+    #[derive(Deserialize)]
+    struct ListingPart {
+        server: ServerName,
+        items: usize,
+        /// Absent from a daemon of an earlier version.
+        #[serde(default)]
+        names: Vec<String>,
+        error: Option<ErrorBody>,
+    }
+    let parts = ostler_wire::member(ostler_wire::member(result, "_meta")?, "dev.ostler/servers")?;
+    let parts: Vec<ListingPart> = serde_json::from_slice(parts).ok()?;
+    let items: Vec<&RawValue> = serde_json::from_slice(ostler_wire::member(result, kind.member())?).ok()?;
+    let mut items = items.into_iter();
+    let listing = |ListingPart { server, items: count, names, error }: ListingPart| {
+        let own = items.by_ref().take(count).enumerate().map(|(at, raw)| {
+            let name = ostler_wire::text_member(raw.get().as_bytes(), kind.name_member()).unwrap_or_default();
+            let exposed = match (names.get(at), kind) {
+                (Some(exposed), _) => exposed.as_str().into(),
+                (None, Kind::Tools | Kind::Prompts) => exposed_name(&server, &name).into(),
+                (None, Kind::Resources | Kind::Templates) => (&*name).into(),
+            };
+            ListedItem {
+                exposed_name: exposed,
+                item: ServerItem::new(kind, &*name, result.slice_ref(raw.get().as_bytes())),
+            }
+        });
+        let items = own.collect();
+        let error = error.map(|error| server_error(&server, error));
+        let (shadowed, is_known, ttl, is_public) = (Vec::new(), error.is_none(), Duration::ZERO, false);
+        ServerListing { server, items, shadowed, error, is_known, ttl, is_public }
+    };
+    Some(parts.into_iter().map(listing).collect())
+}
+
+/// Returns what was told of the one server that was asked about.
+fn single_definitions(
+    mut told: api::DefinitionsResponse,
+    server: ServerName,
+) -> Result<UnfilteredDefinitions, CallError> {
+    match (told.servers.pop(), told.errors.pop()) {
+        (Some(whole), _) => Ok(from_response(whole)),
+        (None, Some(broken)) => Err(server_error(&server, broken.error)),
+        (None, None) => Err(CallError::unknown_server(server.as_str(), std::iter::empty())),
+    }
+}
+
+fn definition_bytes(definition: Box<RawValue>) -> Bytes {
+    Bytes::from(Box::<str>::from(definition).into_string())
+}
+
+fn from_response(whole: api::ServerDefinitions) -> UnfilteredDefinitions {
+    let mut sections: BTreeMap<LockSection, Vec<ItemDefinition>> =
+        LockSection::ALL.map(|section| (section, Vec::new())).into();
+    for api::DefinitionItem { section, name, definition } in whole.items {
+        sections
+            .entry(section)
+            .or_default()
+            .push(ItemDefinition { name, definition: definition_bytes(definition) });
+    }
+    let repeated = whole.repeated.into_iter().map(|it| (it.section, it.name)).collect();
+    UnfilteredDefinitions { server: whole.server, sections, repeated }
+}
+
+/// Returns the error that was told of a server.
+fn server_error(server: &ServerName, told: ErrorBody) -> CallError {
+    let detail = "the daemon is of another version".to_owned();
+    told.into_call_error().unwrap_or_else(|| CallError::UpstreamProtocol { server: server.clone(), detail })
+}

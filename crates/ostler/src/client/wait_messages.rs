@@ -1,0 +1,232 @@
+//! Patience: how long people wait, and what they are told meanwhile.
+
+use std::collections::{HashMap, HashSet};
+use std::io::IsTerminal;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use ostler_core::error::CallError;
+use ostler_core::fault::{Delivery, HumanDuration};
+use ostler_core::server_name::ServerName;
+use ostler_core::status::{ServerState, ServerStatus, StartStage};
+
+use crate::invocation::command;
+use crate::output::{escape_line, print_stderr};
+
+/// How long work may take before it is worth a word.
+const SLOW_AFTER: Duration = Duration::from_secs(1);
+
+/// Time between two words about the same start, for a person and for a log.
+const REPEAT_INTERVALS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(10)];
+
+/// Time between two looks for a failed start that a call waits for the next try of.
+const RETRY_POLL_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Does work, and says something if it takes long.
+pub(super) async fn with_slow_message<T>(work: impl Future<Output = T>, say: impl FnOnce()) -> T {
+    let mut work = pin!(work);
+    match tokio::time::timeout(SLOW_AFTER, &mut work).await {
+        Ok(done) => done,
+        Err(_) => {
+            say();
+            work.await
+        }
+    }
+}
+
+/// How long a server may take for a list before it is named, with what to do about it.
+const SLOW_LIST_AFTER: Duration = Duration::from_secs(3);
+
+/// What a person may do who does not want to wait for a list.
+fn waiting_hint() -> String {
+    format!(
+        "waiting: Ctrl-C gives up; {} asks one server alone, {} shows what it says",
+        command("tools NAME"),
+        command("status NAME --probe")
+    )
+}
+
+/// Asks servers for lists, and tells on stderr which of them are waited for.
+pub(super) async fn with_list_messages<T>(
+    work: impl Future<Output = T>,
+    statuses: impl AsyncFn() -> Vec<ServerStatus>,
+) -> T {
+    let slow = async {
+        tokio::time::sleep(SLOW_LIST_AFTER).await;
+        let statuses = statuses().await;
+        // A start is told by itself, and a server that sleeps is not asked.
+        let is_asked = |it: &&ServerStatus| {
+            it.start.is_none() && it.state == ServerState::Ready && (it.in_flight > 0 || it.tools.is_none())
+        };
+        for status in statuses.iter().filter(is_asked) {
+            print_stderr(&format!("waiting: `{}` has not answered with its list yet", status.name));
+        }
+        print_stderr(&waiting_hint());
+    };
+    let mut work = pin!(with_start_messages(work, &statuses));
+    tokio::select! {
+        biased;
+        done = &mut work => done,
+        () = slow => work.await,
+    }
+}
+
+/// Calls a server, and tells on stderr which start or which next try it waits for.
+pub(super) async fn with_retry_messages<T>(
+    work: impl Future<Output = T>,
+    statuses: impl AsyncFn() -> Vec<ServerStatus>,
+) -> T {
+    let retries = async {
+        let mut told = None;
+        loop {
+            tokio::time::sleep(RETRY_POLL_INTERVAL).await;
+            // A call waits for one server, and each of its failed starts is told once.
+            let told_of = statuses().await.iter().find_map(|it| Some((it.starts_total, retry_message(it)?)));
+            if let Some((starts, retry)) = told_of
+                && told.replace(starts) != Some(starts)
+            {
+                print_stderr(&escape_line(&retry));
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        done = with_start_messages(work, &statuses) => done,
+        never = retries => never,
+    }
+}
+
+/// Says what a server that is waited for has failed with, and when it is tried again.
+fn retry_message(status: &ServerStatus) -> Option<String> {
+    let error = status.last_error.as_ref().filter(|_| status.state == ServerState::Backoff)?;
+    let wait = HumanDuration(Duration::from_secs(status.retry_after_ms?.div_ceil(1_000)));
+    let what = error.message.strip_prefix("the server ").unwrap_or(&error.message);
+    Some(format!("waiting: `{}` {what}, next try in {wait}", status.name))
+}
+
+/// Does work, and tells on stderr which starts it waits for.
+pub(super) async fn with_start_messages<T>(
+    work: impl Future<Output = T>,
+    statuses: impl AsyncFn() -> Vec<ServerStatus>,
+) -> T {
+    let mut work = pin!(work);
+    let mut told: HashMap<ServerName, (StartStage, Instant)> = HashMap::new();
+    let mut advised: HashSet<ServerName> = HashSet::new();
+    let every = REPEAT_INTERVALS[usize::from(!std::io::stderr().is_terminal())];
+    loop {
+        // Neither the work nor the look at it may hold up the other.
+        let look = async {
+            tokio::time::sleep(SLOW_AFTER).await;
+            statuses().await
+        };
+        let statuses = tokio::select! {
+            biased;
+            done = &mut work => return done,
+            statuses = look => statuses,
+        };
+        for status in statuses {
+            let Some(start) = status.start else { continue };
+            let is_told = told
+                .get(&status.name)
+                .is_some_and(|(stage, at)| *stage == start.stage && at.elapsed() < every);
+            if !is_told {
+                print_stderr(&escape_line(&format!("waiting: `{}` {start}", status.name)));
+                if let Some(hint) = &start.hint
+                    && advised.insert(status.name.clone())
+                {
+                    print_stderr(&escape_line(&format!("  hint: {hint}")));
+                }
+                told.insert(status.name, (start.stage, Instant::now()));
+            }
+        }
+    }
+}
+
+/// The end of somebody's patience.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline {
+    began: Instant,
+    timeout: Duration,
+}
+
+impl Deadline {
+    /// That long from now.
+    pub(crate) fn after(timeout: Duration) -> Self {
+        Self { began: Instant::now(), timeout }
+    }
+
+    /// How long somebody wanted to wait.
+    pub(crate) fn timeout(self) -> Duration {
+        self.timeout
+    }
+
+    /// Whether it has come.
+    pub(crate) fn has_passed(self) -> bool {
+        self.remaining().is_zero()
+    }
+
+    /// What is left until then.
+    pub(super) fn remaining(self) -> Duration {
+        self.timeout.saturating_sub(self.began.elapsed())
+    }
+
+    /// The same in milliseconds, rounded up: what ends a little too early does not end by this deadline.
+    pub(super) fn remaining_ms(self) -> u64 {
+        u64::try_from(self.remaining().as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    }
+
+    /// Work for a server, before anything is sent to it that could do harm.
+    pub(crate) async fn bound<T, E: From<CallError>>(
+        deadline: Option<Self>,
+        server: &ServerName,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let Some(deadline) = deadline else { return work.await };
+        tokio::time::timeout(deadline.remaining(), work).await.unwrap_or_else(|_| {
+            let after = deadline.timeout;
+            Err(CallError::TimedOut { server: server.clone(), after, delivery: Delivery::NotSent }.into())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_core::spec::ServerSpec;
+    use ostler_core::status::LastError;
+
+    use super::*;
+
+    #[test]
+    fn a_request_with_what_is_left_of_a_deadline_does_not_end_before_it() {
+        // Less than a millisecond is left; it becomes less with every reading.
+        let deadline = Deadline::after(Duration::from_millis(2_000) - Duration::from_nanos(1));
+        let asked = Duration::from_millis(deadline.remaining_ms());
+        assert!(asked >= deadline.remaining(), "{asked:?}");
+        let longest =
+            Deadline { began: Instant::now() + Duration::from_secs(60), timeout: Duration::from_nanos(1) };
+        assert_eq!(longest.remaining_ms(), 1);
+    }
+
+    #[test]
+    fn a_failed_start_is_told_with_its_cause_and_the_next_try() {
+        let spec = ServerSpec::stdio(ServerName::new("n500").unwrap(), "n500");
+        let last_error = LastError {
+            message: "the server answered HTTP 500".into(),
+            cause: None,
+            hint: None,
+            exit: None,
+            stderr: Vec::new(),
+            seconds_ago: 1,
+        };
+        let mut status = ServerStatus {
+            state: ServerState::Backoff,
+            retry_after_ms: Some(2_100),
+            last_error: Some(last_error),
+            ..ServerStatus::registered(&spec)
+        };
+        let told = retry_message(&status).unwrap();
+        assert_eq!(told, "waiting: `n500` answered HTTP 500, next try in 3s");
+        status.state = ServerState::Starting;
+        assert_eq!(retry_message(&status), None);
+    }
+}

@@ -1,0 +1,226 @@
+//! The config as it is applied: which servers there are, and what became of
+//! the last change.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ostler_core::config::{Config, Problem};
+use ostler_core::error::CallError;
+use ostler_core::pins::{LockFile, PinHash};
+use ostler_core::server_name::ServerName;
+use ostler_core::spec::ServerSpec;
+use ostler_host::Snapshot;
+
+use crate::api::{LockChange, Reload, ReloadOutcome};
+use crate::config_file::{ConfigOrigin, UsableConfig};
+use crate::file_stamp::FileStamps;
+use crate::pins::lock_context::lock_hash;
+use crate::pins::{LockFileError, LockFileResult};
+
+/// The config as it is applied.
+#[derive(Debug)]
+pub(super) struct ConfigState {
+    /// The main file; none for the built-in server.
+    pub(super) file: Option<PathBuf>,
+    /// How it was found.
+    pub(super) origin: ConfigOrigin,
+    /// Where the daemon listens, if not where the config says.
+    pub(super) listens: Option<SocketAddr>,
+    /// What the host was made with: keys that can't change are compared with it.
+    pub(super) startup_config: Config,
+    inner: Mutex<ConfigStateInner>,
+    /// Held while a config is applied, so that two edits are not applied at once.
+    pub(super) apply_mutex: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct ConfigStateInner {
+    /// The config that was applied last.
+    config: Config,
+    /// Its warnings.
+    problems: Vec<Problem>,
+    /// Servers that should be up and have neither come up nor failed yet.
+    pending_starts: BTreeSet<ServerName>,
+    /// Those that have settled since all had; an error for each that failed.
+    finished_starts: Vec<StartResult>,
+    /// The files that the config was last read from, whatever came of it.
+    stamps: FileStamps,
+    /// The lock file that is in force.
+    lock: Option<LockFile>,
+    /// Why the one on disk is not.
+    broken_lock: Option<LockFileError>,
+    /// The lock file on disk, where it is another one and waits for an operator; its hash, or none if it is gone.
+    pending_lock: Option<Option<PinHash>>,
+    last_reload: Option<Reload>,
+}
+
+/// A server that should be up, and why it is not.
+pub(super) type StartResult = (ServerName, Option<CallError>);
+
+impl ConfigState {
+    /// Nothing is hosted yet.
+    pub(super) fn new(chosen: UsableConfig) -> Self {
+        let UsableConfig { file, origin, config, mut problems, stamps, lock, listens } = chosen;
+        problems.extend(config.shared_state_warnings());
+        let book = ConfigStateInner {
+            config: config.clone(),
+            problems,
+            pending_starts: BTreeSet::new(),
+            finished_starts: Vec::new(),
+            stamps,
+            lock,
+            broken_lock: None,
+            pending_lock: None,
+            last_reload: None,
+        };
+        let (inner, apply_mutex) = (Mutex::new(book), tokio::sync::Mutex::default());
+        Self { file, origin, listens, startup_config: config, inner, apply_mutex }
+    }
+
+    /// The servers of the config, in its order.
+    pub(super) fn specs(&self) -> Vec<ServerSpec> {
+        self.lock_inner().config.servers.clone()
+    }
+
+    /// The names of the servers, in the order of the config.
+    pub(super) fn names(&self) -> Vec<ServerName> {
+        self.lock_inner().config.servers.iter().map(|spec| spec.name.clone()).collect()
+    }
+
+    /// The names of all servers, those that are disabled at the end.
+    pub(super) fn known_names(&self) -> Vec<ServerName> {
+        let book = self.lock_inner();
+        let disabled = book.config.disabled.iter().map(|disabled| &disabled.spec);
+        book.config.servers.iter().chain(disabled).map(|spec| spec.name.clone()).collect()
+    }
+
+    /// How many servers should be up and have neither come up nor failed yet.
+    pub(super) fn pending_starts(&self) -> usize {
+        self.lock_inner().pending_starts.len()
+    }
+
+    /// The files that the config was last read from.
+    pub(super) fn stamps(&self) -> FileStamps {
+        self.lock_inner().stamps.clone()
+    }
+
+    /// The config has been read from these files.
+    pub(super) fn set_stamps(&self, stamps: FileStamps) {
+        self.lock_inner().stamps = stamps;
+    }
+
+    /// Whether an edit applies by itself.
+    pub(super) fn is_watched(&self) -> bool {
+        self.lock_inner().config.watch
+    }
+
+    /// Returns what the host is to be by a config, or by the one that is applied, and by the lock that is in force.
+    pub(super) fn snapshot(&self, config: Option<&Config>) -> Snapshot {
+        let book = self.lock_inner();
+        Snapshot::from_config(config.unwrap_or(&book.config), book.lock.as_ref())
+    }
+
+    /// The lock file that is in force, and why the one on disk is not.
+    pub(super) fn with_lock<T>(
+        &self,
+        look: impl FnOnce(Option<&LockFile>, Option<&LockFileError>) -> T,
+    ) -> T {
+        let book = self.lock_inner();
+        look(book.lock.as_ref(), book.broken_lock.as_ref())
+    }
+
+    /// Takes up the lock file that has been read. One that can't be used leaves the one before in force.
+    pub(super) fn set_lock(&self, locked: LockFileResult) -> LockChange {
+        let mut book = self.lock_inner();
+        match locked {
+            Ok(lock) => {
+                let change = match (&book.lock, &lock) {
+                    (Some(_), None) => LockChange::Gone,
+                    (before, now) if before.as_ref().map(lock_hash) == now.as_ref().map(lock_hash) => {
+                        LockChange::Unchanged
+                    }
+                    _ => LockChange::TakenUp,
+                };
+                (book.lock, book.broken_lock, book.pending_lock) = (lock, None, None);
+                change
+            }
+            Err(broken) => {
+                book.broken_lock = Some(broken);
+                LockChange::Unusable
+            }
+        }
+    }
+
+    /// The lock file on disk has been read and is not taken up. Whether it is news that it is another one.
+    pub(super) fn set_lock_on_disk(&self, lock: Option<&LockFile>) -> bool {
+        let mut book = self.lock_inner();
+        book.broken_lock = None;
+        let found = lock.map(lock_hash);
+        let pending = (book.lock.as_ref().map(lock_hash) != found).then_some(found);
+        let is_news = pending.is_some() && book.pending_lock != pending;
+        book.pending_lock = pending;
+        is_news
+    }
+
+    /// Whether the lock file on disk is another one than the one in force.
+    pub(super) fn is_lock_pending(&self) -> bool {
+        self.lock_inner().pending_lock.is_some()
+    }
+
+    /// Names of servers without `pins = "off"`.
+    pub(super) fn pinned_names(&self) -> Vec<ServerName> {
+        let book = self.lock_inner();
+        book.config.servers.iter().filter(|spec| spec.is_pinned).map(|spec| spec.name.clone()).collect()
+    }
+
+    /// What the config says, without its text: warnings, and the last change.
+    pub(super) fn with_config<T>(&self, look: impl FnOnce(&Config, &[Problem], Option<&Reload>) -> T) -> T {
+        let book = self.lock_inner();
+        look(&book.config, &book.problems, book.last_reload.as_ref())
+    }
+
+    /// A server is gone.
+    pub(super) fn remove_server(&self, server: &ServerName) {
+        let mut book = self.lock_inner();
+        book.pending_starts.remove(server);
+    }
+
+    /// A server should come up now.
+    pub(super) fn add_pending_start(&self, server: &ServerName) {
+        self.lock_inner().pending_starts.insert(server.clone());
+    }
+
+    /// It has come up, or has failed to. Once no other is on its way, gives all that have settled.
+    pub(super) fn finish_start(
+        &self,
+        server: &ServerName,
+        failure: Option<CallError>,
+    ) -> Option<Vec<StartResult>> {
+        let mut book = self.lock_inner();
+        if book.pending_starts.remove(server) {
+            book.finished_starts.push((server.clone(), failure));
+        }
+        let is_last = book.pending_starts.is_empty() && !book.finished_starts.is_empty();
+        is_last.then(|| std::mem::take(&mut book.finished_starts))
+    }
+
+    /// Another config holds from now on.
+    pub(super) fn set_config(&self, config: Config, mut problems: Vec<Problem>) {
+        problems.extend(config.shared_state_warnings());
+        let mut book = self.lock_inner();
+        (book.config, book.problems) = (config, problems);
+    }
+
+    /// Remembers what became of a change.
+    pub(super) fn set_last_reload(&self, outcome: ReloadOutcome) -> Reload {
+        let reload = Reload::now(outcome);
+        self.lock_inner().last_reload = Some(reload.clone());
+        reload
+    }
+
+    fn lock_inner(&self) -> MutexGuard<'_, ConfigStateInner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,154 @@
+//! Watching the config: an edit applies by itself.
+//!
+//! Editors write in many ways: in place, beside and renamed, through a symbolic
+//! link that is turned. What is watched is therefore the directories, for events
+//! that name one of the files or a part of a link to them, and what counts is
+//! whether the files are still the ones that were read.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use notify::event::{AccessKind, AccessMode, EventKind};
+use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use super::Daemon;
+use super::apply::ReloadCause;
+use crate::file_stamp::FileStamps;
+use crate::invocation::command;
+use crate::output::print_stderr;
+
+/// How long the files must have been left alone before they are read: an
+/// editor that writes in steps is not read in the middle of one.
+const DEBOUNCE: Duration = Duration::from_millis(200);
+/// How long that is waited for: a file that is never left alone is read anyway.
+const MAX_DEBOUNCE: Duration = Duration::from_secs(2);
+
+/// Applies edits for as long as the daemon runs.
+pub(super) async fn run(daemon: Arc<Daemon>) {
+    let bell = Arc::new(Notify::new());
+    let Some(mut eyes) = ConfigWatcher::open(Arc::clone(&bell)) else { return };
+    // What can't be read is tried again when it has changed again, not before.
+    let mut tried = FileStamps::default();
+    loop {
+        let read = daemon.config_state.stamps();
+        eyes.watch_files(&read);
+        let now = read.refreshed();
+        if now != read && now != tried && daemon.config_state.is_watched() {
+            tried = now;
+            daemon.reload(ReloadCause::File).await;
+            continue;
+        }
+        bell.notified().await;
+        // Every further event begins the wait anew.
+        let quiet = async { while timeout(DEBOUNCE, bell.notified()).await.is_ok() {} };
+        let _ = timeout(MAX_DEBOUNCE, quiet).await;
+    }
+}
+
+/// The operating system's eyes on directories.
+struct ConfigWatcher {
+    watcher: RecommendedWatcher,
+    folders: BTreeSet<PathBuf>,
+    names: WatchedNames,
+}
+
+/// The names that count, shared with the thread that hears of events. Paths
+/// would not do: the same file is spelt in several ways.
+#[derive(Debug, Clone, Default)]
+struct WatchedNames(Arc<Mutex<BTreeSet<OsString>>>);
+
+impl WatchedNames {
+    fn set(&self, names: BTreeSet<OsString>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = names;
+    }
+
+    /// Whether an event may be a change of the files. One that names nothing
+    /// says that events were lost.
+    fn is_relevant(&self, event: &Event) -> bool {
+        let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = |path: &PathBuf| path.file_name().is_none_or(|name| names.contains(name));
+        is_change(event.kind) && (event.paths.is_empty() || event.paths.iter().any(is_known))
+    }
+}
+
+impl ConfigWatcher {
+    fn open(bell: Arc<Notify>) -> Option<Self> {
+        let names = WatchedNames::default();
+        let heard = names.clone();
+        let on_event = move |event: notify::Result<Event>| {
+            if event.map_or(true, |event| heard.is_relevant(&event)) {
+                bell.notify_one();
+            }
+        };
+        match notify::recommended_watcher(on_event) {
+            Ok(watcher) => Some(Self { watcher, folders: BTreeSet::new(), names }),
+            Err(error) => {
+                warn_unwatched(&error);
+                None
+            }
+        }
+    }
+
+    fn watch_files(&mut self, stamps: &FileStamps) {
+        let wanted = stamps.dirs();
+        // What becomes of a directory itself shows by its own name.
+        let folders = wanted.iter().filter_map(|folder| folder.file_name().map(OsString::from));
+        self.names.set(stamps.names().into_iter().chain(folders).collect());
+        for folder in self.folders.difference(&wanted) {
+            // One that is gone is not watched any more anyway.
+            let _ = self.watcher.unwatch(folder);
+        }
+        self.folders = wanted
+            .into_iter()
+            .filter(|folder| {
+                if self.folders.contains(folder) {
+                    return true;
+                }
+                let watched = self.watcher.watch(folder, RecursiveMode::NonRecursive);
+                watched.inspect_err(warn_unwatched).is_ok()
+            })
+            .collect();
+    }
+}
+
+/// Reading a file is no change of it.
+fn is_change(kind: EventKind) -> bool {
+    match kind {
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) => true,
+        EventKind::Access(_) => false,
+        _ => true,
+    }
+}
+
+fn warn_unwatched(error: &notify::Error) {
+    print_stderr(&format!(
+        "warning: the config can't be watched: {error}\n  hint: after an edit, run {} or send SIGHUP",
+        command("reload")
+    ));
+}
+
+#[cfg(test)]
+mod tests {
+    use notify::event::{CreateKind, ModifyKind};
+
+    use super::*;
+
+    #[test]
+    fn what_happens_beside_the_files_is_nobodys_concern() {
+        let names = WatchedNames::default();
+        names.set(BTreeSet::from(["ostler.toml".into()]));
+        let event = |kind, path: &str| Event::new(kind).add_path(path.into());
+        let (write, create) = (EventKind::Modify(ModifyKind::Any), EventKind::Create(CreateKind::File));
+        assert!(names.is_relevant(&event(write, "/a/ostler.toml")));
+        assert!(names.is_relevant(&event(write, "/a/.ostler.toml.swp").add_path("/a/ostler.toml".into())));
+        assert!(names.is_relevant(&Event::new(EventKind::Other)));
+        assert!(!names.is_relevant(&event(write, "/a/app.log")));
+        assert!(!names.is_relevant(&event(create, "/a/4913")));
+        assert!(!names.is_relevant(&event(EventKind::Access(AccessKind::Read), "/a/ostler.toml")));
+    }
+}

@@ -1,0 +1,237 @@
+//! What `lock`, `diff` and `approve` work with: the config, its lock file, and
+//! what the servers offer now.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ostler_core::config::Config;
+use ostler_core::error::CallError;
+use ostler_core::pins::{self, Difference, LockFile, LockSection, LockedServer, Pin, PinHash};
+use ostler_core::server_name::ServerName;
+use ostler_core::spec::ServerSpec;
+use ostler_host::UnfilteredDefinitions;
+
+use super::shown_diffs::ShownDiffs;
+use super::{LockFileResult, lock_file};
+use crate::api::{Confirmation, PinsResponse};
+use crate::audit::{self, AuditedAction};
+use crate::client::{self, Backend, BackendChoice, DaemonClient};
+use crate::config_file::{self, FoundConfig, LoadedConfig};
+use crate::failure::CommandFailure;
+use crate::file_stamp::FileStamps;
+use crate::instance::DaemonInstance;
+use crate::invocation::command;
+use crate::output::print_stderr;
+use crate::{cli, xdg};
+
+/// A config and its lock file.
+pub(crate) struct LockContext {
+    /// The config's own directory.
+    folder: PathBuf,
+    pub(crate) config: Config,
+    /// The lock file.
+    pub(crate) file: PathBuf,
+    pub(crate) locked: LockFileResult,
+    /// What the lock file was like before it was read.
+    stamps: FileStamps,
+    /// Where the config's other files are; a machine without a home has none.
+    instance: Option<DaemonInstance>,
+}
+
+/// What one server offers, beside what was approved of it.
+pub(crate) struct OfferedDefinitions {
+    pub(crate) server: ServerName,
+    /// How it is reached now.
+    pub(crate) transport: String,
+    pub(crate) definitions: UnfilteredDefinitions,
+}
+
+impl LockContext {
+    /// The config that is meant, and who can ask its servers. The built-in
+    /// server has no file that anything could lie beside.
+    pub(crate) fn open(shared: &cli::GlobalOptions) -> Result<(Self, BackendChoice), CommandFailure> {
+        let (main, origin) = match config_file::find(shared.config.as_deref())? {
+            FoundConfig::File { file, origin } => (file, origin),
+            FoundConfig::NotFound(looked_for) => return Err(CommandFailure::NoConfig { looked_for }),
+        };
+        let LoadedConfig { config, problems, stamps, lock_file: locked, .. } =
+            config_file::read(main.clone())?;
+        let config = config_file::require_usable(&main, config, &problems)?;
+        let way = client::choose_backend_for(shared, &main, &config, origin)?;
+        let folder = main.parent().unwrap_or(Path::new("/")).to_owned();
+        let spot = DaemonInstance::for_config(Some(&main)).ok();
+        let file = lock_file::lock_file_path(&main);
+        let stamps = stamps.subset(&file);
+        Ok((Self { folder, config, file, locked, stamps, instance: spot }, way))
+    }
+
+    /// The lock, which must be there and in order.
+    pub(crate) fn require_lock(&self) -> Result<LockFile, CommandFailure> {
+        match self.locked.clone()? {
+            Some(lock) => Ok(lock),
+            None => Err(CommandFailure::Usage {
+                what: format!("there is no {}", config_file::relative_to_cwd(&self.file).display()),
+                hint: Some(format!("{} makes one of what the servers offer now", command("lock"))),
+            }),
+        }
+    }
+
+    /// The names of the servers that are meant; all of them if none is named.
+    pub(crate) fn select_servers(&self, typed: &[String]) -> Result<Vec<ServerName>, CommandFailure> {
+        let known = || self.config.servers.iter().map(|spec| &spec.name);
+        if typed.is_empty() {
+            let pinned = self.config.servers.iter().filter(|spec| spec.is_pinned);
+            return Ok(pinned.map(|spec| spec.name.clone()).collect());
+        }
+        let is_exempt = |name: &&String| self.config.server(name).is_some_and(|spec| !spec.is_pinned);
+        if let Some(name) = typed.iter().find(is_exempt) {
+            return Err(CommandFailure::Usage {
+                what: format!("`{name}` has `pins = \"off\"`, so that nothing of it is approved or refused"),
+                hint: Some("take that key out of the config first".into()),
+            });
+        }
+        let find = |name: &String| {
+            let found = known().find(|known| known.as_str() == name).cloned();
+            found.ok_or_else(|| CommandFailure::unknown_server(name, &known().cloned().collect::<Vec<_>>()))
+        };
+        typed.iter().map(find).collect()
+    }
+
+    /// How a server is reached, on whichever machine the project lies.
+    fn transport(&self, server: &ServerName) -> String {
+        let home = xdg::home();
+        let mut places: Vec<(&Path, &str)> = vec![(&self.folder, ".")];
+        places.extend(home.as_deref().map(|home| (home, "~")));
+        let spec: Option<&ServerSpec> = self.config.server(server.as_str());
+        spec.map(|spec| pins::portable_transport_fingerprint(spec, &places)).unwrap_or_default()
+    }
+
+    /// Asks servers what they offer.
+    pub(crate) async fn fetch_definitions(
+        &self,
+        reach: &Backend,
+        names: &[ServerName],
+    ) -> Result<BTreeMap<ServerName, Result<OfferedDefinitions, CallError>>, CommandFailure> {
+        let mut all = BTreeMap::new();
+        for (server, definitions) in reach.definitions(names).await? {
+            let transport = self.transport(&server);
+            let offered = definitions.map(|definitions| OfferedDefinitions {
+                server: server.clone(),
+                transport,
+                definitions,
+            });
+            all.insert(server, offered);
+        }
+        Ok(all)
+    }
+
+    /// What `ostler diff` has shown of this config. A machine without a home keeps nothing.
+    pub(crate) fn shown_diffs(&self) -> ShownDiffs {
+        self.instance.as_ref().map(ShownDiffs::open).unwrap_or_default()
+    }
+
+    /// Refuses to build on a lock file that the daemon has not taken up: an edit that nobody has looked at would be
+    /// taken up with the next approval.
+    async fn check_in_force(&self, there: &DaemonClient) -> Result<(), CommandFailure> {
+        let PinsResponse { sha256, .. } = there.get("/api/v1/pins").await?;
+        let read = self.locked.as_ref().ok().and_then(Option::as_ref).map(|lock| lock_hash(lock).to_string());
+        match sha256 == read || self.locked.is_err() {
+            true => Ok(()),
+            false => Err(CommandFailure::Lock {
+                file: config_file::relative_to_cwd(&self.file).to_owned(),
+                why: "it has changed on disk since the daemon took it up".into(),
+                hint: apply_hint(),
+            }),
+        }
+    }
+
+    /// Writes the lock file, has a daemon take it up at once, and writes down
+    /// what was done and with which tools.
+    pub(crate) async fn write_lock(
+        &self,
+        lock: &LockFile,
+        reach: &Backend,
+        done: (&str, &str),
+    ) -> Result<(), CommandFailure> {
+        // Servers may have taken long to answer, and somebody else been quicker.
+        if self.stamps.refreshed() != self.stamps {
+            let why = io::Error::other("it has changed since it was read; run the command again");
+            return Err(CommandFailure::Unwritable {
+                file: config_file::relative_to_cwd(&self.file).to_owned(),
+                why,
+            });
+        }
+        if let Backend::Daemon(there) = reach {
+            self.check_in_force(there).await?;
+        }
+        let text = lock_file::write(&self.file, lock)?;
+        if let Some(spot) = &self.instance {
+            let (action, detail) = done;
+            audit::record_action(
+                spot,
+                &self.config.audit,
+                &AuditedAction { action, detail, ..AuditedAction::default() },
+            );
+        }
+        let Backend::Daemon(there) = reach else { return Ok(()) };
+        if let Err(failure) = apply_on_daemon(there, &text).await {
+            print_stderr(&format!("warning: the daemon has not taken it up yet: {failure}"));
+        }
+        Ok(())
+    }
+}
+
+/// What to do about a lock file that is not in force.
+fn apply_hint() -> String {
+    format!("look at the change; then {} takes it up, or take the last version back", command("reload"))
+}
+
+/// Says that the lock file on disk is not the one in force.
+pub(crate) async fn warn_pending_lock(reach: &Backend) -> Result<(), CommandFailure> {
+    if reach.is_lock_pending().await? {
+        print_stderr(&format!(
+            "warning: the lock file has changed on disk, and the daemon has not taken it up\n  hint: {}",
+            apply_hint()
+        ));
+    }
+    Ok(())
+}
+
+/// Recognizes a lock, however its file is written.
+pub(crate) fn lock_hash(lock: &LockFile) -> PinHash {
+    PinHash::digest(lock.write().as_bytes())
+}
+
+/// Has the daemon take up the lock file, if it is still the one that was written.
+async fn apply_on_daemon(there: &DaemonClient, text: &str) -> Result<(), CommandFailure> {
+    let path = format!("/api/v1/pins/reload?sha256={}", PinHash::digest(text.as_bytes()));
+    let _: Confirmation = there.post(&path).await?;
+    Ok(())
+}
+
+impl OfferedDefinitions {
+    /// What differs from what was approved. An item that is listed twice always does.
+    pub(crate) fn differences(&self, locked: Option<&LockedServer>) -> Vec<Difference> {
+        pins::compare(locked, self.definitions.items())
+    }
+
+    /// Everything it offers, approved; and what can't be, with the reason.
+    pub(crate) fn to_locked(&self) -> (LockedServer, Vec<(LockSection, String, String)>) {
+        let sections = LockSection::ALL.map(|section| (section, BTreeMap::new())).into();
+        let mut locked = LockedServer { transport: self.transport.clone(), sections };
+        let mut unfit = Vec::new();
+        for (section, name, definition) in self.definitions.items() {
+            match Pin::from_definition(definition) {
+                Ok(pin) => drop(locked.sections.entry(section).or_default().insert(name.to_owned(), pin)),
+                Err(error) => unfit.push((section, name.to_owned(), error.to_string())),
+            }
+        }
+        (locked, unfit)
+    }
+
+    /// Whether the server lists an item more than once.
+    pub(crate) fn is_repeated(&self, section: LockSection, name: &str) -> bool {
+        self.definitions.repeated.iter().any(|(kind, repeated)| *kind == section && repeated == name)
+    }
+}
