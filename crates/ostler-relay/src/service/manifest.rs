@@ -217,9 +217,11 @@ fn collect_changes(
     let more = std::iter::from_fn(|| events.try_recv().ok());
     for HostNotification { server, notification: event, .. } in std::iter::once(first).chain(more) {
         match event {
-            ServerNotification::ToolsChanged => drop(tools.insert(server)),
+            ServerNotification::ToolsChanged => {
+                tools.insert(server);
+            }
             ServerNotification::PromptsChanged | ServerNotification::ResourcesChanged => {
-                drop(batch.insert(server))
+                batch.insert(server);
             }
             _ => {}
         }
