@@ -69,14 +69,14 @@ def recovered(records, way, key="same_session"):
 def render(records, page):
     page.text("![From the crash to the next good answer, by gateway](img/crash.svg)")
     own = own_start(records)
-    page.text(f"The server exits in the middle of a call while another runs. From there to the next good answer, by the session that was there and "
-              f"by a new one. The stub's own start takes {shown(own)} ms in this run. `never` is: not within {LIMIT} s.")
+    page.text(f"The server exits during a call while another runs. Times run from there to the next good answer, in the same session and in "
+              f"a new one. The stub's start takes {shown(own)} ms. `never` means not within {LIMIT} s.")
     rows = []
     for way in WAYS:
         same, new = recovered(records, way.name), recovered(records, way.name, "new_session")
         if same[2]:
             inflight = next(one["inflight_call"] for one in records if one["kind"] == "crash" and one["way"] == way.name and "inflight_call" in one)
-            words = "no answer" if inflight["outcome"] == "TIMEOUT" else f"told after {number(max(0, inflight['ms'] - 200))} ms"
+            words = "no answer" if inflight["outcome"] == "TIMEOUT" else f"error after {number(max(0, inflight['ms'] - 200))} ms"
             rows.append([f"**{way.label}**" if way.name == "ostler" else way.label, _cell(same), _cell(new), words, same[2]])
     page.table(["way", "same session, ms", "new session, ms", "the other call", "crashes"], rows)
 

@@ -153,9 +153,9 @@ def noise(records):
 
 def render(records, page):
     page.text("![Processor time per call against how many servers, tools, roles, tokens and sessions there are](img/growth.svg)")
-    page.text(f"{CALLERS} callers, 60 B, audit off. `to the first` divides by the first row of the axis in the same round; `again` is a second daemon that is "
-              "equal to the first, so its ratio is the noise of the machine. A test counts what these figures only suggest: "
-              "[`growth`](../crates/ostler-gateway/tests/growth.rs) holds the allocations of a call equal, and its least time within 20 %, from one to a thousand and more.")
+    page.text(f"{CALLERS} callers, 60 B, audit off. `to the first` divides by the first row of the axis in the same round; `again` is a second, equal "
+              "daemon, so its ratio is the noise of the machine. The test "
+              "[`growth`](../crates/ostler-gateway/tests/growth.rs) checks that a call makes the same allocations, and that its least time stays within 20 %.")
     rows = []
     for axis, points in POINTS.items():
         for again, count in [(False, points[0]), (True, points[0]), *((False, count) for count in points[1:])]:
@@ -167,7 +167,7 @@ def render(records, page):
                 rows.append([WORDS[axis] if first else "again" if again else "", f"{count:,}", value("cpu_us_per_call"), to("cpu_us_per_call"),
                              value("p50_us"), to("p50_us"), number(max(one["rss_mib"] for one in found))])
     page.table(["of what", "how many", "CPU per call µs", "to the first", "p50 µs", "to the first", "daemon MiB"], rows)
-    page.text("Callers and the size of a call cost every gateway more, so they stand beside the raw yardstick; 4 callers for the sizes, 60 B for the callers.")
+    page.text("More callers and larger calls cost every gateway more, so they are compared with the raw yardstick: sizes at 4 callers, callers at 60 B.")
     rows = []
     for axis, points in LOADS.items():
         for count in points:

@@ -97,9 +97,9 @@ def find_start(records, way, servers, state=None):
 
 def render(records, page):
     page.text("![Memory at rest, by gateway](img/memory.svg)")
-    page.text(f"Memory of everything but the stub servers, which belong to nobody, just after a full list and after {REST} s of rest. Of its own is "
-              "`Private_Dirty`: written to and shared with no other process; resident is what `ps` shows. Proportional size "
-              "divides shared pages among those who share them; of the guards, one beside each server, nearly everything is shared.")
+    page.text(f"Memory without the stub servers, just after a full list and after {REST} s of rest. Own memory is "
+              "`Private_Dirty`: written to and shared with no other process. Resident memory is what `ps` shows; it counts shared "
+              "pages in each process. Proportional memory divides them. Each server of Ostler's has a guard, which is counted.")
     rows = []
     for count in COUNTS:
         for way in WAYS:
@@ -107,9 +107,9 @@ def render(records, page):
             if listed and rest:
                 both = lambda key: f"{listed[key]:.1f}, {rest[key]:.1f}" if key in rest else ""
                 rows.append([count, _bold(way), rest["procs"], both("own_mib"), both("rss_mib"), both("pss_mib"), both("largest_mib")])
-    page.table(["servers", "way", "processes", "of its own MiB: after a list, at rest", "resident MiB", "proportional MiB", "largest process, resident MiB"], rows)
-    page.text("From starting the program to a full `tools/list`, with the stub's own start in it. Lazy servers of Ostler's "
-              "answer from the lists kept before; `nothing kept` is the first start ever.")
+    page.table(["servers", "way", "processes", "own MiB: after a list, at rest", "resident MiB", "proportional MiB", "largest process, resident MiB"], rows)
+    page.text("From starting the program to a full `tools/list`, the stub's start included. `nothing kept` is the first start; with `lists kept`, "
+              "lazy servers answer from their persisted lists.")
     rows = []
     for way in WAYS:
         for state in ("nothing kept", "lists kept", None):

@@ -2,7 +2,7 @@
 from .. import peers, plot
 from ..peers import BY_NAME, WAYS
 from ..place import LEGACY, MODERN
-from ..spread import micros, ratio, shown, size, spread
+from ..spread import micros, number, ratio, size, spread
 
 NAME, TITLE = "latency", "One call through a gateway"
 CELLS = [(1, 60), (32, 60), (64, 60), (1, 10_000), (64, 10_000)]
@@ -89,33 +89,37 @@ class Loads:
         return spread(found)
 
 
-HEADS = {LEGACY: "revisions until 2025-11-25", MODERN: "revision 2026-07-28"}
+CLIENTS = {LEGACY: "until 2025-11-25", MODERN: "2026-07-28"}
+TRANSPORTS = {"stdio": "Servers on stdio", "http": "Servers on HTTP"}
+AT = (1, 32, 64)  # callers
 
 
 def render(records, page):
     loads = Loads(records)
     page.text("![Processor time per call, time added to a call, and calls per second, by gateway](img/latency.svg)")
-    page.text("`added` is the p50 beyond the same call without a gateway, in the same round; `of raw` divides by the raw yardstick of the same "
-              "round. Medians over the rounds, least and largest in brackets. CPU is the gateway's own, without driver and stubs.")
-    for upstream, era in SETS:
-        rows = []
-        for callers, payload in CELLS:
-            cell = (upstream, era, callers, payload)
-            rows += [_row(loads, cell, way) for way in WAYS if loads.of(cell, way.name)]
+    page.text("Medians over the rounds, at 1, 32 and 64 callers. `of raw` divides by the raw yardstick of the same round, at 32 callers, or at 64 for "
+              "10 KB, with the least and the largest in brackets. CPU is the gateway's own, without driver and stubs. All rounds are in `results.jsonl`.")
+    for upstream, title in TRANSPORTS.items():
+        rows = [_row(loads, upstream, era, payload, way) for payload in (60, 10_000) for era in CLIENTS for way in WAYS
+                if any(loads.of((upstream, era, callers, payload), way.name) for callers in AT)]
         if rows:
-            page.text(f"### Servers on {'pipes' if upstream == 'stdio' else 'HTTP'}, clients of {HEADS[era]}")
-            page.table(["callers", "payload", "way", "p50 µs", "added µs", "p99 µs", "CPU per call µs", "of raw", "calls/s", "of raw"], rows)
+            page.text(f"### {title}")
+            page.table(["way", "clients of", "payload", "p50 µs", "p99 µs", "CPU per call µs", "of raw", "calls/s", "of raw"], rows)
     failed = {(one["way"], one["error"]) for one in records if one["kind"] == "load" and "error" in one}
     for way, error in sorted(failed):
-        page.text(f"Cells of {BY_NAME[way].label} failed: {error}")
+        page.text(f"Not measured: {BY_NAME[way].label}: {error}")
 
 
-def _row(loads, cell, way):
-    value, is_gateway = lambda key: shown(loads.value(cell, way.name, key)), way.name != "direct"
+def _row(loads, upstream, era, payload, way):
+    cells = [(upstream, era, callers, payload) for callers in AT if (callers, payload) in CELLS]
+    medians = lambda key: " / ".join(number(found.median) if (found := loads.value(cell, way.name, key)) else "–" for cell in cells)
+    is_gateway = way.name != "direct"
+    # Ratios are taken where callers compete: at 32 callers, or at the most there are.
+    compared = cells[1]
+    of_raw = lambda key: ratio(loads.ratio(compared, way.name, key)) if is_gateway and way.name != "raw" else ""
     name = f"**{way.label}**" if way.name == "ostler" else way.label
-    of_raw = lambda key: ratio(loads.ratio(cell, way.name, key)) if is_gateway and way.name != "raw" else ""
-    return [cell[2], size(cell[3]), name, value("p50_us"), shown(loads.added(cell, way.name)) if is_gateway else "", value("p99_us"),
-            value("cpu_us_per_call") if is_gateway else "", of_raw("cpu_us_per_call"), value("rps"), of_raw("rps")]
+    return [name, CLIENTS[era], size(payload), medians("p50_us"), medians("p99_us"),
+            medians("cpu_us_per_call") if is_gateway else "", of_raw("cpu_us_per_call"), medians("rps"), of_raw("rps")]
 
 
 def plots(records, folder):
@@ -132,7 +136,7 @@ def plots(records, folder):
         if bars:
             panels.append(plot.Panel(title, note, bars))
     if panels:
-        plot.bars(folder / "latency.svg", "One call through a gateway to a server on a pipe, 60 B", panels)
+        plot.bars(folder / "latency.svg", "One call through a gateway to a server on stdio, 60 B", panels)
 
 
 def _tone(way):

@@ -10,7 +10,7 @@ from ..place import MODERN
 
 NAME, TITLE = "policy", "What policy costs"
 SERVERS, TOOLS, ROLES, RULES, CALLERS, WARMUP = 5, 100, 50, 200, 32, 0.3
-WORDS = {"same": "nothing: two equal daemons, so this is the noise", "rules": "50 roles with 200 rules each", "token": "a token instead of `local`",
+WORDS = {"same": "none (two equal daemons: the noise)", "rules": "50 roles with 200 rules each", "token": "a token instead of `local`",
          "audit": "the audit", "pins": "pins"}
 
 
@@ -99,8 +99,8 @@ def _compare(without, with_, count):
 
 
 def render(records, page):
-    page.text("Five stubs of 100 tools each, 32 callers, 60 B, revision 2026-07-28; two daemons driven in turn, one without the thing and one with it. "
-              "CPU per call with it to that without it, within a pair.")
+    page.text("Five stubs of 100 tools each, 32 callers, 60 B, revision 2026-07-28. Two daemons are driven in turn, one without the feature and one with it; "
+              "the ratio of their CPU per call is taken within a pair.")
     rows = [[WORDS[one["case"]], one["pairs"], f"{one['median_ratio']:.2f}", "-".join(f"{q:.2f}" for q in one["quartiles"]),
              f"{one['without_us']:.1f}", f"{one['with_us']:.1f}"] for one in records if one["kind"] == "case"]
     page.table(["what", "pairs", "median of ratios", "quartiles", "µs without", "µs with"], rows)

@@ -56,8 +56,8 @@ def each(records, way):
 
 
 def render(records, page):
-    page.text(f"Clients of the legacy revisions that initialize, call once and leave without a DELETE: {OURS:,} at Ostler, {PEERS} at the others. Per "
-              "session, between the first tenth of them and all; of resident memory, so that what the allocator keeps counts.")
+    page.text(f"Legacy clients that initialize, call once and leave without a DELETE: {OURS:,} at Ostler, {PEERS} at the others. Resident memory per "
+              "session, from the first tenth of them to all; memory that the allocator keeps counts.")
     rows = []
     for way in WAYS:
         found = each(records, way.name)
