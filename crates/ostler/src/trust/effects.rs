@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ostler_core::config::{Config, JwksLocation, PinMode, is_secret_key};
+use ostler_core::config::{
+    AuthConfig, Config, JwksLocation, JwtConfig, PinMode, RelayConfig, RelayCredentials, RelayJournal,
+    RelayTls, is_secret_key,
+};
 use ostler_core::loopback::is_loopback;
 use ostler_core::spec::{Isolation, ServerSpec, ServerTransport};
 use serde_json::{Value, json};
@@ -47,7 +50,7 @@ impl ConfigEffects {
         let served = config.gateway.allowed_hosts.iter().chain(&config.gateway.allowed_origins);
         lines.extend(served.map(|name| ("admits", name.clone())));
         if config.pins != PinMode::default() {
-            lines.push(("pins", format!("mode {:?}", config.pins).to_lowercase()));
+            lines.push(("pins", format!("mode {}", pin_mode(config.pins))));
         }
         let mut servers: Vec<Value> = specs
             .iter()
@@ -61,12 +64,12 @@ impl ConfigEffects {
         servers.sort_by_key(|server| server["name"].to_string());
         let whole = json!({
             "servers": servers,
-            "relay": config.relay.as_ref().map(|relay| format!("{relay:?}")),
-            "auth": format!("{:?}", config.auth),
+            "relay": config.relay.as_ref().map(relay_effects),
+            "auth": auth_effects(&config.auth),
             "listen": config.listen,
             "hosts": config.gateway.allowed_hosts,
             "origins": config.gateway.allowed_origins,
-            "pins": format!("{:?}", config.pins),
+            "pins": pin_mode(config.pins),
         });
         Self { lines, fingerprint: hex(&Sha256::digest(whole.to_string())) }
     }
@@ -85,6 +88,50 @@ impl ConfigEffects {
             lines.push("  it runs nothing and contacts nothing".into());
         }
         lines.join("\n")
+    }
+}
+
+/// Returns what the broker of workers is and shown. A password counts as it is written. Everything is named here, so
+/// that consent does not depend on the names of types.
+fn relay_effects(relay: &RelayConfig) -> Value {
+    let RelayConfig { nats, tenant, host, credentials, tls, max_in_flight: _, journal, allow_open_broker } =
+        relay;
+    let RelayTls { ca, identity } = tls;
+    let credentials = match credentials {
+        RelayCredentials::None => Value::Null,
+        RelayCredentials::Creds(file) => json!({ "creds": file }),
+        RelayCredentials::Nkey(file) => json!({ "nkey": file }),
+        RelayCredentials::Password { user, password } => json!({ "user": user, "password": password }),
+    };
+    json!({
+        "nats": nats, "tenant": tenant, "host": host, "credentials": credentials, "ca": ca, "identity": identity,
+        "shared": *journal == RelayJournal::Shared, "allow_open_broker": allow_open_broker,
+    })
+}
+
+/// Returns whose tokens are taken, and as whom.
+fn auth_effects(auth: &AuthConfig) -> Value {
+    let AuthConfig { local, jwt } = auth;
+    let jwt = jwt.as_ref().map(|jwt| {
+        let JwtConfig { issuer, audience, jwks, role_claim, subject_claim, leeway, algorithms, resource } = jwt;
+        let jwks = match jwks {
+            JwksLocation::Url(url) => json!({ "url": url }),
+            JwksLocation::File(file) => json!({ "file": file }),
+        };
+        let algorithms: Vec<_> = algorithms.iter().map(|algorithm| algorithm.as_str()).collect();
+        json!({
+            "issuer": issuer, "audience": audience, "jwks": jwks, "role_claim": role_claim, "algorithms": algorithms,
+            "subject_claim": subject_claim, "leeway": leeway, "resource": resource,
+        })
+    });
+    json!({ "local": local, "jwt": jwt })
+}
+
+fn pin_mode(mode: PinMode) -> &'static str {
+    match mode {
+        PinMode::Enforce => "enforce",
+        PinMode::Warn => "warn",
+        PinMode::Off => "off",
     }
 }
 
