@@ -2,17 +2,17 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ostler_wire::{canonical, canonical_exact};
+use ostler_wire::{canonicalize, canonicalize_exact};
 
 fuzz_target!(|input: &[u8]| {
-    let Ok(form) = canonical(input) else { return };
-    assert_eq!(canonical(&form).as_deref(), Ok(&form[..]));
-    if let Ok(exact) = canonical_exact(input) {
+    let Ok(form) = canonicalize(input) else { return };
+    assert_eq!(canonicalize(&form).as_deref(), Ok(&form[..]));
+    if let Ok(exact) = canonicalize_exact(input) {
         assert_eq!(exact, form);
     }
     // A fraction is nothing for the quick way. One more level may be one too many for the other.
     let is_shallow = input.iter().filter(|byte| matches!(byte, b'[' | b'{')).count() < 100;
-    let by_parsing = canonical(&[b"[1.0,", input, b"]"].concat());
+    let by_parsing = canonicalize(&[b"[1.0,", input, b"]"].concat());
     match by_parsing {
         Ok(wrapped) => assert_eq!(wrapped, [b"[1,", &form[..], b"]"].concat(), "both ways agree"),
         Err(error) => assert!(!is_shallow, "{error}"),

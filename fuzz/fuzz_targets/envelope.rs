@@ -3,27 +3,29 @@
 
 use libfuzzer_sys::fuzz_target;
 use ostler_relay::Manifest;
-use ostler_relay::envelope::{Beat, CallHead, Control, Headers, ManifestHead, Progress, Reply, name};
+use ostler_relay::envelope::{
+    CallHead, Control, Heartbeat, ManifestHead, RelayHeaders, RelayProgress, RelayReply, header,
+};
 
 fuzz_target!(|input: &[u8]| {
     let headers = ostler_fuzz::whole::headers(&String::from_utf8_lossy(input));
     if let Ok(head) = CallHead::read(&headers) {
-        assert_eq!(CallHead::read(&alike(head.headers(), &headers)), Ok(head));
+        assert_eq!(CallHead::read(&assert_same(head.headers(), &headers)), Ok(head));
     }
     if let Ok(head) = ManifestHead::read(&headers) {
-        assert_eq!(ManifestHead::read(&alike(head.headers(), &headers)), Ok(head));
+        assert_eq!(ManifestHead::read(&assert_same(head.headers(), &headers)), Ok(head));
     }
     if let Ok((control, instance)) = Control::read(&headers) {
-        assert_eq!(Control::read(&alike(control.headers(instance), &headers)), Ok((control, instance)));
+        assert_eq!(Control::read(&assert_same(control.headers(instance), &headers)), Ok((control, instance)));
     }
-    if let Ok(progress) = Progress::read(&headers) {
-        assert_eq!(Progress::read(&alike(progress.headers(), &headers)), Ok(progress));
+    if let Ok(progress) = RelayProgress::read(&headers) {
+        assert_eq!(RelayProgress::read(&assert_same(progress.headers(), &headers)), Ok(progress));
     }
-    if let Ok(reply) = Reply::read(&headers) {
-        assert_eq!(Reply::read(&alike(reply.headers(), &headers)), Ok(reply));
+    if let Ok(reply) = RelayReply::read(&headers) {
+        assert_eq!(RelayReply::read(&assert_same(reply.headers(), &headers)), Ok(reply));
     }
-    if let Ok(beat) = Beat::read(&headers) {
-        assert_eq!(Beat::read(&alike(beat.headers(), &headers)), Ok(beat));
+    if let Ok(beat) = Heartbeat::read(&headers) {
+        assert_eq!(Heartbeat::read(&assert_same(beat.headers(), &headers)), Ok(beat));
     }
     if let Ok(manifest) = serde_json::from_slice::<Manifest>(input) {
         let written = serde_json::to_vec(&manifest).expect("it can be written");
@@ -36,10 +38,10 @@ fuzz_target!(|input: &[u8]| {
 });
 
 /// What is written, which has to be what was read, to the letter.
-fn alike(written: Headers, read: &Headers) -> Headers {
+fn assert_same(written: RelayHeaders, read: &RelayHeaders) -> RelayHeaders {
     for (name, value) in written.iter() {
         // A beat says of what kind it is, and nobody asks.
-        let is_beat = name == name::KIND && value == "beat";
+        let is_beat = name == header::KIND && value == "beat";
         assert!(is_beat || read.get(name) == Some(value), "{name}: {value:?} was {:?}", read.get(name));
     }
     written

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use ostler_host::{Caller, Kind, ServerName, ServerSpec, kept_names};
+use ostler_host::{Caller, Kind, ServerName, ServerSpec, persisted_names};
 
 /// A folder in memory where there is one, for this process alone.
 static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -24,7 +24,7 @@ fuzz_target!(|input: &[u8]| {
     let file = FOLDER.join("lists/s.json");
     std::fs::write(&file, &text).expect("the file can be written");
     for kind in [Kind::Tools, Kind::Prompts, Kind::Resources, Kind::Templates] {
-        let names = kept_names(&FOLDER, &SPEC, &Caller::local(), kind);
+        let names = persisted_names(&FOLDER, &SPEC, &Caller::local(), kind);
         assert!(names.is_none() || text.contains(&SPEC.fingerprint().to_string()), "lists of another server");
     }
 });

@@ -4,7 +4,8 @@
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use ostler_wire::{
-    Change, all_members, edit, has_capability, member, push_text, text_member, to_legacy, to_modern,
+    MemberEdit, all_members, edit, has_capability, member, push_json_string, result_to_legacy,
+    result_to_modern, text_member,
 };
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -19,7 +20,7 @@ fn object(raw: &[u8]) -> Option<Map<String, Value>> {
 fuzz_target!(|input: &[u8]| {
     let text = String::from_utf8_lossy(input);
     let mut quoted = Vec::new();
-    push_text(&mut quoted, &text);
+    push_json_string(&mut quoted, &text);
     assert_eq!(
         serde_json::from_slice::<String>(&quoted).ok().as_deref(),
         Some(&*text),
@@ -27,10 +28,15 @@ fuzz_target!(|input: &[u8]| {
     );
 
     let raw = Bytes::copy_from_slice(input);
-    let changes = [("a", Change::Set(b"1".as_slice())), ("b", Change::Remove), ("c", Change::Default(b"{}"))];
+    let changes = [
+        ("a", MemberEdit::Set(b"1".as_slice())),
+        ("b", MemberEdit::Remove),
+        ("c", MemberEdit::Default(b"{}")),
+    ];
     let edited = edit(input, &changes);
-    let (modern, hinted, legacy) = (to_modern(&raw, false), to_modern(&raw, true), to_legacy(&raw));
-    let _ = has_capability(&text, "tools.listChanged");
+    let (modern, hinted, legacy) =
+        (result_to_modern(&raw, false), result_to_modern(&raw, true), result_to_legacy(&raw));
+    let _ = has_capability(text.as_bytes(), "tools.listChanged");
     let all = all_members(input);
     let is_object = serde_json::from_slice::<&RawValue>(input).is_ok_and(|raw| raw.get().starts_with('{'));
     assert_eq!(all.is_some(), is_object, "nothing but an object is taken for one");

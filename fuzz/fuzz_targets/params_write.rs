@@ -3,11 +3,11 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use ostler_wire::{Message, Meta, Params, write_request};
+use ostler_wire::{Message, Params, RequestMeta, write_request};
 
 fuzz_target!(|input: &[u8]| {
     let Ok(params) = Params::parse(Bytes::copy_from_slice(input)) else { return };
-    let meta = Meta { idempotency_key: Some("k"), progress_token: Some(7), ..Meta::default() };
+    let meta = RequestMeta { idempotency_key: Some("k"), progress_token: Some(7), ..RequestMeta::default() };
     let mut out = Vec::new();
     write_request(&mut out, 1, "tools/call", &params, &meta);
     assert_eq!(out.iter().position(|byte| *byte == b'\n'), Some(out.len() - 1), "one line");

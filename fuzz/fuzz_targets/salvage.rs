@@ -3,27 +3,27 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use ostler_wire::{Frame, Id, LineSplitter, Message, salvage_id};
+use ostler_wire::{Frame, LineSplitter, Message, RequestId, extract_response_id};
 
 /// The id of a line that is too long to be kept.
-fn id_of_oversize(line: &[u8], read: usize) -> Option<Id> {
+fn id_of_oversize(line: &[u8], read: usize) -> Option<RequestId> {
     let mut splitter = LineSplitter::new(0);
     for chunk in line.chunks(read) {
         splitter.buffer().extend_from_slice(chunk);
         match splitter.next_frame() {
-            Some(Frame::Oversize(oversize)) => return oversize.id,
+            Some(Frame::Oversize(oversize)) => return oversize.answered_id,
             Some(Frame::Line(line)) => panic!("nothing is short enough: {line:?}"),
             None => {}
         }
     }
     match splitter.finish() {
-        Some(Frame::Oversize(oversize)) => oversize.id,
+        Some(Frame::Oversize(oversize)) => oversize.answered_id,
         _ => None,
     }
 }
 
 fuzz_target!(|input: &[u8]| {
-    let salvaged = salvage_id(input);
+    let salvaged = extract_response_id(input);
     if let Some(id) = &salvaged {
         let raw = id.raw();
         assert!(input.windows(raw.len()).any(|window| window == raw), "{id} does not stand there");

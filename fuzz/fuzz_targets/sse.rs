@@ -3,14 +3,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ostler_wire::{Event, EventSplitter, Oversize, write_comment, write_event, write_retry};
+use ostler_wire::{Oversize, SseEvent, SseParser, write_sse_comment, write_sse_event, write_sse_retry};
 
-fn split(stream: &[u8], cap: usize, read: usize) -> Vec<Result<Event, Oversize>> {
-    let mut splitter = EventSplitter::new(cap);
+fn split(stream: &[u8], cap: usize, read: usize) -> Vec<Result<SseEvent, Oversize>> {
+    let mut parser = SseParser::new(cap);
     let mut events = Vec::new();
     for chunk in stream.chunks(read) {
-        splitter.push(chunk);
-        events.extend(std::iter::from_fn(|| splitter.next_event()));
+        parser.push(chunk);
+        events.extend(std::iter::from_fn(|| parser.next_event()));
     }
     events
 }
@@ -27,9 +27,9 @@ fuzz_target!(|input: &[u8]| {
 
     let text = String::from_utf8_lossy(stream);
     let mut written = Vec::new();
-    write_comment(&mut written, &text);
-    write_retry(&mut written, std::time::Duration::from_millis(7));
-    write_event(&mut written, Some(&text), stream);
+    write_sse_comment(&mut written, &text);
+    write_sse_retry(&mut written, std::time::Duration::from_millis(7));
+    write_sse_event(&mut written, Some(&text), stream);
     let read = split(&written, written.len(), read);
     let last = read.last().and_then(|event| event.as_ref().ok()).expect("a written event is an event");
     let flat: Vec<u8> =

@@ -3,11 +3,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ostler_core::catalog::{exposed_name, nearest, slug, template};
+use ostler_core::catalog::{exposed_name, nearest, slug, uri_template};
 use ostler_core::config::{self, Template, duration, glob, listen, size};
-use ostler_core::name::ServerName;
-use ostler_core::policy::glob::{covers, is_match, reaches};
+use ostler_core::policy::glob::{is_match, matches_all_with_prefix, matches_some_with_prefix};
 use ostler_core::secrets::Secrets;
+use ostler_core::server_name::ServerName;
 
 /// The definition of a pattern, letter by letter, in a table instead of by trying.
 fn fits(pattern: &[char], name: &[char]) -> bool {
@@ -44,29 +44,29 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(ServerName::new(name.as_str()).as_ref(), Ok(&name));
     }
     let _ = nearest(first, [second, "time", "time-2"].into_iter());
-    let _ = template::fits(first, second);
-    assert!(second.contains('{') || second.len() > 8 << 10 || template::fits(second, second));
+    let _ = uri_template::matches(first, second);
+    assert!(second.contains('{') || second.len() > 8 << 10 || uri_template::matches(second, second));
 
     let letters = |text: &str| text.chars().collect::<Vec<_>>();
     let is_fit = is_match(first, second);
     assert_eq!(is_fit, fits(&letters(first), &letters(second)), "{first:?} on {second:?}");
-    assert!(!is_fit || reaches(first, second), "what fits the whole fits its beginning");
-    assert!(!covers(first, second) || is_fit, "what covers a beginning fits it");
+    assert!(!is_fit || matches_some_with_prefix(first, second), "what fits the whole fits its beginning");
+    assert!(!matches_all_with_prefix(first, second) || is_fit, "what covers a beginning fits it");
 
     if let Ok(template) = Template::parse(first) {
         let resolved = template.resolve(&|_| Ok(second.to_owned())).expect("every reference has a value");
         assert!(template.has_references() || resolved == first.replace("$${", "${"), "{resolved:?}");
     }
     let mut secrets = Secrets::default();
-    if secrets.learn("env:X", second) {
-        let hidden = secrets.hide(first);
-        // The label may itself hold what is hidden, or be a part of it.
+    if secrets.insert("env:X", second) {
+        let redacted = secrets.redact(first);
+        // The label may itself hold what is redacted, or be a part of it.
         let is_alike = second.trim().len() < 12 || second.contains("[hidden");
-        assert!(is_alike || !hidden.contains(second.trim()), "{hidden:?} holds {second:?}");
-        let _ = secrets.hide_cut(first);
+        assert!(is_alike || !redacted.contains(second.trim()), "{redacted:?} holds {second:?}");
+        let _ = secrets.redact_truncated(first);
     }
     let masked = config::mask_secrets(first);
     assert_eq!(config::mask_secrets(&masked), masked, "nothing is left to mask");
-    let _ = (config::hide_in_address(first), config::hide_in_args(&[first.to_owned(), second.to_owned()]));
+    let _ = (config::redact_url(first), config::redact_args(&[first.to_owned(), second.to_owned()]));
     let _ = (config::is_secret_key(first), config::check_nats_address(first));
 });

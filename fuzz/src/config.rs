@@ -3,12 +3,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ostler_core::config::{Config, Format, Plan, Source};
+use ostler_core::config::{Config, ConfigFormat, ConfigSource, Plan};
 
 /// Whatever is included says the same as the file itself, so that includes go round in circles.
-struct Mirror<'t>(&'t str);
+struct SelfIncluding<'t>(&'t str);
 
-impl Source for Mirror<'_> {
+impl ConfigSource for SelfIncluding<'_> {
     fn read(&self, path: &Path) -> io::Result<String> {
         match path.ends_with("missing.toml") {
             true => Err(io::ErrorKind::NotFound.into()),
@@ -22,10 +22,10 @@ impl Source for Mirror<'_> {
 }
 
 /// Reads `input` as a config.
-pub fn read(input: &[u8], format: Format) {
+pub fn read(input: &[u8], format: ConfigFormat) {
     let text = String::from_utf8_lossy(input);
     let file = Path::new("/etc/ostler/ostler.toml");
-    let parse = || Config::parse(file, &text, format, &Mirror(&text));
+    let parse = || Config::parse(file, &text, format, &SelfIncluding(&text));
     let lines = text.bytes().filter(|byte| *byte == b'\n').count() + 1;
     match (parse(), parse()) {
         (Ok(config), Ok(again)) => {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ostler_gateway::{Gateway, GatewayOptions};
 use ostler_host::Caller;
-use ostler_host::upstream::Ask;
-use ostler_wire::{Era, Message, Outcome};
+use ostler_host::upstream::UpstreamRequest;
+use ostler_wire::{Era, Message, RpcOutcome};
 use serde_json::Value;
 
 use super::{META, pipe, server};
@@ -33,15 +33,15 @@ pub fn relay(input: &[u8]) {
     let era = if first & 1 == 0 { Era::Modern } else { Era::Legacy };
     let value = |raw: &[u8]| serde_json::from_slice::<Value>(raw).ok();
     let (error, asks) = match &outcome {
-        Outcome::Error(error) => (value(&error.raw), false),
+        RpcOutcome::Error(error) => (value(&error.raw), false),
         // What a general JSON library does not read may ask something as well.
-        Outcome::Result(result) => {
+        RpcOutcome::Result(result) => {
             (None, value(result).is_none_or(|it| it["resultType"] == "input_required"))
         }
     };
-    let script = move |ask: &Ask<'_>| match ask.method == method {
+    let script = move |request: &UpstreamRequest<'_>| match request.method == method {
         true => outcome.clone(),
-        false => server::honest(ask),
+        false => server::default_answer(request),
     };
     let request = |id: &str, meta: &str| {
         format!(r#"{{"jsonrpc":"2.0","id":"{id}","method":"{method}","params":{{{params}{meta}}}}}"#)
@@ -50,11 +50,11 @@ pub fn relay(input: &[u8]) {
     let open = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{}}}"#;
     let said = format!("{modern}\n{open}\n{legacy}\n");
     super::run(async {
-        let (host, deeds) = server::host(era, Arc::new(script)).await;
+        let (host, executed) = server::host(era, Arc::new(script)).await;
         let gateway = Gateway::new(host, GatewayOptions::default());
-        let heard = pipe::talk(gateway, Caller::local(), said.into_bytes()).await;
+        let heard = pipe::run_client(gateway, Caller::local(), said.into_bytes()).await;
         let most = if asks { 2 + ROUNDS } else { 2 };
-        assert!(deeds.take().len() <= most, "no call is repeated but to answer what its server asks");
+        assert!(executed.take().len() <= most, "no call is repeated but to answer what its server asks");
         if heard.contains(&Value::Null) {
             return;
         }

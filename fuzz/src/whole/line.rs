@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ostler_core::fault::{Delivery, Fault};
-use ostler_host::upstream::stdio::played;
-use ostler_host::upstream::{Ask, ClientMeta, Question, Session, SharedVoice, Voice};
-use ostler_wire::{Era, Message, Outcome, Params};
+use ostler_host::upstream::stdio::fuzz_session;
+use ostler_host::upstream::{
+    CallObserver, ClientMeta, ServerRequest, ServerSession, SharedCallObserver, UpstreamRequest,
+};
+use ostler_wire::{Era, Message, Params, RpcOutcome};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
@@ -22,40 +24,40 @@ use super::server;
 /// The longest line, short enough to be exceeded.
 const CAP: usize = 1_024;
 
-type Reply = Result<Outcome, Fault>;
+type LineReply = Result<RpcOutcome, Fault>;
 
 /// A server says `input`, then answers the third call, and then closes its output.
 pub fn read(input: &[u8]) {
     let [first, cut, output @ ..] = input else { return };
     let era = if first & 1 == 0 { Era::Modern } else { Era::Legacy };
     super::run(async {
-        let (stdin, mut heard) = pipe::pipe().expect("a pipe can be made");
+        let (stdin, mut stdin_reader) = pipe::pipe().expect("a pipe can be made");
         let (mut stdout, theirs) = pipe::pipe().expect("a pipe can be made");
-        let session = played(stdin, theirs, server::hello(era), CAP);
+        let session = fuzz_session(stdin, theirs, server::server_info(era), CAP);
         session.listen(&["file:///r".to_owned()]);
         let mut calls = Vec::new();
         for method in ["tools/call", "tools/call", "tools/list"] {
-            calls.push(tokio::spawn(ask(Arc::clone(&session), method)));
-            moment().await;
+            calls.push(tokio::spawn(send_call(Arc::clone(&session), method)));
+            let_session_run().await;
         }
-        let written = said(&mut heard).await;
+        let written = read_written(&mut stdin_reader).await;
         let numbers = numbers(&written);
-        let output = put_in(output, &numbers);
+        let output = substitute_numbers(output, &numbers);
         let last = [b"\n", good(&numbers[2]).as_bytes(), b"\n"].concat();
         let (one, two) = output.split_at(usize::from(*cut).min(output.len()));
         for piece in [one, two, &last] {
             stdout.write_all(piece).await.expect("the session reads");
-            moment().await;
+            let_session_run().await;
         }
-        let answered = said(&mut heard).await;
+        let answered = read_written(&mut stdin_reader).await;
         drop(stdout);
         let began = Instant::now();
         for (number, call) in numbers.iter().zip(calls) {
             let reply = call.await.expect("nobody panics");
-            judge(number, &reply, &[&output[..], &last].concat());
+            check_own_answer(number, &reply, &[&output[..], &last].concat());
             if number == &numbers[2] && !contains(&output, number.as_bytes()) {
                 assert!(
-                    matches!(&reply, Ok(Outcome::Result(result)) if result == r#"{"good":true}"#),
+                    matches!(&reply, Ok(RpcOutcome::Result(result)) if result == r#"{"good":true}"#),
                     "{reply:?}"
                 );
             }
@@ -73,7 +75,7 @@ pub fn read(input: &[u8]) {
 }
 
 /// The answer reaches only the call whose number it names.
-fn judge(number: &str, reply: &Reply, output: &[u8]) {
+fn check_own_answer(number: &str, reply: &LineReply, output: &[u8]) {
     let lines = || output.split(|byte| *byte == b'\n').filter(|line| contains(line, number.as_bytes()));
     // Some servers make the number a string.
     let is_number = |id: &RawValue| id.get().trim_matches('"') == number;
@@ -83,8 +85,8 @@ fn judge(number: &str, reply: &Reply, output: &[u8]) {
         Err(_) => true,
     };
     let said = match reply {
-        Ok(Outcome::Result(result)) => result,
-        Ok(Outcome::Error(error)) => &error.raw,
+        Ok(RpcOutcome::Result(result)) => result,
+        Ok(RpcOutcome::Error(error)) => &error.raw,
         // A damaged line, or one too long to be kept, may name several.
         Err(fault) if fault.delivery == Delivery::Answered => {
             return assert!(lines().count() > 0, "{fault:?}");
@@ -95,9 +97,9 @@ fn judge(number: &str, reply: &Reply, output: &[u8]) {
 }
 
 /// Answers everything that it is asked.
-struct Willing;
+struct FuzzObserver;
 
-impl Voice for Willing {
+impl CallObserver for FuzzObserver {
     fn wants_progress(&self) -> bool {
         true
     }
@@ -106,38 +108,38 @@ impl Voice for Willing {
         true
     }
 
-    fn ask(&self, question: Question) {
-        question.answer(Outcome::Result(Bytes::from_static(b"{}")));
+    fn on_request(&self, request: ServerRequest) {
+        request.answer(RpcOutcome::Result(Bytes::from_static(b"{}")));
     }
 }
 
-async fn ask(session: Arc<dyn Session>, method: &str) -> Reply {
+async fn send_call(session: Arc<dyn ServerSession>, method: &str) -> LineReply {
     let params = Params::tool_call(server::ECHO, None).expect("it is a tool");
-    let voice: SharedVoice = Arc::new(Willing);
-    let ask = Ask {
+    let observer: SharedCallObserver = Arc::new(FuzzObserver);
+    let request = UpstreamRequest {
         method,
         params: &params,
         idempotency_key: None,
-        until: Instant::now() + Duration::from_secs(60),
+        deadline: Instant::now() + Duration::from_secs(60),
         client: ClientMeta::Host,
-        voice: Some(&voice),
-        has_others: None,
-        at_most: Instant::now() + Duration::from_secs(600),
+        observer: Some(&observer),
+        has_other_callers: None,
+        hard_deadline: Instant::now() + Duration::from_secs(600),
         headers: &[],
-        is_fit: None,
+        may_send: None,
     };
-    session.request(ask).await
+    session.request(request).await
 }
 
 /// Lets the session read and write, which takes a turn of the runtime for each.
-async fn moment() {
+async fn let_session_run() {
     for _ in 0..4 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
 /// What the session has written so far.
-async fn said(heard: &mut pipe::Receiver) -> Vec<u8> {
+async fn read_written(heard: &mut pipe::Receiver) -> Vec<u8> {
     let mut all = Vec::new();
     let moment = Duration::from_millis(1);
     while let Ok(Ok(1..)) = tokio::time::timeout(moment, heard.read_buf(&mut all)).await {}
@@ -158,7 +160,7 @@ fn good(number: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{number},"result":{{"good":true}}}}"#)
 }
 
-fn put_in(output: &[u8], numbers: &[String]) -> Vec<u8> {
+fn substitute_numbers(output: &[u8], numbers: &[String]) -> Vec<u8> {
     let words = ["FIRST", "SECOND", "THIRD"];
     words.iter().zip(numbers).fold(output.to_vec(), |text, (word, number)| {
         super::replace(&text, word.as_bytes(), number.as_bytes())

@@ -5,15 +5,15 @@ pub mod answers;
 #[cfg(fuzzing)]
 pub mod line;
 pub mod pipe;
-mod relay;
 pub mod relay_host;
+mod relay_messages;
 pub mod relay_worker;
 pub mod request;
 mod server;
 
 use std::time::Duration;
 
-pub use self::relay::headers;
+pub use self::relay_messages::headers;
 
 /// Longer than anything takes, by the clock that stands still: the longest call, and a margin.
 const ENOUGH: Duration = Duration::from_secs(3_600);
@@ -29,7 +29,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Lets every task get as far as it can.
-async fn settle() {
+async fn run_until_stalled() {
     for _ in 0..64 {
         tokio::task::yield_now().await;
     }

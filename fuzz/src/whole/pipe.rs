@@ -17,7 +17,7 @@ const MAX_BODY: usize = 2_048;
 
 /// Everything that the gateway says to a client who says this and then leaves. What a general JSON library
 /// does not read, such as numbers beyond a double, is passed on as it is and is null here.
-pub(super) async fn talk(gateway: Gateway, caller: Caller, said: Vec<u8>) -> Vec<Value> {
+pub(super) async fn run_client(gateway: Gateway, caller: Caller, said: Vec<u8>) -> Vec<Value> {
     let (ours, theirs) = tokio::io::duplex(1 << 20);
     let (reader, writer) = tokio::io::split(theirs);
     let serving = tokio::spawn(gateway.serve_stream(reader, writer, caller, Scope::All));
@@ -80,17 +80,17 @@ pub fn serve(input: &[u8]) {
             .for_each(|id| *asked.entry(id.to_string()).or_default() += 1);
     }
     super::run(async {
-        let (host, deeds) = server::host(Era::Modern, Arc::new(server::honest)).await;
+        let (host, executed) = server::host(Era::Modern, Arc::new(server::default_answer)).await;
         let options = GatewayOptions { page_size: 1, max_body: MAX_BODY, ..GatewayOptions::default() };
-        let heard = talk(Gateway::new(host, options), Caller::new("ann", "few"), said.clone()).await;
+        let heard = run_client(Gateway::new(host, options), Caller::new("ann", "few"), said.clone()).await;
         let answer = answers(&heard).filter(|answer| answer["id"] == "good").last();
         let answer = answer.expect("the last request is answered");
         let is_taken = String::from_utf8_lossy(input).contains("good");
         assert!(is_taken || answer["result"]["structuredContent"]["n"] == 1, "{answer}");
 
-        let deeds = deeds.take();
-        assert!(deeds.iter().all(|deed| deed == server::ECHO), "not allowed: {deeds:?}");
-        assert!(deeds.len() <= requests, "{} calls for {requests} messages", deeds.len());
+        let executed = executed.take();
+        assert!(executed.iter().all(|deed| deed == server::ECHO), "not allowed: {executed:?}");
+        assert!(executed.len() <= requests, "{} calls for {requests} messages", executed.len());
         // Ids that this library does not read, or reads as another number, are not counted.
         if is_unread || said.contains(&b'\\') || heard.contains(&Value::Null) || asked.contains_key("null") {
             return;

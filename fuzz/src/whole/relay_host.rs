@@ -4,43 +4,43 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ostler_host::ServerName;
-use ostler_relay::broker::Message;
-use ostler_relay::broker::memory::{MemoryBroker, Rights};
+use ostler_relay::broker::BrokerMessage;
+use ostler_relay::broker::memory::{BrokerPermissions, MemoryBroker};
 use ostler_relay::envelope::CallHead;
 use ostler_relay::journal::MemoryJournal;
 use ostler_relay::service::{Service, ServiceOptions};
-use ostler_relay::subject::{Inbox, ToHost};
+use ostler_relay::subject::{HostSubject, WorkerInbox};
 use ostler_relay::{CallId, WallClock};
 use ostler_wire::Era;
 use tokio::time::timeout;
 
-use super::relay::{LIFE, START, messages, subjects, word};
-use super::{ENOUGH, META, server, settle};
+use super::relay_messages::{LIFE, START, messages, relay_name, subjects};
+use super::{ENOUGH, META, run_until_stalled, server};
 
 /// A host reads the messages of `input`, and a good call after them, twice.
 pub fn serve(input: &[u8]) {
-    let said = messages(input, str::to_owned);
+    let sent = messages(input, str::to_owned);
     super::run(async {
         let broker = MemoryBroker::new();
-        let (host, deeds) = server::host(Era::Modern, Arc::new(server::honest)).await;
+        let (host, executed) = server::host(Era::Modern, Arc::new(server::default_answer)).await;
         let clock = WallClock::starting_at(START);
-        let options = ServiceOptions::new(word("acme"), word("h1"));
-        let options = ServiceOptions { clock, seed: Some(7), say: Arc::new(|_| {}), ..options };
-        let door = broker.door("host", Rights::all());
-        let _service = Service::start(host, door, Arc::new(MemoryJournal::new()), options);
-        settle().await;
+        let options = ServiceOptions::new(relay_name("acme"), relay_name("h1"));
+        let options = ServiceOptions { clock, seed: Some(7), status_sink: Arc::new(|_| {}), ..options };
+        let service_broker = broker.for_user("host", BrokerPermissions::all());
+        let _service = Service::start(host, service_broker, Arc::new(MemoryJournal::new()), options);
+        run_until_stalled().await;
 
-        let link = broker.door("w1", Rights::all()).connect().await.expect("the broker is up");
-        let allowed = Allowed::by(&said);
-        for message in said {
+        let link = broker.for_user("w1", BrokerPermissions::all()).connect().await.expect("the broker is up");
+        let allowed = AllowedCalls::from_messages(&sent);
+        for message in sent {
             let _ = link.publish(message).await;
-            settle().await;
+            run_until_stalled().await;
         }
-        allowed.judge(&deeds.take());
+        allowed.check(&executed.take());
 
-        let inbox = Inbox::new(&word("w1"), LIFE);
+        let inbox = WorkerInbox::new(&relay_name("w1"), LIFE);
         let good = good(clock.now(), &inbox);
-        let inbox = good.reply.clone().expect("it says where the answer goes");
+        let inbox = good.reply_to.clone().expect("it says where the answer goes");
         let mut answers = link.subscribe(&inbox, None).await.expect("the broker is up");
         for _ in 0..2 {
             link.publish(good.clone()).await.expect("the broker is up");
@@ -48,38 +48,39 @@ pub fn serve(input: &[u8]) {
             let text = String::from_utf8_lossy(&answer.body);
             assert!(text.contains(r#""structuredContent":{"n":1}"#) && text.contains(r#""id":7"#), "{text}");
         }
-        settle().await;
-        assert_eq!(deeds.take(), [server::ECHO], "once, however often it is asked");
+        run_until_stalled().await;
+        assert_eq!(executed.take(), [server::ECHO], "once, however often it is asked");
     });
 }
 
 /// A good call of a worker that may call one tool.
-fn good(now: u64, inbox: &Inbox) -> Message {
+fn good(now: u64, inbox: &WorkerInbox) -> BrokerMessage {
     let call = CallId::new(START, &[0xee; 10]);
     let (begin_by, deadline) = (now + 2_000, now + 60_000);
     let server = ServerName::new("s").expect("it is a name");
     let head = CallHead { call, instance: LIFE, server, begin_by, deadline, manifest: None, trace: None };
-    let subject = subjects().call(&word("few"), &word("w1"));
+    let subject = subjects().call(&relay_name("few"), &relay_name("w1"));
     let body = format!(
         r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"name":"echo","arguments":{{"n":1}},{META}}}}}"#
     );
-    Message::new(subject, head.headers(), body).with_reply(inbox.answer(call))
+    BrokerMessage::new(subject, head.headers(), body).with_reply_to(inbox.answer_subject(call))
 }
 
 /// What messages give leave to do: each call of each worker once, in its role, before its time.
 #[derive(Default)]
-struct Allowed {
+struct AllowedCalls {
     /// Worker and call.
     calls: BTreeSet<(String, String)>,
     /// Whether some of them are in the role that may use every tool.
     is_all: bool,
 }
 
-impl Allowed {
-    fn by(said: &[Message]) -> Self {
+impl AllowedCalls {
+    fn from_messages(sent: &[BrokerMessage]) -> Self {
         let mut allowed = Self::default();
-        for message in said {
-            let Some(ToHost::Call { role, worker }) = subjects().read_to_host(&message.subject) else {
+        for message in sent {
+            let Some(HostSubject::Call { role, worker }) = subjects().parse_host_subject(&message.subject)
+            else {
                 continue;
             };
             let Ok(head) = CallHead::read(&message.headers) else { continue };
@@ -92,11 +93,11 @@ impl Allowed {
         allowed
     }
 
-    fn judge(&self, deeds: &[String]) {
-        assert!(deeds.len() <= self.calls.len(), "{deeds:?} for {:?}", self.calls);
+    fn check(&self, executed: &[String]) {
+        assert!(executed.len() <= self.calls.len(), "{executed:?} for {:?}", self.calls);
         assert!(
-            self.is_all || deeds.iter().all(|deed| deed == server::ECHO),
-            "{deeds:?} for {:?}",
+            self.is_all || executed.iter().all(|deed| deed == server::ECHO),
+            "{executed:?} for {:?}",
             self.calls
         );
     }

@@ -8,19 +8,21 @@ use std::time::Duration;
 
 use ostler_core::fault::Fault;
 use ostler_core::status::Containment;
-use ostler_core::supervisor::Failure;
-use ostler_host::upstream::{Ask, BoxFuture, ClientMeta, Connector, Plan, Session};
+use ostler_core::supervisor::ServerFailure;
+use ostler_host::upstream::{
+    BoxFuture, ClientMeta, ConnectContext, Connector, ServerSession, UpstreamRequest,
+};
 use ostler_host::{Caller, Host, HostOptions, ServerName, ServerSpec};
-use ostler_relay::broker::memory::{MemoryBroker, Rights};
-use ostler_relay::broker::{Link, Message, Subscription};
-use ostler_relay::envelope::{Beat, CallHead, Progress, Reply};
+use ostler_relay::broker::memory::{BrokerPermissions, MemoryBroker};
+use ostler_relay::broker::{BrokerMessage, BrokerSubscription, RelayLink};
+use ostler_relay::envelope::{CallHead, Heartbeat, RelayProgress, RelayReply};
 use ostler_relay::worker::{Worker, WorkerOptions};
 use ostler_relay::{Instance, WallClock};
-use ostler_wire::{Outcome, Params};
+use ostler_wire::{Params, RpcOutcome};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::relay::{START, messages, subjects, word};
-use super::{server, settle};
+use super::relay_messages::{START, messages, relay_name, subjects};
+use super::{run_until_stalled, server};
 
 /// Longer than the silence after which a worker takes a host for gone.
 const PAUSE: Duration = Duration::from_secs(3);
@@ -29,120 +31,133 @@ const PAUSE: Duration = Duration::from_secs(3);
 pub fn call(input: &[u8]) {
     super::run(async {
         let broker = MemoryBroker::new();
-        let options = WorkerOptions::new(word("acme"), word("all"), word("w1"));
+        let options = WorkerOptions::new(relay_name("acme"), relay_name("all"), relay_name("w1"));
         let clock = WallClock::starting_at(START);
-        let options = WorkerOptions { clock, seed: Some(7), say: Arc::new(|_| {}), ..options };
-        let worker = Worker::start(broker.door("worker", Rights::all()), options);
+        let options = WorkerOptions { clock, seed: Some(7), status_sink: Arc::new(|_| {}), ..options };
+        let worker = Worker::start(broker.for_user("worker", BrokerPermissions::all()), options);
         let host = Host::new(HostOptions { cache_bytes: 0, ..HostOptions::default() });
-        let session = session(&host, worker.connector(ServerName::new("s").expect("it is a name"))).await;
-        let mut peer = Peer::enter(&broker).await;
-        settle().await;
+        let session =
+            connect_session(&host, worker.connector(ServerName::new("s").expect("it is a name"))).await;
+        let mut relay_host = ScriptedRelayHost::connect(&broker).await;
+        run_until_stalled().await;
 
-        let asking = tokio::spawn(ask(Arc::clone(&session)));
-        let came = peer.calls.next().await.expect("the broker is up");
-        let said = messages(input, |text| peer.put_in(text, &came));
-        let all: Vec<u8> = said.iter().flat_map(|message| message.body.to_vec()).collect();
-        for message in said {
-            let _ = peer.link.publish(message).await;
-            settle().await;
+        let calling = tokio::spawn(send_call(Arc::clone(&session)));
+        let call_message = relay_host.calls.next().await.expect("the broker is up");
+        let sent = messages(input, |text| relay_host.substitute(text, &call_message));
+        let all: Vec<u8> = sent.iter().flat_map(|message| message.body.to_vec()).collect();
+        for message in sent {
+            let _ = relay_host.link.publish(message).await;
+            run_until_stalled().await;
         }
-        let outcome = asking.await.expect("nobody panics");
-        let is_said =
+        let outcome = calling.await.expect("nobody panics");
+        let was_sent =
             |words: &[u8]| words.is_empty() || all.windows(words.len()).any(|window| window == words);
         match &outcome {
-            Ok(Outcome::Result(result)) => assert!(is_said(result), "nobody said {result:?}"),
-            Ok(Outcome::Error(error)) => assert!(is_said(&error.raw), "nobody said {:?}", error.raw),
+            Ok(RpcOutcome::Result(result)) => assert!(was_sent(result), "never sent: {result:?}"),
+            Ok(RpcOutcome::Error(error)) => assert!(was_sent(&error.raw), "never sent: {:?}", error.raw),
             Err(_) => {}
         }
-        assert!(timeout(PAUSE, peer.calls.next()).await.is_err(), "a call is sent once: {outcome:?}");
+        assert!(timeout(PAUSE, relay_host.calls.next()).await.is_err(), "a call is sent once: {outcome:?}");
 
-        let asking = tokio::spawn(ask(session));
-        while !asking.is_finished() {
-            let Ok(Some(came)) = timeout(Duration::from_secs(1), peer.calls.next()).await else { continue };
-            peer.answer(&came).await;
+        let calling = tokio::spawn(send_call(session));
+        while !calling.is_finished() {
+            let Ok(Some(call_message)) = timeout(Duration::from_secs(1), relay_host.calls.next()).await
+            else {
+                continue;
+            };
+            relay_host.answer(&call_message).await;
         }
-        match asking.await.expect("nobody panics") {
-            Ok(Outcome::Result(result)) => assert_eq!(result, r#"{"good":true}"#),
+        match calling.await.expect("nobody panics") {
+            Ok(RpcOutcome::Result(result)) => assert_eq!(result, r#"{"good":true}"#),
             other => panic!("{other:?}"),
         }
     });
 }
 
 /// The id of the request in a call.
-fn number(came: &Message) -> String {
-    let body: serde_json::Value = serde_json::from_slice(&came.body).expect("the worker speaks well");
+fn request_id(call_message: &BrokerMessage) -> String {
+    let body: serde_json::Value = serde_json::from_slice(&call_message.body).expect("the worker speaks well");
     body["id"].to_string()
 }
 
-async fn ask(session: Arc<dyn Session>) -> Result<Outcome, Fault> {
+async fn send_call(session: Arc<dyn ServerSession>) -> Result<RpcOutcome, Fault> {
     let params = Params::tool_call(server::ECHO, None).expect("it is a tool");
-    let ask = Ask {
+    let request = UpstreamRequest {
         method: "tools/call",
         params: &params,
         idempotency_key: None,
-        until: Instant::now() + Duration::from_secs(60),
+        deadline: Instant::now() + Duration::from_secs(60),
         client: ClientMeta::Host,
-        voice: None,
-        has_others: None,
-        at_most: Instant::now() + Duration::from_secs(600),
+        observer: None,
+        has_other_callers: None,
+        hard_deadline: Instant::now() + Duration::from_secs(600),
         headers: &[],
-        is_fit: None,
+        may_send: None,
     };
-    session.request(ask).await
+    session.request(request).await
 }
 
 /// Plays a host.
-struct Peer {
-    link: Arc<dyn Link>,
-    calls: Subscription,
+struct ScriptedRelayHost {
+    link: Arc<dyn RelayLink>,
+    calls: BrokerSubscription,
 }
 
-impl Peer {
-    async fn enter(broker: &MemoryBroker) -> Self {
-        let link = broker.door("h1", Rights::all()).connect().await.expect("the broker is up");
-        let [_, calls, _] = subjects().of_hosts();
+impl ScriptedRelayHost {
+    async fn connect(broker: &MemoryBroker) -> Self {
+        let link = broker.for_user("h1", BrokerPermissions::all()).connect().await.expect("the broker is up");
+        let [_, calls, _] = subjects().host_subscriptions();
         let calls = link.subscribe(&calls.0, calls.1).await.expect("the broker is up");
-        tokio::spawn(beat(Arc::clone(&link), WallClock::starting_at(START)));
+        tokio::spawn(send_heartbeats(Arc::clone(&link), WallClock::starting_at(START)));
         Self { link, calls }
     }
 
     /// Puts what is known of a call in the place of words.
-    fn put_in(&self, text: &str, came: &Message) -> String {
-        let call = CallHead::read(&came.headers).expect("the worker speaks well").call;
-        text.replace("INBOX", came.reply.as_deref().unwrap_or_default())
-            .replace("PROGRESS", &subjects().progress(&word("w1"), call))
+    fn substitute(&self, text: &str, call_message: &BrokerMessage) -> String {
+        let call = CallHead::read(&call_message.headers).expect("the worker speaks well").call;
+        text.replace("INBOX", call_message.reply_to.as_deref().unwrap_or_default())
+            .replace("PROGRESS", &subjects().progress(&relay_name("w1"), call))
             .replace("CALL", &call.to_string())
-            .replace("NUMBER", &number(came))
+            .replace("NUMBER", &request_id(call_message))
     }
 
-    async fn answer(&self, came: &Message) {
-        let call = CallHead::read(&came.headers).expect("the worker speaks well").call;
-        let accepted = Progress::Accepted { host: word("h1"), generation: Instance(9) }.headers();
-        let _ = self.link.publish(Message::new(subjects().progress(&word("w1"), call), accepted, "")).await;
-        let body = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"good":true}}}}"#, number(came));
-        let inbox = came.reply.clone().expect("a call says where its answer goes");
-        let _ = self.link.publish(Message::new(inbox, Reply::Answer.headers(), body)).await;
+    async fn answer(&self, call_message: &BrokerMessage) {
+        let call = CallHead::read(&call_message.headers).expect("the worker speaks well").call;
+        let accepted = RelayProgress::Accepted { host: relay_name("h1"), generation: Instance(9) }.headers();
+        let _ = self
+            .link
+            .publish(BrokerMessage::new(subjects().progress(&relay_name("w1"), call), accepted, ""))
+            .await;
+        let body =
+            format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"good":true}}}}"#, request_id(call_message));
+        let inbox = call_message.reply_to.clone().expect("a call says where its answer goes");
+        let _ = self.link.publish(BrokerMessage::new(inbox, RelayReply::Answer.headers(), body)).await;
     }
 }
 
-async fn beat(link: Arc<dyn Link>, clock: WallClock) {
+async fn send_heartbeats(link: Arc<dyn RelayLink>, clock: WallClock) {
     loop {
-        let beat = Beat { generation: Instance(9), time: clock.now(), in_flight: 0, is_draining: false };
-        let _ = link.publish(Message::new(subjects().heartbeat(&word("h1")), beat.headers(), "")).await;
+        let beat = Heartbeat { generation: Instance(9), time: clock.now(), in_flight: 0, is_draining: false };
+        let _ = link
+            .publish(BrokerMessage::new(subjects().heartbeat(&relay_name("h1")), beat.headers(), ""))
+            .await;
         sleep(Duration::from_secs(1)).await;
     }
 }
 
 /// Lets a session through and keeps it.
-struct Tap {
+struct SessionCapture {
     connector: Arc<dyn Connector>,
-    session: Mutex<Option<Arc<dyn Session>>>,
+    session: Mutex<Option<Arc<dyn ServerSession>>>,
 }
 
-impl Connector for Tap {
-    fn connect(&self, plan: Plan) -> BoxFuture<'_, Result<Arc<dyn Session>, Failure>> {
+impl Connector for SessionCapture {
+    fn connect(
+        &self,
+        context: ConnectContext,
+    ) -> BoxFuture<'_, Result<Arc<dyn ServerSession>, ServerFailure>> {
         Box::pin(async move {
-            let session = self.connector.connect(plan).await?;
+            let session = self.connector.connect(context).await?;
             *self.session.lock().expect("nobody panics") = Some(Arc::clone(&session));
             Ok(session)
         })
@@ -153,11 +168,11 @@ impl Connector for Tap {
     }
 }
 
-async fn session(host: &Host, connector: Arc<dyn Connector>) -> Arc<dyn Session> {
-    let tap = Arc::new(Tap { connector, session: Mutex::new(None) });
+async fn connect_session(host: &Host, connector: Arc<dyn Connector>) -> Arc<dyn ServerSession> {
+    let capture = Arc::new(SessionCapture { connector, session: Mutex::new(None) });
     let spec = ServerSpec::stdio(ServerName::new("s").expect("it is a name"), "relayed");
-    let tapped = Arc::clone(&tap) as Arc<dyn Connector>;
-    host.spawn_with(&Caller::operator(), spec, tapped).await.expect("it is registered");
-    let session = tap.session.lock().expect("nobody panics").clone();
+    let connector = Arc::clone(&capture) as Arc<dyn Connector>;
+    host.spawn_with(&Caller::operator(), spec, connector).await.expect("it is registered");
+    let session = capture.session.lock().expect("nobody panics").clone();
     session.expect("an eager server is connected")
 }

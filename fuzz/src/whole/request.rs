@@ -11,33 +11,36 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri}
 use http_body_util::BodyExt;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
-use ostler_gateway::{Authenticate, Check, Gateway, GatewayOptions, Knock, Unauthorized};
+use ostler_gateway::{AuthOutcome, AuthRequest, Authenticate, Gateway, GatewayOptions, Unauthorized};
 use ostler_host::Caller;
 use ostler_wire::Era;
 use serde_json::Value;
 
-use super::{META, replace, server, settle};
+use super::{META, replace, run_until_stalled, server};
 
 /// More requests than these say nothing new.
-const MOST: usize = 6;
+const MAX_REQUESTS: usize = 6;
 /// A stream may go on for as long as its client wants; this one leaves when nothing is said.
 const SILENCE: Duration = Duration::from_millis(1);
 
 /// Serves the requests of `input`, and a good one after them.
 pub fn answer(input: &[u8]) {
     super::run(async {
-        let (host, deeds) = server::host(Era::Modern, Arc::new(server::honest)).await;
-        let options =
-            GatewayOptions { authenticate: Arc::new(Tokens), page_size: 1, ..GatewayOptions::default() };
+        let (host, executed) = server::host(Era::Modern, Arc::new(server::default_answer)).await;
+        let options = GatewayOptions {
+            authenticate: Arc::new(RoleAuthenticator),
+            page_size: 1,
+            ..GatewayOptions::default()
+        };
         let app = TowerToHyperService::new(Gateway::new(host, options).router());
         let mut session = String::new();
-        for part in parts(input).take(MOST) {
+        for part in parts(input).take(MAX_REQUESTS) {
             let part = replace(part, b"SESSION", session.as_bytes());
-            let Some(asked) = Asked::read(&part) else { continue };
-            let answered = Answered::of(app.call(asked.request()).await).await;
-            settle().await;
-            asked.judge(&answered, &deeds.take());
-            session = answered.session.unwrap_or(session);
+            let Some(request) = FuzzRequest::read(&part) else { continue };
+            let response = FuzzResponse::read(app.call(request.request()).await).await;
+            run_until_stalled().await;
+            request.check(&response, &executed.take());
+            session = response.session.unwrap_or(session);
         }
         let body = format!(
             r#"{{"jsonrpc":"2.0","id":"good","method":"tools/call","params":{{"name":"s__echo","arguments":{{"n":1}},{META}}}}}"#
@@ -45,36 +48,36 @@ pub fn answer(input: &[u8]) {
         let good = format!(
             "POST /mcp\nhost: localhost\nauthorization: Bearer few\ncontent-type: application/json\naccept: application/json, text/event-stream\nmcp-protocol-version: 2026-07-28\nmcp-method: tools/call\nmcp-name: s__echo\n\n{body}"
         );
-        let good = Asked::read(good.as_bytes()).expect("it is a request");
-        let answered = Answered::of(app.call(good.request()).await).await;
-        let text = String::from_utf8_lossy(&answered.body);
+        let good = FuzzRequest::read(good.as_bytes()).expect("it is a request");
+        let response = FuzzResponse::read(app.call(good.request()).await).await;
+        let text = String::from_utf8_lossy(&response.body);
         assert!(text.contains(r#""structuredContent":{"n":1}"#) && text.contains(r#""id":"good""#), "{text}");
-        assert_eq!(deeds.take(), [server::ECHO], "a good call is carried out once");
+        assert_eq!(executed.take(), [server::ECHO], "a good call is carried out once");
     });
 }
 
 /// Whoever shows the name of a role has it, and nobody else has any.
-struct Tokens;
+struct RoleAuthenticator;
 
-impl Authenticate for Tokens {
-    fn check(&self, knock: &Knock<'_>) -> Check {
-        match knock.bearer() {
-            Ok(Some(role @ ("all" | "few"))) => Check::Admitted(Caller::new("ann", role).into()),
-            Ok(_) => Check::Refused(Unauthorized::invalid("no such token")),
-            Err(why) => Check::Refused(why),
+impl Authenticate for RoleAuthenticator {
+    fn check(&self, request: &AuthRequest<'_>) -> AuthOutcome {
+        match request.bearer() {
+            Ok(Some(role @ ("all" | "few"))) => AuthOutcome::Accepted(Caller::new("ann", role).into()),
+            Ok(_) => AuthOutcome::Refused(Unauthorized::invalid("no such token")),
+            Err(why) => AuthOutcome::Refused(why),
         }
     }
 }
 
 /// A request, to be sent and to be judged by.
-struct Asked {
+struct FuzzRequest {
     method: Method,
     uri: Uri,
     headers: HeaderMap,
     body: Vec<u8>,
 }
 
-impl Asked {
+impl FuzzRequest {
     fn read(input: &[u8]) -> Option<Self> {
         let end = input.windows(2).position(|pair| pair == b"\n\n")?;
         let (head, body) = (&input[..end], input[end + 2..].to_vec());
@@ -116,32 +119,38 @@ impl Asked {
     }
 
     /// What must hold of every answer, and of what was done for it.
-    fn judge(&self, answered: &Answered, deeds: &[String]) {
-        let said = || String::from_utf8_lossy(&answered.body).into_owned();
-        assert_ne!(answered.status, StatusCode::INTERNAL_SERVER_ERROR, "{}", said());
-        assert!(!answered.is_json || answered.json.is_some(), "no JSON: {}", said());
-        let is_refused = answered.status.is_client_error() || answered.status.is_server_error();
-        assert!(!is_refused || deeds.is_empty(), "{} and done all the same: {deeds:?}", answered.status);
+    fn check(&self, response: &FuzzResponse, executed: &[String]) {
+        let said = || String::from_utf8_lossy(&response.body).into_owned();
+        assert_ne!(response.status, StatusCode::INTERNAL_SERVER_ERROR, "{}", said());
+        assert!(!response.is_json || response.json.is_some(), "no JSON: {}", said());
+        let is_refused = response.status.is_client_error() || response.status.is_server_error();
+        assert!(
+            !is_refused || executed.is_empty(),
+            "{} and done all the same: {executed:?}",
+            response.status
+        );
         match self.role() {
-            _ if self.is_foreign() => assert!(deeds.is_empty(), "for a foreign page: {deeds:?}"),
-            None => assert!(deeds.is_empty(), "for nobody: {deeds:?}"),
-            Some("few") => assert!(deeds.iter().all(|deed| deed == server::ECHO), "not allowed: {deeds:?}"),
+            _ if self.is_foreign() => assert!(executed.is_empty(), "for a foreign page: {executed:?}"),
+            None => assert!(executed.is_empty(), "for nobody: {executed:?}"),
+            Some("few") => {
+                assert!(executed.iter().all(|deed| deed == server::ECHO), "not allowed: {executed:?}")
+            }
             Some(_) => {}
         }
         let Ok(body) = serde_json::from_slice::<Value>(&self.body) else { return };
         let most = body.as_array().map_or(1, Vec::len);
-        assert!(deeds.len() <= most, "{} calls for {most} messages", deeds.len());
+        assert!(executed.len() <= most, "{} calls for {most} messages", executed.len());
         // A name that is written twice, or in another way, is another question.
         let is_plain = !self.body.contains(&b'\\') && count(&self.body, br#""id""#) == 1;
-        if let (true, Some(Value::Object(answer)), Value::Object(body)) = (is_plain, &answered.json, &body) {
+        if let (true, Some(Value::Object(answer)), Value::Object(body)) = (is_plain, &response.json, &body) {
             let id = answer.get("id").unwrap_or(&Value::Null);
-            assert!(id.is_null() || Some(id) == body.get("id"), "answered {id}: {body:?}");
+            assert!(id.is_null() || Some(id) == body.get("id"), "response {id}: {body:?}");
         }
     }
 }
 
 /// What came back.
-struct Answered {
+struct FuzzResponse {
     status: StatusCode,
     is_json: bool,
     session: Option<String>,
@@ -149,8 +158,8 @@ struct Answered {
     json: Option<Value>,
 }
 
-impl Answered {
-    async fn of<E>(response: Result<http::Response<Body>, E>) -> Self {
+impl FuzzResponse {
+    async fn read<E>(response: Result<http::Response<Body>, E>) -> Self {
         let Ok(response) = response else { unreachable!("a router does not fail") };
         let (head, mut rest) = response.into_parts();
         let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());

@@ -6,10 +6,12 @@ use bytes::Bytes;
 use ostler_core::config::Role;
 use ostler_core::fault::Fault;
 use ostler_core::status::Containment;
-use ostler_core::supervisor::Failure;
-use ostler_host::upstream::{Ask, BoxFuture, Connector, Force, Plan, Session, Vitals};
+use ostler_core::supervisor::ServerFailure;
+use ostler_host::upstream::{
+    BoxFuture, CloseMode, ConnectContext, Connector, ServerSession, SessionStats, UpstreamRequest,
+};
 use ostler_host::{Caller, Host, HostOptions, Rules, ServerName, ServerSpec};
-use ostler_wire::{Era, Hello, Outcome, RpcError};
+use ostler_wire::{Era, RpcError, RpcOutcome, ServerInfo};
 use tokio::time::Instant;
 
 /// The tool that everybody may call.
@@ -20,13 +22,13 @@ const TOOLS: &str = r#"{"tools":[{"name":"echo","inputSchema":{"type":"object"}}
 
 const CAPABILITIES: &str = r#"{"tools":{"listChanged":true},"resources":{"subscribe":true},"prompts":{},"completions":{},"logging":{}}"#;
 
-type Answer = Arc<dyn Fn(&Ask<'_>) -> Outcome + Send + Sync>;
+type AnswerFn = Arc<dyn Fn(&UpstreamRequest<'_>) -> RpcOutcome + Send + Sync>;
 
 /// The tools that were carried out, in their order.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Deeds(Arc<Mutex<Vec<String>>>);
+pub(super) struct ExecutedTools(Arc<Mutex<Vec<String>>>);
 
-impl Deeds {
+impl ExecutedTools {
     fn lock(&self) -> MutexGuard<'_, Vec<String>> {
         self.0.lock().expect("nobody panics with it")
     }
@@ -38,12 +40,12 @@ impl Deeds {
 }
 
 /// What a server of an era says of itself.
-pub(super) fn hello(era: Era) -> Hello {
-    Hello {
+pub(super) fn server_info(era: Era) -> ServerInfo {
+    ServerInfo {
         era,
         version: if era == Era::Legacy { "2025-11-25" } else { "2026-07-28" }.into(),
         capabilities: CAPABILITIES.into(),
-        server: None,
+        implementation: None,
         instructions: None,
         session_meta: None,
     }
@@ -51,7 +53,7 @@ pub(super) fn hello(era: Era) -> Hello {
 
 /// A host with the server `s`, which answers like this. There are the roles `all`, which may do everything,
 /// and `few`, which may call one tool.
-pub(super) async fn host(era: Era, answer: Answer) -> (Host, Deeds) {
+pub(super) async fn host(era: Era, answer: AnswerFn) -> (Host, ExecutedTools) {
     let role = |allow: &str| Role {
         allow: vec![allow.to_owned()],
         deny: Vec::new(),
@@ -60,21 +62,21 @@ pub(super) async fn host(era: Era, answer: Answer) -> (Host, Deeds) {
     };
     let roles =
         [("all".to_owned(), role("*")), ("few".to_owned(), role("s/echo")), ("local".to_owned(), role("*"))];
-    let host = Host::new(HostOptions { rules: Rules::of(&roles.into()), ..HostOptions::default() });
-    let deeds = Deeds::default();
-    let server = Arc::new(Server { hello: hello(era), answer, deeds: deeds.clone() });
+    let host = Host::new(HostOptions { rules: Rules::from_roles(&roles.into()), ..HostOptions::default() });
+    let executed = ExecutedTools::default();
+    let server = Arc::new(MemoryServer { server_info: server_info(era), answer, executed: executed.clone() });
     let spec = ServerSpec::stdio(ServerName::new("s").expect("it is a name"), "in-memory");
     host.spawn_with(&Caller::operator(), spec, server).await.expect("it can be registered");
-    (host, deeds)
+    (host, executed)
 }
 
-/// Answers as an honest server would.
-pub(super) fn honest(ask: &Ask<'_>) -> Outcome {
-    let text = |text: &str| Outcome::Result(Bytes::copy_from_slice(text.as_bytes()));
-    match ask.method {
+/// Answers as an default_answer server would.
+pub(super) fn default_answer(request: &UpstreamRequest<'_>) -> RpcOutcome {
+    let text = |text: &str| RpcOutcome::Result(Bytes::copy_from_slice(text.as_bytes()));
+    match request.method {
         "tools/list" => text(TOOLS),
         "tools/call" => {
-            let arguments = String::from_utf8_lossy(ask.params.arguments().unwrap_or(b"{}")).into_owned();
+            let arguments = String::from_utf8_lossy(request.params.arguments().unwrap_or(b"{}")).into_owned();
             text(&format!(r#"{{"content":[],"structuredContent":{arguments}}}"#))
         }
         "resources/list" => text(r#"{"resources":[{"name":"r","uri":"file:///r"}]}"#),
@@ -85,21 +87,21 @@ pub(super) fn honest(ask: &Ask<'_>) -> Outcome {
         "prompts/list" => text(r#"{"prompts":[{"name":"p"}]}"#),
         "prompts/get" => text(r#"{"messages":[]}"#),
         "ping" => text("{}"),
-        _ => Outcome::Error(RpcError::own(-32601, "no such method")),
+        _ => RpcOutcome::Error(RpcError::new(-32601, "no such method")),
     }
 }
 
 /// Connects to a server in memory; the session is the same as the connector.
 #[derive(Clone)]
-struct Server {
-    hello: Hello,
-    answer: Answer,
-    deeds: Deeds,
+struct MemoryServer {
+    server_info: ServerInfo,
+    answer: AnswerFn,
+    executed: ExecutedTools,
 }
 
-impl Connector for Server {
-    fn connect(&self, _: Plan) -> BoxFuture<'_, Result<Arc<dyn Session>, Failure>> {
-        Box::pin(async move { Ok(Arc::new(self.clone()) as Arc<dyn Session>) })
+impl Connector for MemoryServer {
+    fn connect(&self, _: ConnectContext) -> BoxFuture<'_, Result<Arc<dyn ServerSession>, ServerFailure>> {
+        Box::pin(async move { Ok(Arc::new(self.clone()) as Arc<dyn ServerSession>) })
     }
 
     fn containment(&self) -> Containment {
@@ -107,31 +109,31 @@ impl Connector for Server {
     }
 }
 
-impl Session for Server {
-    fn hello(&self) -> &Hello {
-        &self.hello
+impl ServerSession for MemoryServer {
+    fn server_info(&self) -> &ServerInfo {
+        &self.server_info
     }
 
-    fn request<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<Outcome, Fault>> {
-        if ask.method == "tools/call" {
-            self.deeds.lock().push(ask.params.name().unwrap_or_default().into_owned());
+    fn request<'a>(&'a self, request: UpstreamRequest<'a>) -> BoxFuture<'a, Result<RpcOutcome, Fault>> {
+        if request.method == "tools/call" {
+            self.executed.lock().push(request.params.name().unwrap_or_default().into_owned());
         }
-        Box::pin(async move { Ok((self.answer)(&ask)) })
+        Box::pin(async move { Ok((self.answer)(&request)) })
     }
 
-    fn ended(&self) -> BoxFuture<'_, Failure> {
+    fn ended(&self) -> BoxFuture<'_, ServerFailure> {
         Box::pin(std::future::pending())
     }
 
-    fn close(&self, _: Force) -> BoxFuture<'_, ()> {
+    fn close(&self, _: CloseMode) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    fn vitals(&self) -> Vitals {
-        Vitals::default()
+    fn stats(&self) -> SessionStats {
+        SessionStats::default()
     }
 
-    fn signs(&self) -> (Option<Instant>, Option<Instant>) {
+    fn activity(&self) -> (Option<Instant>, Option<Instant>) {
         (Some(Instant::now()), None)
     }
 }

@@ -12,11 +12,11 @@
 
 mod connect;
 mod environment;
+#[cfg(fuzzing)]
+mod fuzz_session;
 mod guarded;
 mod login_path;
 mod multiplexer;
-#[cfg(fuzzing)]
-mod played;
 mod process;
 mod process_usage;
 mod reader;
@@ -28,9 +28,9 @@ mod writer;
 
 pub use connect::StdioConnector;
 pub(crate) use environment::{read_file, resolve};
-pub(crate) use login_path::LoginPath;
 #[cfg(fuzzing)]
-pub use played::played;
+pub use fuzz_session::fuzz_session;
+pub(crate) use login_path::LoginPath;
 pub(crate) use process_usage::{ProcessUsage, listening_port};
 pub use stderr_tail::StderrLine;
 pub(crate) use stderr_tail::StderrTail;

@@ -99,17 +99,17 @@ pub(crate) struct StartedProcess {
 }
 
 impl ProcessHandle {
-    /// Of a process that nobody has started: it runs until it is told to end.
+    /// Makes the handle of a process that does not exist: it runs until a close is requested.
     #[cfg(fuzzing)]
-    pub(crate) fn played() -> Self {
+    pub(crate) fn for_fuzzing() -> Self {
         let (life_in, life) = watch::channel(ProcessLife::Running);
-        let (keeper, mut requests) = mpsc::channel(2);
+        let (close_requests, mut requests) = mpsc::channel(2);
         tokio::spawn(async move {
             requests.recv().await;
             life_in.send_replace(ProcessLife::Gone(Exit::Untold));
         });
         let stderr = Arc::new(StderrTail::new(Arc::default()));
-        Self { pid: 0, stderr, drained: watch::channel(()).1, life, keeper }
+        Self { pid: 0, stderr, stderr_drained: watch::channel(()).1, life, close_requests }
     }
 
     /// Waits for the server's own process to end.
