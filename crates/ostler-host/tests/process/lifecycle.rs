@@ -113,7 +113,10 @@ async fn stop_ends_a_server_that_is_still_starting() {
 #[tokio::test]
 async fn a_reload_leaves_running_calls_on_the_old_process() {
     let stage = ProcessFixture::guarded();
-    stage.spawn_fake("fake", &["--ledger", &stage.path("ledger")]).await;
+    let mut spec = fake_mcp_spec("fake", &["--ledger", &stage.path("ledger")]);
+    // More than the calls take, also on a busy machine.
+    spec.drain = LONG;
+    stage.spawn(spec).await;
     let old = stage.process("fake");
     // One less than a caller may have at once, so that the next call need not wait for them.
     let calls = async { stage.calls(31, "fake", "sleep", |_| json!({"ms": 5_000}).into()).await };
