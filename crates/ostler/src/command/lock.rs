@@ -15,9 +15,9 @@ use crate::config_file::relative_to_cwd;
 use crate::failure::CommandFailure;
 use crate::invocation::command;
 use crate::output::{self, Style, escape_line, print_stderr};
-use crate::pins::diff_output;
 use crate::pins::findings::{ReviewFinding, Reviewer};
 use crate::pins::lock_context::{LockContext, OfferedDefinitions};
+use crate::pins::{diff_output, lock_file};
 
 /// What became of each server. The stable shape of `--json`.
 #[derive(Default, Serialize)]
@@ -99,13 +99,20 @@ pub(super) fn run(typed: &cli::LockArgs, shared: &cli::GlobalOptions) -> Result<
             }
         }
         outcome.handle_orphans(&desk, &mut lock, typed);
-        if before.as_ref() != Some(&lock) {
+        // An empty lock file would refuse every tool of every server.
+        let is_unfounded = before.is_none() && lock.servers.is_empty();
+        if before.as_ref() != Some(&lock) && !is_unfounded {
             let detail = names.iter().map(ServerName::as_str).collect::<Vec<_>>().join(", ");
             desk.write_lock(&lock, reach, ("pins-locked", &detail)).await?;
         }
         match typed.json {
             true => diff_output::print_json(&outcome)?,
             false => outcome.print()?,
+        }
+        if is_unfounded {
+            let file = relative_to_cwd(&desk.file).display();
+            print_stderr(&format!("nothing could be pinned, so {file} is not written"));
+            return outcome.require_listed();
         }
         outcome.require_complete(&desk, &lock)
     })
@@ -262,16 +269,9 @@ impl LockOutput {
     }
 
     fn require_complete(&self, desk: &LockContext, lock: &LockFile) -> Result<(), CommandFailure> {
-        let file = relative_to_cwd(&desk.file).display();
-        let specs = desk.config.servers.iter();
-        let unlocked: Vec<&str> = specs
-            .filter(|spec| spec.is_pinned)
-            .map(|spec| spec.name.as_str())
-            .filter(|name| !lock.servers.contains_key(*name))
-            .collect();
-        if !unlocked.is_empty() {
-            let names = unlocked.join(", ");
-            print_stderr(&format!("not in {file}, so that all their tools are refused: {names}"));
+        let file = relative_to_cwd(&desk.file).display().to_string();
+        if let Some((what, hint)) = lock_file::describe_unlocked(&desk.config, lock, &file) {
+            print_stderr(&format!("warning: {what}\n  hint: {hint}"));
         }
         if !self.differing.is_empty() {
             let names: Vec<&str> = self.differing.iter().map(|it| it.server.as_str()).collect();
@@ -286,6 +286,11 @@ impl LockOutput {
             );
             return Err(CommandFailure::Unapproved { what, hint });
         }
+        self.require_listed()
+    }
+
+    /// Fails if a server could not be listed.
+    fn require_listed(&self) -> Result<(), CommandFailure> {
         if self.errors.is_empty() { Ok(()) } else { Err(CommandFailure::NoneAnswered(self.errors.len())) }
     }
 }

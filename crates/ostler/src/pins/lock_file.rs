@@ -89,7 +89,7 @@ pub(crate) fn read(config: &Path, stamps: &mut FileStamps) -> LockFileResult {
 }
 
 /// A lock file that can't be used, or one that is missed.
-pub(crate) fn check(config: &Config, locked: &LockFileResult) -> Option<Problem> {
+pub(crate) fn check(config: &Config, locked: &LockFileResult) -> Vec<Problem> {
     let problem = |severity, (file, line): (&Path, u32), message: String, hint: String| Problem {
         severity,
         file: file.to_owned(),
@@ -108,25 +108,49 @@ pub(crate) fn check(config: &Config, locked: &LockFileResult) -> Option<Problem>
                 .iter()
                 .filter(|(server, locked)| is_pinned(server.as_str()) && locked.unpinned().next().is_some());
             let old: Vec<&str> = old.map(|(server, _)| server.as_str()).collect();
-            let message = format!(
-                "the lock file pins only tools of {}; instructions, prompts and resources of these servers are not compared",
-                old.join(", ")
-            );
             let place =
                 (config.origin_of_pins().map_or_else(|| Path::new(LOCK_FILE_NAME), |(file, _)| file), 0);
-            let hint = format!("{} pins what is missing", command("lock"));
-            (!old.is_empty() && config.pins != PinMode::Off)
-                .then(|| problem(Severity::Warning, place, message, hint))
+            let mut problems = Vec::new();
+            if !old.is_empty() && config.pins != PinMode::Off {
+                let message = format!(
+                    "the lock file pins only tools of {}; instructions, prompts and resources of these servers are not compared",
+                    old.join(", ")
+                );
+                let hint = format!("{} pins what is missing", command("lock"));
+                problems.push(problem(Severity::Warning, place, message, hint));
+            }
+            if let Some((message, hint)) = describe_unlocked(config, lock, "the lock file") {
+                problems.push(problem(Severity::Warning, place, message, hint));
+            }
+            problems
         }
         Ok(None) => {
-            let place = config.origin_of_pins().filter(|_| config.pins != PinMode::Off)?;
+            let place = config.origin_of_pins().filter(|_| config.pins != PinMode::Off);
             let message = "there is no lock file beside the config, so no tool is pinned".to_owned();
-            Some(problem(Severity::Warning, place, message, format!("{} makes one", command("lock"))))
+            let hint = format!("{} makes one", command("lock"));
+            place.map(|place| problem(Severity::Warning, place, message, hint)).into_iter().collect()
         }
         Err(LockFileError { file, why, hint }) => {
-            Some(problem(Severity::Error, (file, 0), why.clone(), hint.clone()))
+            vec![problem(Severity::Error, (file, 0), why.clone(), hint.clone())]
         }
     }
+}
+
+/// Describes which servers of a config a lock does not have, what that means for them, and what to do; `None` if it has
+/// all of them or pins are off.
+pub(crate) fn describe_unlocked(config: &Config, lock: &LockFile, file: &str) -> Option<(String, String)> {
+    let consequence = match config.pins {
+        PinMode::Enforce => "are refused",
+        PinMode::Warn => "are used without approval",
+        PinMode::Off => return None,
+    };
+    let pinned = config.servers.iter().filter(|spec| spec.is_pinned).map(|spec| spec.name.as_str());
+    let unlocked: Vec<&str> = pinned.filter(|name| !lock.servers.contains_key(*name)).collect();
+    let message = format!(
+        "{file} does not have {}: once there is a lock file, all tools of servers that it does not have {consequence}",
+        unlocked.join(", ")
+    );
+    (!unlocked.is_empty()).then(|| (message, format!("{} pins every server of the config", command("lock"))))
 }
 
 /// Writes the lock file beside itself and renames it, so that a reader sees the

@@ -228,10 +228,35 @@ fn what_can_not_be_listed_keeps_what_was_approved_of_it() {
     let home = Home::with_servers(&[("bad", &["--exit-at-start", "1:no licence"]), ("fake", &[])]);
     let run = home.run(&["lock"]);
     assert_eq!(run.code, Some(6), "{run}");
-    assert!(run.stderr.contains("so that all their tools are refused: bad"), "{run}");
+    assert!(
+        run.stderr.contains("ostler.lock does not have bad: once there is a lock file, all tools"),
+        "{run}"
+    );
     assert_eq!(home.run(&["call", "fake__echo"]).code, Some(0));
     assert_eq!(home.run(&["approve", "fake__nope"]).code, Some(5));
     assert_eq!(home.run(&["approve", "fakes"]).code, Some(5));
+}
+
+#[test]
+fn a_lock_that_pins_nothing_writes_no_file() {
+    let home = Home::with_servers(&[("bad", &["--exit-at-start", "1:no licence"]), ("fake", &[])]);
+    let run = home.run(&["lock", "bad"]);
+    assert_eq!(run.code, Some(6), "{run}");
+    assert!(run.stderr.contains("nothing could be pinned, so ostler.lock is not written"), "{run}");
+    assert!(!home.path("ostler.lock").exists());
+    assert_eq!(home.run(&["call", "fake__echo"]).code, Some(0), "nothing is refused");
+}
+
+#[test]
+fn a_lock_file_without_all_servers_is_told_by_lock_and_by_check() {
+    let home = Home::with_servers(&[("fake", &[]), ("other", &[])]);
+    assert!(!home.run(&["check"]).stderr.contains("lock file"));
+    let run = home.run(&["lock", "fake"]);
+    assert_eq!(run.code, Some(0), "{run}");
+    insta::assert_snapshot!("lock_of_one", run);
+    insta::assert_snapshot!("check_of_one", home.run(&["check"]));
+    assert_eq!(home.run(&["lock"]).code, Some(0));
+    assert!(!home.run(&["check"]).stderr.contains("does not have"));
 }
 
 #[test]
