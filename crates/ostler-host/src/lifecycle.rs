@@ -17,6 +17,7 @@ use crate::lifecycle_event::OperatorAction;
 use crate::lists::Kind;
 use crate::notifications::HostNotification;
 use crate::registry::{RegistrySnapshot, ServerMap};
+use crate::server::lease::Demand;
 use crate::server::slot::{Slot, SlotDeps, SlotState};
 use crate::server::slot_lists::shutting_down;
 use crate::server::start_progress::StartProgress;
@@ -507,7 +508,7 @@ pub(crate) async fn start_and_wait(slot: &Arc<Slot>) -> Result<(), CallError> {
 /// Waits until a start has succeeded or failed once. A place in the process pool is waited for as long as the start itself
 /// may take.
 pub(crate) async fn wait_until_started(slot: &Arc<Slot>) -> Result<(), CallError> {
-    let _wanted = slot.demand_session();
+    let _wanted = slot.demand_session(Demand::UntilStartFails);
     loop {
         match timeout(slot.spec.start_limit(), slot.until_state(|desk| start_outcome(slot, desk))).await {
             Ok(outcome) => return outcome,

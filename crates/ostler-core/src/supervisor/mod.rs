@@ -95,6 +95,8 @@ pub struct Supervisor {
     leases: usize,
     /// Callers that wait for a session.
     waiters: usize,
+    /// Those of them that leave when a start fails.
+    brief_waiters: usize,
     /// Binders that want the server kept up.
     binders: usize,
     /// The ejection of a server that has been stopped since.
@@ -141,6 +143,7 @@ impl Supervisor {
             is_on_probation: false,
             leases: 0,
             waiters: 0,
+            brief_waiters: 0,
             binders: 0,
             ejection: None,
             is_start_requested: false,
@@ -197,6 +200,18 @@ impl Supervisor {
     /// A caller has stopped waiting, whatever for.
     pub fn on_wait_over(&mut self) {
         self.waiters = self.waiters.saturating_sub(1);
+    }
+
+    /// One more caller waits for a session, and leaves when a start fails.
+    pub fn on_brief_wait(&mut self) {
+        self.brief_waiters += 1;
+        self.on_wait();
+    }
+
+    /// The end of [`on_brief_wait`](Self::on_brief_wait).
+    pub fn on_brief_wait_over(&mut self) {
+        self.brief_waiters = self.brief_waiters.saturating_sub(1);
+        self.on_wait_over();
     }
 
     /// A lease begins.
@@ -476,6 +491,13 @@ impl Supervisor {
     /// Whether somebody wants a session.
     pub fn has_demand(&self) -> bool {
         !self.is_lazy || self.waiters + self.binders > 0 || self.is_start_requested
+    }
+
+    /// Returns whether the delay before the next start ends with a start, whatever comes. If not, the next call brings it.
+    pub fn plans_restart(&self) -> bool {
+        let is_awaited = self.waiters > self.brief_waiters && !self.is_unlikely_to_start();
+        let is_wanted = !self.is_lazy || self.binders > 0 || self.is_start_requested;
+        matches!(self.phase, Phase::Backoff { .. }) && (is_wanted || is_awaited)
     }
 
     fn is_unused(&self) -> bool {

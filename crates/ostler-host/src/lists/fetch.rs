@@ -14,7 +14,9 @@ use super::Kind;
 use super::pages::Pages;
 use crate::blocking::run_blocking_if_large;
 use crate::host::Host;
+use crate::options::StartRetry;
 use crate::request::Request;
+use crate::server::lease::Demand;
 use crate::server::list_cache::LastFetch;
 use crate::server::server_list::{ServerList, list_owner};
 use crate::server::slot::Slot;
@@ -62,16 +64,31 @@ fn may_share(outcome: &Result<Arc<ServerList>, CallError>, caller: &Caller) -> b
 }
 
 impl Host {
-    /// The list, asked for again unless it is known to be good.
-    pub(crate) async fn fetch_list_if_stale(
+    /// Fetches a list of the one server that is meant. Fails as soon as a start has failed, except in hosts that wait for
+    /// the next start: one that serves a single command, which has no later list, and one that is a way to that server.
+    pub(crate) async fn fetch_list_of_one(
         &self,
         slot: &Arc<Slot>,
         caller: &Caller,
         kind: Kind,
     ) -> Result<Arc<ServerList>, CallError> {
-        match slot.fresh_list(caller, kind) {
-            Some(known) => Ok(known),
-            None => self.fetch_list(slot, caller, kind).await,
+        match slot.start_retry {
+            StartRetry::Once | StartRetry::UntilReached => self.fetch_list(slot, caller, kind).await,
+            StartRetry::Budget => self.fetch_list_unless_start_fails(slot, caller, kind).await,
+        }
+    }
+
+    /// Fetches a list, and fails as soon as a start of its server has failed.
+    pub(crate) async fn fetch_list_unless_start_fails(
+        &self,
+        slot: &Arc<Slot>,
+        caller: &Caller,
+        kind: Kind,
+    ) -> Result<Arc<ServerList>, CallError> {
+        tokio::select! {
+            biased;
+            fetched = self.fetch_list_for(slot, (caller, kind), Demand::UntilStartFails) => fetched,
+            error = slot.until_start_failed() => Err(error),
         }
     }
 
@@ -83,9 +100,18 @@ impl Host {
         caller: &Caller,
         kind: Kind,
     ) -> Result<Arc<ServerList>, CallError> {
+        self.fetch_list_for(slot, (caller, kind), Demand::Lasting).await
+    }
+
+    async fn fetch_list_for(
+        &self,
+        slot: &Arc<Slot>,
+        (caller, kind): (&Caller, Kind),
+        demand: Demand,
+    ) -> Result<Arc<ServerList>, CallError> {
         match slot.join_fetch(caller, kind).await? {
             CoalescedFetch::Shared(outcome) => outcome,
-            CoalescedFetch::Leader(listing) => self.lead_fetch(slot, (caller, kind), listing).await,
+            CoalescedFetch::Leader(listing) => self.lead_fetch(slot, (caller, kind, demand), listing).await,
         }
     }
 
@@ -115,11 +141,11 @@ impl Host {
     pub(super) async fn lead_fetch(
         &self,
         slot: &Arc<Slot>,
-        (caller, kind): (&Caller, Kind),
+        (caller, kind, demand): (&Caller, Kind, Demand),
         mut listing: OwnedMutexGuard<LastFetch>,
     ) -> Result<Arc<ServerList>, CallError> {
         // The session is wanted until the list is there.
-        let _wanted = slot.demand_session();
+        let _wanted = slot.demand_session(demand);
         slot.until_started().await;
         let longest = slot.spec.call_timeout.min(MAX_FETCH_TIME);
         let reading = self.fetch_and_store(slot, (caller, kind), ServerStart::Allowed);

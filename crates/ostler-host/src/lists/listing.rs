@@ -26,6 +26,7 @@ use crate::lifecycle_event::{LifecycleEvent, LifecycleEventKind};
 use crate::record::{DeniedRequest, UnresolvedRequest};
 use crate::registry::RegistrySnapshot;
 use crate::server::Server;
+use crate::server::lease::Demand;
 use crate::server::server_list::{ServerItem, ServerList};
 use crate::server::slot::Slot;
 
@@ -254,16 +255,13 @@ impl Host {
         reach: ListBreadth,
     ) -> Result<Arc<ServerList>, CallError> {
         let _in_flight = self.acquire_in_flight(caller, RequestClass::Listing)?;
-        if reach == ListBreadth::One {
-            return self.fetch_list_if_stale(slot, caller, kind).await;
+        if let Some(known) = slot.fresh_list(caller, kind) {
+            return Ok(known);
         }
-        let listing = async {
-            tokio::select! {
-                biased;
-                listed = self.fetch_list_if_stale(slot, caller, kind) => listed,
-                error = slot.until_start_failed() => Err(error),
-            }
-        };
+        if reach == ListBreadth::One {
+            return self.fetch_list_of_one(slot, caller, kind).await;
+        }
+        let listing = self.fetch_list_unless_start_fails(slot, caller, kind);
         tokio::pin!(listing);
         loop {
             match timeout(SERVER_LIST_TIMEOUT, &mut listing).await {
@@ -357,7 +355,7 @@ impl Host {
         let (host, asked, caller) = (self.clone(), Arc::clone(slot), caller.clone());
         let round = tokio::spawn(async move {
             let _in_flight = in_flight;
-            host.lead_fetch(&asked, (&caller, kind), listing).await
+            host.lead_fetch(&asked, (&caller, kind, Demand::Lasting), listing).await
         });
         round.await.unwrap_or_else(|_| Err(slot.shutting_down_error()))
     }

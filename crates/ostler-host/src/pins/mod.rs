@@ -101,7 +101,8 @@ impl Host {
         let _in_flight = self.acquire_in_flight(&operator, RequestClass::Listing)?;
         let mut found = UnfilteredDefinitions::empty(&server);
         for kind in Kind::ALL {
-            found.add(kind, self.fetch_list(&slot, &operator, kind).await?.as_ref());
+            let list = self.fetch_list_of_one(&slot, &operator, kind).await?;
+            found.add(kind, list.as_ref());
         }
         found.add_instructions(slot.last_server_info().as_deref());
         Ok(found)

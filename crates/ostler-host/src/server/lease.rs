@@ -119,6 +119,17 @@ pub(crate) struct PendingLease<'a> {
     origin: Option<CallOrigin<'a>>,
     breaker_permit: Option<BreakerPermit>,
     is_waiting: bool,
+    /// For how long the session is wanted.
+    demand: Demand,
+}
+
+/// How long something that is no call wants a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Demand {
+    /// Over failed starts.
+    Lasting,
+    /// Until a start fails, so that no restart is due to it.
+    UntilStartFails,
 }
 
 impl Drop for PendingLease<'_> {
@@ -131,7 +142,10 @@ impl Drop for PendingLease<'_> {
         drop(self.breaker_permit.take());
         let mut is_unwanted = false;
         if self.is_waiting {
-            desk.supervisor.on_wait_over();
+            match self.demand {
+                Demand::Lasting => desk.supervisor.on_wait_over(),
+                Demand::UntilStartFails => desk.supervisor.on_brief_wait_over(),
+            }
             is_unwanted = !desk.supervisor.has_demand();
         }
         drop(desk);
@@ -143,9 +157,12 @@ impl Drop for PendingLease<'_> {
 
 impl Slot {
     /// Wants a session without a call to make, for as long as the visitor is held.
-    pub(crate) fn demand_session(self: &Arc<Self>) -> PendingLease<'_> {
-        self.update(|desk| desk.supervisor.on_wait());
-        PendingLease { slot: self, origin: None, breaker_permit: None, is_waiting: true }
+    pub(crate) fn demand_session(self: &Arc<Self>, demand: Demand) -> PendingLease<'_> {
+        self.update(|desk| match demand {
+            Demand::Lasting => desk.supervisor.on_wait(),
+            Demand::UntilStartFails => desk.supervisor.on_brief_wait(),
+        });
+        PendingLease { slot: self, origin: None, breaker_permit: None, is_waiting: true, demand }
     }
 
     /// Gets a session for one call: past the breaker, into a place, and onto a
@@ -158,7 +175,9 @@ impl Slot {
     ) -> Result<Lease, CallError> {
         let tool = request.breaker_tool();
         let origin = request.origin(&tool);
-        let mut visitor = PendingLease { slot: self, origin, breaker_permit: None, is_waiting: false };
+        let demand = Demand::Lasting;
+        let mut visitor =
+            PendingLease { slot: self, origin, breaker_permit: None, is_waiting: false, demand };
         let (mut now, principal) = (now, request.caller().principal());
         let place = match self.call_queue.try_acquire(principal) {
             Some(place) => place,

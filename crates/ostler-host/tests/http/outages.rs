@@ -55,6 +55,25 @@ async fn calls_wait_for_a_server_that_is_away_for_a_moment() {
 }
 
 #[tokio::test]
+async fn a_list_does_not_wait_for_a_server_that_went_away_after_it_had_worked() {
+    let mut remote = ScriptedEndpoint::start(modern(|_| None));
+    let mut spec = spec(&remote.url());
+    // A list that waited would wait for longer than the test.
+    spec.call_timeout = Duration::from_secs(3_600);
+    let stage = HttpFixture::with_server(spec).await;
+    stage.text("echo").await;
+    remote.stop();
+    for _ in 0..2 {
+        let definitions = tokio::time::timeout(LONG, stage.host.definitions("remote")).await;
+        let error = definitions.expect("it waits for no other start").unwrap_err();
+        assert!(error.to_string().contains("nothing listens at 127.0.0.1:"), "{error}");
+        let tools = tokio::time::timeout(LONG, stage.host.tools(&stage.me, "remote")).await;
+        let error = tools.expect("neither does a filtered list").unwrap_err();
+        assert!(error.to_string().contains("nothing listens at 127.0.0.1:"), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_was_never_reached_is_told_at_once_and_tried_again_by_the_next_call() {
     let mut remote = ScriptedEndpoint::start(modern(|_| None));
     let url = remote.url();

@@ -310,6 +310,16 @@ impl Backend {
         wait_messages::with_start_messages(work, async || self.statuses().await.unwrap_or_default()).await
     }
 
+    /// Asks servers that were named for lists, and tells on stderr which of them are waited for.
+    async fn with_named_list_messages<T>(&self, servers: &[ServerName], work: impl Future<Output = T>) -> T {
+        let statuses = async || {
+            let mut statuses = self.statuses().await.unwrap_or_default();
+            statuses.retain(|status| servers.contains(&status.name));
+            statuses
+        };
+        wait_messages::with_named_list_messages(work, statuses).await
+    }
+
     /// Asks servers for lists, and tells on stderr which of them are waited for.
     async fn with_list_messages<T>(&self, work: impl Future<Output = T>) -> T {
         wait_messages::with_list_messages(work, async || self.statuses().await.unwrap_or_default()).await
@@ -400,7 +410,8 @@ impl Backend {
 
     /// The tools of one server, asked for now.
     pub(crate) async fn list_tools(&self, server: &str) -> Result<Vec<ListedTool>, RequestFailure> {
-        self.with_start_messages(async {
+        let named = ServerName::new(server).ok();
+        self.with_named_list_messages(named.as_slice(), async {
             match self {
                 Self::InProcess(here) => Ok(here.list_tools(server).await?),
                 Self::Daemon(there) => there.list_tools(server).await,
@@ -426,7 +437,7 @@ impl Backend {
         &self,
         servers: &[ServerName],
     ) -> Result<Vec<DefinitionsResult>, CommandFailure> {
-        self.with_start_messages(async {
+        self.with_named_list_messages(servers, async {
             match self {
                 Self::InProcess(here) => Ok(here.definitions(servers).await),
                 Self::Daemon(there) => there.definitions(servers).await,

@@ -52,15 +52,7 @@ pub(super) async fn with_list_messages<T>(
     statuses: impl AsyncFn() -> Vec<ServerStatus>,
 ) -> T {
     let slow = async {
-        tokio::time::sleep(SLOW_LIST_AFTER).await;
-        let statuses = statuses().await;
-        // A start is told by itself, and a server that sleeps is not asked.
-        let is_asked = |it: &&ServerStatus| {
-            it.start.is_none() && it.state == ServerState::Ready && (it.in_flight > 0 || it.tools.is_none())
-        };
-        for status in statuses.iter().filter(is_asked) {
-            print_stderr(&format!("waiting: `{}` has not answered with its list yet", status.name));
-        }
+        print_slow_lists(&statuses).await;
         print_stderr(&waiting_hint());
     };
     let mut work = pin!(with_start_messages(work, &statuses));
@@ -68,6 +60,32 @@ pub(super) async fn with_list_messages<T>(
         biased;
         done = &mut work => done,
         () = slow => work.await,
+    }
+}
+
+/// Asks servers that were named for lists, and tells on stderr which of them are waited for. They can't be left out.
+pub(super) async fn with_named_list_messages<T>(
+    work: impl Future<Output = T>,
+    statuses: impl AsyncFn() -> Vec<ServerStatus>,
+) -> T {
+    let mut work = pin!(with_start_messages(work, &statuses));
+    tokio::select! {
+        biased;
+        done = &mut work => done,
+        () = print_slow_lists(&statuses) => work.await,
+    }
+}
+
+/// Waits a moment, and tells which servers have not answered with their lists by then.
+async fn print_slow_lists(statuses: impl AsyncFn() -> Vec<ServerStatus>) {
+    tokio::time::sleep(SLOW_LIST_AFTER).await;
+    let statuses = statuses().await;
+    // A start is told by itself, and a server that sleeps is not asked.
+    let is_asked = |it: &&ServerStatus| {
+        it.start.is_none() && it.state == ServerState::Ready && (it.in_flight > 0 || it.tools.is_none())
+    };
+    for status in statuses.iter().filter(is_asked) {
+        print_stderr(&format!("waiting: `{}` has not answered with its list yet", status.name));
     }
 }
 
