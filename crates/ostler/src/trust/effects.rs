@@ -174,7 +174,7 @@ fn describe_server(spec: &ServerSpec) -> (&'static str, String) {
             ("contacts", format!("`{}`: {}", spec.name, endpoint.url))
         }
         ServerTransport::Http(endpoint) => {
-            let headers = describe_values(&endpoint.headers);
+            let headers = describe_headers(&endpoint.headers);
             ("contacts", format!("`{}`: {}, with {headers}", spec.name, endpoint.url))
         }
     }
@@ -189,6 +189,40 @@ fn describe_values(values: &BTreeMap<String, String>) -> String {
         false => format!("{name}={value}"),
     };
     values.iter().map(shown).collect::<Vec<_>>().join(" ")
+}
+
+/// Headers run nothing, so of secret ones only the scheme and the references are shown; of others what looks like a token
+/// is left out.
+fn describe_headers(headers: &BTreeMap<String, String>) -> String {
+    let is_secret = |name: &str| is_secret_key(name) || name.to_ascii_lowercase().ends_with("cookie");
+    let shown = |(name, value): (&String, &String)| match is_secret(name) {
+        true => format!("{name}={}", redact_header(value)),
+        false => format!("{name}={}", mask_secrets(value)),
+    };
+    headers.iter().map(shown).collect::<Vec<_>>().join(" ")
+}
+
+/// Puts `…` in the place of everything but an authentication scheme and references such as `${env:TOKEN}`.
+fn redact_header(value: &str) -> String {
+    const SCHEMES: [&str; 3] = ["Bearer", "Basic", "Token"];
+    let (mut shown, mut rest) = (String::new(), value);
+    if let Some((scheme, credentials)) = value.split_once(' ')
+        && SCHEMES.iter().any(|known| known.eq_ignore_ascii_case(scheme))
+    {
+        (shown, rest) = (format!("{scheme} "), credentials);
+    }
+    while !rest.is_empty() {
+        let begin = rest.find("${").unwrap_or(rest.len());
+        let end = rest[begin..].find('}').map_or(rest.len(), |end| begin + end + 1);
+        if begin > 0 || !rest[begin..end].ends_with('}') {
+            shown.push('…');
+        }
+        if rest[begin..end].ends_with('}') {
+            shown.push_str(&rest[begin..end]);
+        }
+        rest = &rest[end..];
+    }
+    shown
 }
 
 fn clip(text: &str) -> String {
@@ -222,6 +256,27 @@ mod tests {
         let shown = effects(text).describe(Style::plain());
         assert!(shown.contains("curl evil") && shown.contains("LD_PRELOAD=./x.so"), "{shown}");
         assert!(shown.contains("${env:MINE}") && !shown.contains("hunter2"), "{shown}");
+    }
+
+    #[test]
+    fn secrets_in_headers_are_not_shown_and_their_references_are() {
+        let table = [
+            ("Authorization", "Bearer hunter2", "Authorization=Bearer …"),
+            ("Authorization", "hunter2 hunter2", "Authorization=…"),
+            ("Authorization", "Bearer ${env:MINE}", "Authorization=Bearer ${env:MINE}"),
+            ("X-Api-Key", "hunter2/${file:~/.aws/key}-hunter2", "X-Api-Key=…${file:~/.aws/key}…"),
+            ("X-Api-Key", "${env:MINE", "X-Api-Key=…"),
+            ("Cookie", "session=hunter2", "Cookie=…"),
+            ("Accept-Language", "de, en", "Accept-Language=de, en"),
+            ("X-Note", "ghp_abcdefghijklmnop1234567890", "X-Note=…"),
+        ];
+        for (name, value, expected) in table {
+            let headers = BTreeMap::from([(name.to_owned(), value.to_owned())]);
+            assert_eq!(describe_headers(&headers), expected);
+        }
+        let text = "[servers.a]\nurl = \"https://a.example/mcp\"\nheaders = { Authorization = \"Bearer hunter2\" }\n";
+        let shown = effects(text).describe(Style::plain());
+        assert!(shown.contains("with Authorization=Bearer …") && !shown.contains("hunter2"), "{shown}");
     }
 
     #[test]
