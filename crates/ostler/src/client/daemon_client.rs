@@ -76,6 +76,15 @@ pub(crate) struct RefusedChange {
     pub(crate) message: String,
 }
 
+/// A lock file on disk that a daemon has not taken up.
+#[derive(Debug)]
+pub(crate) enum PendingLock {
+    /// It is another one than that in force.
+    Changed,
+    /// It can't be used, for this reason.
+    Unusable(String),
+}
+
 impl DaemonClient {
     pub(crate) fn new(address: DaemonAddress, token: Option<String>) -> Self {
         Self {
@@ -135,13 +144,13 @@ impl DaemonClient {
         relay
     }
 
-    /// What is wrong with the daemon's record of calls, for people.
-    /// Whether the lock file on disk is another one than the daemon's.
-    pub(super) async fn is_lock_pending(&self) -> Result<bool, CommandFailure> {
-        let PinsResponse { pending, .. } = self.get("/api/v1/pins").await?;
-        Ok(pending)
+    /// Tells how the lock file on disk differs from the one in force; `None` if it does not.
+    pub(super) async fn pending_lock(&self) -> Result<Option<PendingLock>, CommandFailure> {
+        let PinsResponse { pending, error, .. } = self.get("/api/v1/pins").await?;
+        Ok(error.map(PendingLock::Unusable).or(pending.then_some(PendingLock::Changed)))
     }
 
+    /// What is wrong with the daemon's record of calls, for people.
     pub(super) async fn audit_warning(&self) -> Result<Option<String>, CommandFailure> {
         let VersionResponse { audit, .. } = self.get("/api/v1/version").await?;
         Ok(match audit {

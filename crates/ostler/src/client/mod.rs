@@ -25,7 +25,7 @@ use ostler_core::status::{ServerState, ServerStatus};
 use ostler_host::{Binding, Kind, ListedTool, ServerListing, ServerTools, UnfilteredDefinitions};
 use ostler_relay::service::ServiceStatus;
 
-pub(crate) use self::daemon_client::{DaemonClient, RefusedChange};
+pub(crate) use self::daemon_client::{DaemonClient, PendingLock, RefusedChange};
 pub(crate) use self::http::DaemonAddress;
 use self::in_process::InProcessBackend;
 pub(crate) use self::in_process::LIST_TIMEOUT;
@@ -369,11 +369,12 @@ impl Backend {
         }
     }
 
-    /// Whether a daemon has not taken up the lock file on disk. A command reads it itself.
-    pub(crate) async fn is_lock_pending(&self) -> Result<bool, CommandFailure> {
+    /// Tells how the lock file on disk differs from the one that a daemon has in force; `None` if it does not. A command
+    /// reads it itself.
+    pub(crate) async fn pending_lock(&self) -> Result<Option<PendingLock>, CommandFailure> {
         match self {
-            Self::InProcess(_) => Ok(false),
-            Self::Daemon(there) => there.is_lock_pending().await,
+            Self::InProcess(_) => Ok(None),
+            Self::Daemon(there) => there.pending_lock().await,
         }
     }
 

@@ -16,13 +16,13 @@ use super::shown_diffs::ShownDiffs;
 use super::{LockFileResult, lock_file};
 use crate::api::{Confirmation, PinsResponse};
 use crate::audit::{self, AuditedAction};
-use crate::client::{self, Backend, BackendChoice, DaemonClient};
+use crate::client::{self, Backend, BackendChoice, DaemonClient, PendingLock};
 use crate::config_file::{self, FoundConfig, LoadedConfig};
 use crate::failure::CommandFailure;
 use crate::file_stamp::FileStamps;
 use crate::instance::DaemonInstance;
 use crate::invocation::command;
-use crate::output::print_stderr;
+use crate::output::{escape_line, print_stderr};
 use crate::{cli, xdg};
 
 /// A config and its lock file.
@@ -189,11 +189,18 @@ fn apply_hint() -> String {
 
 /// Says that the lock file on disk is not the one in force.
 pub(crate) async fn warn_pending_lock(reach: &Backend) -> Result<(), CommandFailure> {
-    if reach.is_lock_pending().await? {
-        print_stderr(&format!(
+    match reach.pending_lock().await? {
+        Some(PendingLock::Changed) => print_stderr(&format!(
             "warning: the lock file has changed on disk, and the daemon has not taken it up\n  hint: {}",
             apply_hint()
-        ));
+        )),
+        Some(PendingLock::Unusable(why)) => print_stderr(&format!(
+            "warning: the lock file has changed on disk and can't be used, so what was approved before stays in force: {}\n  \
+             hint: correct it or take the last version back; then {} takes it up",
+            escape_line(&why),
+            command("reload")
+        )),
+        None => {}
     }
     Ok(())
 }

@@ -212,6 +212,19 @@ fn an_edit_of_the_lock_waits_for_a_reload_and_a_broken_one_changes_nothing() {
 }
 
 #[test]
+fn status_tells_why_a_lock_file_that_was_edited_can_not_be_used() {
+    let home = home();
+    let daemon = Daemon::start(&home);
+    assert!(!home.run(&["status"]).stderr.contains("lock file"));
+    home.write("ostler.lock", "<<<<<<< ours\n");
+    until("the damage is seen", || daemon.ask("GET /api/v1/pins", "").json()["error"].is_string());
+    let run = home.run(&["status"]);
+    assert!(run.stderr.contains("warning: the lock file has changed on disk and can't be used"), "{run}");
+    let why = daemon.ask("GET /api/v1/pins", "").json()["error"].as_str().unwrap().to_owned();
+    assert!(run.stderr.contains(&why) && run.stderr.contains("`ostler reload"), "{run}");
+}
+
+#[test]
 fn a_broken_lock_keeps_commands_from_starting() {
     let home = home();
     home.write("ostler.lock", "{\"version\": 1}");
