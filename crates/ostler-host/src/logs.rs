@@ -7,20 +7,21 @@ use ostler_core::error::CallError;
 
 use crate::host::Host;
 use crate::server::slot::SlotKey;
-use crate::upstream::{Startup, StderrLine};
+use crate::upstream::StderrLine;
+use crate::upstream::stdio::StderrLog;
 
 /// Reads what one server writes to stderr, over its restarts. Each read gives
-/// what has come since the one before; the first begins with what is kept of
-/// the latest process, which may have ended.
+/// what has come since the one before; the first begins with what is kept, also of
+/// processes that have ended.
 pub struct LogReader {
     host: Host,
     name: String,
-    /// How far the latest process of each place of the server has been read.
+    /// How far the log of each slot of the server has been read.
     positions: HashMap<SlotKey, ReadPosition>,
 }
 
 struct ReadPosition {
-    start: Arc<Startup>,
+    log: Arc<StderrLog>,
     position: u64,
 }
 
@@ -37,17 +38,17 @@ impl LogReader {
     /// says that the server is not there any more.
     pub fn read(&mut self) -> Result<Vec<StderrLine>, CallError> {
         let server = self.host.server(&self.name)?;
-        // The last words of a process that has ended come before those of the next.
+        // The last words of a slot that is gone come before those of the next.
         let mut lines: Vec<StderrLine> =
             self.positions.values_mut().flat_map(ReadPosition::read_new).collect();
         let mut open = HashMap::new();
         for slot in server.slots() {
-            let Some(start) = slot.latest_start.load_full() else { continue };
+            let log = Arc::clone(&slot.stderr_log);
             let position = match self.positions.remove(&slot.key) {
-                Some(page) if Arc::ptr_eq(&page.start, &start) => page.position,
+                Some(page) if Arc::ptr_eq(&page.log, &log) => page.position,
                 _ => 0,
             };
-            let mut page = ReadPosition { start, position };
+            let mut page = ReadPosition { log, position };
             lines.extend(page.read_new());
             open.insert(slot.key.clone(), page);
         }
@@ -58,7 +59,7 @@ impl LogReader {
 
 impl ReadPosition {
     fn read_new(&mut self) -> Vec<StderrLine> {
-        let (lines, position) = self.start.stderr_since(self.position);
+        let (lines, position) = self.log.since(self.position);
         self.position = position;
         lines
     }

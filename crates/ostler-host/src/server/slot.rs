@@ -33,6 +33,7 @@ use crate::options::StartRetry;
 use crate::pins::ReportedDrift;
 use crate::process_pool::ProcessPool;
 use crate::slot_registry::SlotRegistry;
+use crate::upstream::stdio::StderrLog;
 use crate::upstream::{Connector, ServerSession};
 
 /// Longest delay before the second start in a host that serves one command: a person waits for it.
@@ -71,8 +72,8 @@ pub(crate) struct Slot {
     pub(crate) exclusive_lock: super::exclusive::ExclusiveLock,
     /// The start that is under way.
     pub(crate) startup: ArcSwapOption<Startup>,
-    /// The latest start, over or not: it keeps what its process wrote to stderr.
-    pub(crate) latest_start: ArcSwapOption<Startup>,
+    /// The last output on stderr, over all starts.
+    pub(crate) stderr_log: Arc<StderrLog>,
     /// The last good start of the server.
     pub(crate) last_good_start: Arc<LastGoodStart>,
     pub(crate) start_retry: StartRetry,
@@ -183,7 +184,7 @@ impl Slot {
             call_queue: places,
             exclusive_lock: super::exclusive::ExclusiveLock::default(),
             startup: ArcSwapOption::empty(),
-            latest_start: ArcSwapOption::empty(),
+            stderr_log: Arc::default(),
             last_good_start: last_start,
             start_retry: start_patience,
             is_started_by_client,

@@ -18,7 +18,7 @@ use ostler_core::supervisor::{FailureHint, ServerFailure};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::upstream::stdio::{ProcessUsage, StderrLine, StderrTail, listening_port};
+use crate::upstream::stdio::{ProcessUsage, StderrLine, StderrLog, StderrTail, listening_port};
 
 /// Time between two readings of the process tree: short against the time that a start takes, and some hundred system
 /// calls each.
@@ -54,6 +54,7 @@ pub struct Startup {
     downloader: Option<Downloader>,
     /// Finds the port that a process tree listens on.
     find_port: fn(u32) -> Option<u16>,
+    stderr_log: Arc<StderrLog>,
     state: Mutex<StartupState>,
 }
 
@@ -124,7 +125,7 @@ pub(crate) struct StartingProcess {
 
 impl Startup {
     /// Begins a start that waits for its turn.
-    pub(crate) fn new(spec: &ServerSpec) -> Arc<Self> {
+    pub(crate) fn new(spec: &ServerSpec, stderr_log: Arc<StderrLog>) -> Arc<Self> {
         let now = Instant::now();
         let state = StartupState {
             stage: StartStage::Queued,
@@ -145,8 +146,14 @@ impl Startup {
             server: spec.name.clone(),
             downloader: spec.downloader(),
             find_port: listening_port,
+            stderr_log,
             state: Mutex::new(state),
         })
+    }
+
+    /// Returns the log that the process of the start writes to.
+    pub(crate) fn stderr_log(&self) -> &Arc<StderrLog> {
+        &self.stderr_log
     }
 
     /// Takes note how long the last good start took: one that needs about as long again is no reason to give up.
@@ -345,7 +352,7 @@ impl Startup {
     }
 
     /// Returns what the server has written to stderr since a position, and the next one.
-    pub(crate) fn stderr_since(&self, position: u64) -> (Vec<StderrLine>, u64) {
+    fn stderr_since(&self, position: u64) -> (Vec<StderrLine>, u64) {
         let process = self.lock().process.clone();
         process.map_or_else(|| (Vec::new(), position), |process| process.stderr.since(position))
     }
@@ -440,10 +447,14 @@ mod tests {
         let _release = Release;
         let mut spec = ServerSpec::stdio(ServerName::new("slow").unwrap(), "true");
         spec.start_timeout = Duration::from_secs(8);
-        let mut startup = Startup::new(&spec);
+        let mut startup = Startup::new(&spec, Arc::default());
         Arc::get_mut(&mut startup).unwrap().find_port = endless_scan;
         let pid = std::process::id();
-        startup.attach(StartingProcess { pid, root: pid, stderr: Arc::new(StderrTail::new(Arc::default())) });
+        startup.attach(StartingProcess {
+            pid,
+            root: pid,
+            stderr: Arc::new(StderrTail::alone(&Arc::default())),
+        });
         startup.enter_stage(StartStage::Starting);
         // The first look is due to scan.
         tokio::time::advance(HTTP_LOOK).await;

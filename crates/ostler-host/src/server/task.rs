@@ -109,9 +109,8 @@ impl SlotTask {
 
     /// Begins a start, and returns the one that it replaces.
     fn start(&mut self, generation: u64) -> Option<Start> {
-        let startup = Startup::new(&self.slot.spec);
+        let startup = Startup::new(&self.slot.spec, Arc::clone(&self.slot.stderr_log));
         self.slot.startup.store(Some(Arc::clone(&startup)));
-        self.slot.latest_start.store(Some(Arc::clone(&startup)));
         let outcome = Box::pin(make_session(Arc::clone(&self.slot), generation, Arc::clone(&startup)));
         self.start.replace(Start { generation, since: Instant::now(), startup, outcome })
     }

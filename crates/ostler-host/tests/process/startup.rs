@@ -136,8 +136,8 @@ async fn a_start_that_hangs_shows_its_process_and_its_words() {
     ostler_testkit::eventually("the script goes on", crate::fixture::LONG, || process.name() == "sleep")
         .await;
     let lines = stage.host.logs("fake").unwrap().read().unwrap();
-    assert_eq!(lines.len(), 1);
-    assert_eq!(lines[0].text, "looking for the database");
+    assert_eq!(lines.iter().map(|line| line.is_start).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(lines[1].text, "looking for the database");
     let request = Request::tool_call(&stage.me, "echo", CallArguments::none()).unwrap();
     let error = stage.host.send_to("fake", request.with_timeout(Duration::from_millis(1))).await.unwrap_err();
     let (state, cause) = unavailable(&error);

@@ -301,4 +301,7 @@ pub(crate) struct ServerLogLine {
     #[cfg_attr(test, schemars(with = "String", extend("format" = "date-time")))]
     pub(crate) at: Option<String>,
     pub(crate) line: String,
+    /// Ostler's own line before the first one of a process; absent in all others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) start: bool,
 }

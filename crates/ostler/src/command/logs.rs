@@ -76,6 +76,10 @@ struct Printer<'a> {
 
 impl Printer<'_> {
     fn print(&mut self, line: &ServerLogLine) -> Result<(), CommandFailure> {
+        // Plain lines are the server's own.
+        if line.start && self.typed.plain && !self.typed.json {
+            return Ok(());
+        }
         self.count += 1;
         if self.typed.json {
             let text = serde_json::to_string(line).map_err(|error| CommandFailure::Output(error.into()))?;
@@ -85,6 +89,7 @@ impl Printer<'_> {
         if self.typed.plain {
             return output::print(&(text + "\n"));
         }
+        let text = if line.start { self.style.paint(Tint::Faint, &text) } else { text };
         let at = line.at.as_deref().and_then(|at| TimeArg::parse(at).ok());
         let at = at.map_or_else(
             || format!("{:19}", "-"),
@@ -136,9 +141,8 @@ fn show_own(typed: &cli::LogsArgs, shared: &cli::GlobalOptions) -> Result<(), Co
         (position, is_first) = (next, false);
         for line in lines {
             let line = match typed.json {
-                true => {
-                    serde_json::to_string(&ServerLogLine { server: None, at: None, line }).unwrap_or_default()
-                }
+                true => serde_json::to_string(&ServerLogLine { server: None, at: None, line, start: false })
+                    .unwrap_or_default(),
                 false => escape_line(&line),
             };
             output::print(&(line + "\n"))?;

@@ -20,7 +20,14 @@ fn write(home: &Home, server: &str, lines: usize) {
     assert_eq!(run.code, Some(0), "{run}");
 }
 
+/// The lines of servers, without the marks of their starts.
 fn objects(home: &Home, args: &[&str]) -> Vec<Value> {
+    let mut lines = all_objects(home, args);
+    lines.retain(|line| line["start"] != true);
+    lines
+}
+
+fn all_objects(home: &Home, args: &[&str]) -> Vec<Value> {
     let run = home.run(&[&["logs", "--json"], args].concat());
     assert_eq!(run.code, Some(0), "{run}");
     run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -43,7 +50,7 @@ fn lines_of_all_servers_have_their_server_and_their_time() {
     let shown = String::from_utf8(shown.stdout).unwrap();
     let told: Vec<&str> =
         shown.lines().map(|line| line.split_once(' ').unwrap().1.get(9..18).unwrap()).collect();
-    assert_eq!(told, ["other | e", "one   | e", "one   | e"], "{shown}");
+    assert_eq!(told, ["other | -", "other | e", "one   | -", "one   | e", "one   | e"], "{shown}");
     let plain = "e".repeat(79) + "\n";
     assert_eq!(home.run(&["logs", "other", "--plain"]).stdout, plain);
     assert_eq!(home.run(&["logs", "--plain", "-n", "2"]).stdout, plain.repeat(2));
@@ -63,7 +70,10 @@ fn all_servers_are_followed_over_restarts_and_edits() {
     let _daemon = Daemon::start(&home);
     let mut child = home.command(&["logs", "--follow", "--json"]).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();
+    let mut next = || {
+        let mut lines = lines.by_ref().map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+        lines.find(|line| line["start"] != true).unwrap()
+    };
     write(&home, "one", 1);
     assert_eq!(next()["server"], "one");
     assert_eq!(home.run(&["restart", "other"]).code, Some(0));
@@ -90,6 +100,39 @@ fn all_that_a_server_wrote_before_it_crashed_is_kept_with_its_time() {
     let texts: Vec<&str> = lines.iter().map(|line| line["line"].as_str().unwrap()).collect();
     assert_eq!((texts.len(), texts.first(), texts.last()), (11, Some(&"line 1"), Some(&"no token")));
     assert!(lines.iter().all(|line| line["at"].is_string()), "{lines:?}");
+}
+
+#[test]
+fn what_a_process_wrote_is_kept_over_the_next_ones_behind_a_mark_for_each() {
+    let home = Home::new();
+    let script = "echo attempt >> starts; echo \"attempt $(wc -l < starts)\" >&2; exit 3";
+    let crash = format!("[servers.crash]\ncommand = \"sh\"\nargs = [\"-c\", {script:?}]\n");
+    let fake = ostler_testkit::fake_mcp();
+    home.write("ostler.toml", &format!("{crash}[servers.fake]\ncommand = {fake:?}\n"));
+    let daemon = Daemon::start(&home);
+    write(&home, "fake", 1);
+    until("the line is read", || objects(&home, &["fake"]).len() == 1);
+    let first = daemon.server("fake")["pid"].clone();
+    kill(Pid::from_raw(first.as_i64().unwrap().try_into().unwrap()), Signal::SIGKILL).unwrap();
+    until("the end is noticed", || daemon.server("fake")["active"] == false);
+    write(&home, "fake", 2);
+    assert_eq!(home.run(&["stop", "fake"]).code, Some(0));
+    assert_eq!(home.run(&["start", "fake"]).code, Some(0));
+    write(&home, "fake", 1);
+    until("all is read", || objects(&home, &["fake"]).len() == 4);
+    let lines = all_objects(&home, &["fake"]);
+    let marks: Vec<bool> = lines.iter().map(|line| line["start"] == true).collect();
+    assert_eq!(marks, [true, false, true, false, false, true, false], "{lines:?}");
+    assert_eq!(lines[0]["line"], format!("--- started, pid {first} ---"));
+    assert_eq!(all_objects(&home, &["fake", "-n", "1"]).len(), 1);
+    assert_eq!(all_objects(&home, &["fake", "-n", "3"]), lines[3..], "marks do not count");
+    assert_eq!(objects(&home, &["fake", "--since", lines[3]["at"].as_str().unwrap()]).len(), 3);
+    // Starts that fail leave what they wrote too.
+    for _ in 0..2 {
+        assert_eq!(home.run(&["restart", "crash"]).code, Some(6));
+    }
+    let texts: Vec<Value> = objects(&home, &["crash"]).iter_mut().map(|line| line["line"].take()).collect();
+    assert!(texts.len() >= 2 && texts[..2] == ["attempt 1", "attempt 2"], "{texts:?}");
 }
 
 #[test]

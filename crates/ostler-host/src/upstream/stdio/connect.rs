@@ -103,10 +103,10 @@ impl StdioConnector {
         if runs_ostler(&order) {
             order.env.push((VIA_VARIABLE.into(), self.loop_detector.header_value()));
         }
-        let mut process =
-            ServerProcess::start(&order, self.spawner.as_deref(), plan.cleanup.clone(), &self.redactor)
-                .await
-                .map_err(|error| cannot_start(not_started(&self.process, &order, &error)))?;
+        let output = (plan.startup.stderr_log(), &self.redactor);
+        let mut process = ServerProcess::start(&order, self.spawner.as_deref(), plan.cleanup.clone(), output)
+            .await
+            .map_err(|error| cannot_start(not_started(&self.process, &order, &error)))?;
         let (pid, has_guard) = (process.handle.pid, self.spawner.is_some());
         let root = tokio::task::spawn_blocking(move || root_of(pid, has_guard)).await.unwrap_or(pid);
         plan.startup.attach(StartingProcess { pid, root, stderr: Arc::clone(&process.handle.stderr) });

@@ -33,4 +33,4 @@ pub use fuzz_session::fuzz_session;
 pub(crate) use login_path::LoginPath;
 pub(crate) use process_usage::{ProcessUsage, listening_port};
 pub use stderr_tail::StderrLine;
-pub(crate) use stderr_tail::StderrTail;
+pub(crate) use stderr_tail::{StderrLog, StderrTail};

@@ -9,7 +9,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, watch};
 
-use super::stderr_tail::StderrTail;
+use super::stderr_tail::{StderrLog, StderrTail};
 use super::{guarded, unguarded};
 use crate::process::client::SpawnerClient;
 use crate::process::protocol::SpawnRequest;
@@ -57,7 +57,7 @@ impl ServerProcess {
         order: &SpawnRequest,
         warden: Option<&SpawnerClient>,
         stay: CleanupGuard,
-        veil: &Arc<Redactor>,
+        (log, veil): (&Arc<StderrLog>, &Arc<Redactor>),
     ) -> io::Result<Self> {
         let (life_in, life) = watch::channel(ProcessLife::Running);
         // One gentle request and one for force is all that is ever said.
@@ -69,7 +69,7 @@ impl ServerProcess {
             }
             None => unguarded::start(order, ProcessMonitor { life: life_in, requests, cleanup: stay })?,
         };
-        let stderr = Arc::new(StderrTail::new(Arc::clone(veil)));
+        let stderr = Arc::new(log.begin(started.pid, veil));
         let (is_draining, drained) = watch::channel(());
         tokio::spawn(drain(started.stderr, Arc::clone(&stderr), is_draining));
         let handle =

@@ -89,8 +89,14 @@ impl LogQuery {
         if let Some(since) = self.since {
             lines.retain(|line| line.log.at >= since);
         }
-        let excess = self.last.map_or(0, |last| lines.len().saturating_sub(last));
-        lines.split_off(excess)
+        let Some(last) = self.last else { return lines };
+        // Marks of starts are not the server's lines.
+        let mut own = lines.iter().enumerate().rev().filter(|(_, line)| !line.log.is_start);
+        let first = match last.checked_sub(1) {
+            Some(before) => own.nth(before).map_or(0, |(at, _)| at),
+            None => lines.len(),
+        };
+        lines.split_off(first)
     }
 }
 
@@ -171,7 +177,7 @@ impl LogFormat {
                 Self::Text => text.push_str(&log.text),
                 Self::Json => {
                     let (server, at) = (Some(server.to_string()), Some(rfc3339(log.at)));
-                    let line = api::ServerLogLine { server, at, line: log.text };
+                    let line = api::ServerLogLine { server, at, line: log.text, start: log.is_start };
                     // Strings alone: nothing in it can't be written.
                     text.push_str(&serde_json::to_string(&line).unwrap_or_default());
                 }
