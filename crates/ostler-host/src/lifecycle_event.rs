@@ -57,11 +57,13 @@ pub enum LifecycleEventKind<'a> {
         /// Its number.
         generation: u64,
     },
-    /// Another start will be tried.
+    /// Another start will be tried, whether a call comes or not.
     RestartPlanned {
         /// How long it waits before that.
         delay: Duration,
     },
+    /// No other start is planned: the next call brings one.
+    RestartOnDemand,
     /// It is out until an operator reloads it, or until it is readmitted.
     Ejected {
         /// What led to it.

@@ -44,6 +44,7 @@ impl BreakerCheckpoint {
             breaker_state: has_turned.then(|| supervisor.circuit(now)),
             session_loss: setback
                 .map(|setback| (setback, cause(), supervisor.phase().clone(), supervisor.next_wake())),
+            is_restart_planned: supervisor.plans_restart(),
             ejected_by: supervisor.failure().filter(|_| is_out).cloned(),
             now,
         }))
@@ -55,6 +56,8 @@ pub(super) struct Transition {
     breaker_state: Option<BreakerState>,
     /// What was lost, why, where the server stands after it, and until when.
     session_loss: Option<(SessionLoss, String, Phase, Option<Instant>)>,
+    /// The delay before the next start ends with one, whether a call comes or not.
+    is_restart_planned: bool,
     /// The failure that took the server out.
     ejected_by: Option<ServerFailure>,
     now: Instant,
@@ -77,6 +80,9 @@ impl Slot {
             });
             let wait = until.map(|until| until.saturating_duration_since(news.now));
             match phase {
+                Phase::Backoff { .. } if !news.is_restart_planned => {
+                    self.emit_lifecycle_event(LifecycleEventKind::RestartOnDemand);
+                }
                 Phase::Backoff { .. } => {
                     self.emit_lifecycle_event(LifecycleEventKind::RestartPlanned {
                         delay: wait.unwrap_or_default(),

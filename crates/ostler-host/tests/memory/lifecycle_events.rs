@@ -19,6 +19,7 @@ fn event_label(happening: &LifecycleEvent<'_>) -> String {
         LifecycleEventKind::Lost { generation, .. } => format!("{server} lost {generation}"),
         LifecycleEventKind::Ended { generation } => format!("{server} ended {generation}"),
         LifecycleEventKind::RestartPlanned { .. } => format!("{server} restart-planned"),
+        LifecycleEventKind::RestartOnDemand => format!("{server} restart-on-demand"),
         LifecycleEventKind::Ejected { .. } => format!("{server} ejected"),
         LifecycleEventKind::NeedsAuth { retry_in, .. } => {
             format!("{server} needs-auth for {}s", retry_in.as_secs())
@@ -62,7 +63,7 @@ async fn the_life_of_a_server_is_told_in_order() {
     world.crash("a");
     run_until_stalled().await;
     world.call("a", "echo").await.unwrap();
-    assert_eq!(drain(&told), ["a lost 1", "a restart-planned", "a started 2"]);
+    assert_eq!(drain(&told), ["a lost 1", "a restart-on-demand", "a started 2"]);
     world.host.stop("a").await.unwrap();
     world.host.start("a").await.unwrap();
     assert_eq!(drain(&told), ["a stop by ?", "a ended 2", "a start by ?", "a started 3"]);
@@ -74,6 +75,34 @@ async fn the_life_of_a_server_is_told_in_order() {
     let told = drain(&told);
     assert_eq!(told[..2], ["a started 1", "a replace by local"]);
     assert!(told.contains(&"a remove by ?".into()) && told.contains(&"a ended 4".into()), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_is_told_as_planned_only_where_one_comes_without_a_call() {
+    let mut world = TestHost::new().start().await;
+    let told = observe(&world);
+    world.spawn(TestHost::spec("lazy").lazy(), Script::echo()).await.unwrap();
+    world.spawn(TestHost::spec("eager"), Script::echo()).await.unwrap();
+    world.call("lazy", "echo").await.unwrap();
+    drain(&told);
+    world.crash("lazy");
+    world.advance(secs(60)).await;
+    assert_eq!(drain(&told), ["lazy lost 1", "lazy restart-on-demand"]);
+    world.call("lazy", "echo").await.unwrap();
+    assert_eq!(drain(&told), ["lazy started 2"]);
+    world.crash("eager");
+    world.advance(secs(60)).await;
+    assert_eq!(drain(&told), ["eager lost 1", "eager restart-planned", "eager started 2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_leaves_at_a_failed_start_plans_no_restart() {
+    let script = Script::echo().failing_starts(|_| true);
+    let world = TestHost::new().server("a", script).start().await;
+    let told = observe(&world);
+    world.host.definitions("a").await.unwrap_err();
+    world.advance(secs(60)).await;
+    assert_eq!(drain(&told), ["a start-failed 1", "a restart-on-demand"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -27,7 +27,7 @@ impl AuditLog {
         let audit = Arc::clone(self);
         host.set_observer(Some(Arc::new(move |happening| {
             if audit.should_record(happening) {
-                audit.push(lifecycle_row(happening));
+                lifecycle_row(happening).into_iter().for_each(|row| audit.push(row));
             }
         })));
     }
@@ -65,13 +65,15 @@ fn call_row(record: &RequestRecord<'_>) -> AuditRow {
     }
 }
 
-fn lifecycle_row(happening: &LifecycleEvent<'_>) -> AuditRow {
+/// Makes the row of an event; `None` for one that is not on record.
+fn lifecycle_row(happening: &LifecycleEvent<'_>) -> Option<AuditRow> {
     let LifecycleEvent { server, partition, kind: what } = *happening;
     let said = RowFields { server, principal: partition_owner(partition), ..RowFields::default() };
     let about = |action, outcome, detail: &str| {
         AuditRow::now(RowKind::Server, outcome, &RowFields { action, detail, ..said })
     };
-    match what {
+    let row = match what {
+        LifecycleEventKind::RestartOnDemand => return None,
         LifecycleEventKind::Started { generation, pid, took } => {
             let pid = pid.map_or_else(String::new, |pid| format!("pid {pid}"));
             AuditRow { generation: Some(generation), took: Some(took), ..about("started", "ok", &pid) }
@@ -115,7 +117,8 @@ fn lifecycle_row(happening: &LifecycleEvent<'_>) -> AuditRow {
                 &RowFields { principal, role, server, action: act.as_str(), ..said },
             )
         }
-    }
+    };
+    Some(row)
 }
 
 /// `in 1s`, `for 30s`.

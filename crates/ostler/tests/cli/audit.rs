@@ -61,6 +61,8 @@ fn call_directly(port: u16, server: &str, tool: &str) -> Value {
 #[test]
 fn every_kind_of_thing_is_on_record() {
     let home = home();
+    let eager = format!("[servers.eager]\ncommand = {:?}\nlazy = false\n", fake_mcp());
+    home.write("ostler.toml", &config(&eager));
     let daemon = Daemon::start(&home);
     mcp::call(daemon.port, "fake__echo", json!({"text": "hi"}));
     mcp::call(daemon.port, "fake__fail", json!({"text": "no"}));
@@ -71,6 +73,7 @@ fn every_kind_of_thing_is_on_record() {
     drop(leaving);
     until("its caller is known to have left", || daemon.server("fake")["in_flight"] == 0);
     mcp::call(daemon.port, "fake__exit", json!({"code": 3}));
+    mcp::call(daemon.port, "eager__exit", json!({"code": 3}));
     home.run(&["reload", "fake"]);
     home.run(&["stop", "fake"]);
     let stopped = mcp::call(daemon.port, "fake__echo", json!({}));
@@ -78,7 +81,7 @@ fn every_kind_of_thing_is_on_record() {
     http::ask(daemon.port, "POST /mcp", &["Origin: https://evil.example"], "{}");
     http::ask(daemon.port, "GET /api/v1/servers", &["Authorization: Bearer wrong"], "");
     http::ask(daemon.port, "GET /healthz", &["Origin: https://evil.example"], "");
-    home.write("ostler.toml", &config("[servers.more]\ncommand = \"cat\"\n"));
+    home.write("ostler.toml", &config(&format!("{eager}[servers.more]\ncommand = \"cat\"\n")));
     until("the edit is applied", || daemon.ask("GET /api/v1/servers/more", "").status == 200);
     let (status, _, said) = daemon.end();
     assert!(status.success(), "{said}");
@@ -93,7 +96,7 @@ fn every_kind_of_thing_is_on_record() {
         "call tools/call fake hang cancelled",
         "call tools/call fake exit outcome-unknown",
         "server lost fake - failed",
-        "server restart-planned fake - ok",
+        "server restart-planned eager - ok",
         "admin reload fake - ok",
         "admin stop fake - ok",
         "server ended fake - ok",

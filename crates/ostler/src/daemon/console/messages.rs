@@ -16,10 +16,10 @@ const MAX_CAUSE_CHARS: usize = 300;
 /// A line about a server, without its name and cause.
 #[derive(Debug, Clone)]
 pub(super) enum ConsoleMessage {
-    /// It was up and ended by itself, or hung; it is started again.
-    Lost { delay: Duration },
-    /// It did not come up; it is tried again.
-    NotStarted { delay: Duration },
+    /// It was up and ended by itself, or hung; it is started again after a delay, or with the next call.
+    Lost { delay: Option<Duration> },
+    /// It did not come up; it is tried again after a delay, or with the next call.
+    NotStarted { delay: Option<Duration> },
     /// It is left alone.
     Ejected { ejection: EjectionReason, remedy: Option<String>, readmit_in: Option<Duration> },
     /// It wants other credentials.
@@ -43,7 +43,13 @@ impl ConsoleMessage {
 
     /// Returns whether both say the same, whatever their times.
     pub(super) fn is_same_kind(&self, other: &Self) -> bool {
-        std::mem::discriminant(self) == std::mem::discriminant(other)
+        match (self, other) {
+            (Self::Lost { delay: one }, Self::Lost { delay: other })
+            | (Self::NotStarted { delay: one }, Self::NotStarted { delay: other }) => {
+                one.is_some() == other.is_some()
+            }
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
     }
 
     /// The line. The part of an isolated server's partition that names the caller is told.
@@ -54,12 +60,12 @@ impl ConsoleMessage {
         match self {
             Self::Lost { delay } => format!(
                 "{name} stopped working: {cause}; it is started again {} ({})",
-                retry_time(*delay),
+                restart_time(*delay),
                 hints.command(&format!("logs {server}"))
             ),
             Self::NotStarted { delay } => format!(
                 "{name} could not be started: {cause}; it is tried again {} ({})",
-                retry_time(*delay),
+                restart_time(*delay),
                 hints.command(&format!("logs {server}"))
             ),
             Self::Ejected { ejection: ejection @ EjectionReason::Permanent, remedy, readmit_in } => format!(
@@ -124,6 +130,11 @@ pub(super) fn summary_line(server: &str, held: &HeldLines, hints: &Invocation) -
         1 => last.clone(),
         _ => format!("`{server}`: {number} more in this minute ({audit}), the last: {last}"),
     }
+}
+
+/// `now`, `in 500ms`, `with the next call`.
+fn restart_time(delay: Option<Duration>) -> String {
+    delay.map_or_else(|| "with the next call".into(), retry_time)
 }
 
 /// `now`, `in 500ms`.

@@ -227,15 +227,8 @@ impl ConsoleServer {
             LifecycleEventKind::StartFailed { cause, .. } => {
                 self.note_failure(partition, false, cause_of(cause))
             }
-            LifecycleEventKind::RestartPlanned { delay } => {
-                let UnreportedFailure { was_up, cause } = self.take_failure(partition)?;
-                let note = if was_up {
-                    ConsoleMessage::Lost { delay }
-                } else {
-                    ConsoleMessage::NotStarted { delay }
-                };
-                self.unless_repeated(partition, note, cause)
-            }
+            LifecycleEventKind::RestartPlanned { delay } => self.restart_message(partition, Some(delay)),
+            LifecycleEventKind::RestartOnDemand => self.restart_message(partition, None),
             LifecycleEventKind::Ejected { ejection, remedy, readmit_in, .. } => {
                 let UnreportedFailure { cause, .. } = self.take_failure(partition)?;
                 let remedy = remedy.map(cause_of);
@@ -282,6 +275,18 @@ impl ConsoleServer {
                 Some(UnreportedFailure { was_up, cause });
         }
         None
+    }
+
+    /// Tells a failure and when the server is started again: after a delay, or with the next call.
+    fn restart_message(
+        &mut self,
+        partition: &str,
+        delay: Option<Duration>,
+    ) -> Option<(ConsoleMessage, String)> {
+        let UnreportedFailure { was_up, cause } = self.take_failure(partition)?;
+        let message =
+            if was_up { ConsoleMessage::Lost { delay } } else { ConsoleMessage::NotStarted { delay } };
+        self.unless_repeated(partition, message, cause)
     }
 
     fn take_failure(&mut self, partition: &str) -> Option<UnreportedFailure> {
