@@ -2,14 +2,19 @@
 //!
 //! A host in this process hands them over directly; a daemon sends them as messages of MCP. Every queue is bounded: notes that find no room are lost, questions that find none are refused.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use ostler_host::upstream::{CallObserver, ServerRequest};
 use ostler_host::{LogLevel, Request};
-use ostler_wire::{ClientInfo, MODERN_VERSION, ProgressParams, SessionMeta};
+use ostler_wire::{
+    ClientInfo, METHOD_NOT_FOUND, MODERN_VERSION, ProgressParams, RpcError, RpcOutcome, SessionMeta,
+};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
+
+use crate::output::escape_line;
+use crate::text_table::truncate;
 
 /// Events that may wait.
 const QUEUE_CAPACITY: usize = 64;
@@ -19,6 +24,9 @@ const MAX_NOTE_BYTES: usize = 16 << 10;
 const MIN_LOG_LEVEL: LogLevel = LogLevel::Warning;
 /// What modern servers are told that the caller can do.
 const CAPABILITIES: &str = r#"{"elicitation":{"form":{},"url":{}}}"#;
+
+/// Characters of a question that are quoted.
+const MAX_QUESTION_CHARS: usize = 200;
 
 /// The one request of servers that can be answered.
 pub(crate) const ELICITATION: &str = "elicitation/create";
@@ -41,20 +49,45 @@ pub(crate) type CallEvents = mpsc::Receiver<CallEvent>;
 #[derive(Debug, Clone)]
 pub(crate) struct CallEventSender {
     events: mpsc::Sender<CallEvent>,
-    /// Whether somebody can be asked.
-    pub(crate) can_answer: bool,
+    pub(crate) audience: Audience,
+    /// What the server asked first of all that could not be answered.
+    unanswered: Arc<OnceLock<String>>,
+}
+
+/// Who follows a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// A person at a terminal, who can be asked.
+    Terminal,
+    /// Somebody who reads lines on stderr.
+    Log,
+    /// No person. What the server asks is noted.
+    None,
 }
 
 impl CallEventSender {
-    pub(crate) fn new(can_answer: bool) -> (Self, CallEvents) {
+    pub(crate) fn new(audience: Audience) -> (Self, CallEvents) {
         let (events, received) = mpsc::channel(QUEUE_CAPACITY);
-        (Self { events, can_answer }, received)
+        (Self { events, audience, unanswered: Arc::default() }, received)
+    }
+
+    /// Returns whether a person can be asked.
+    pub(crate) fn can_answer(&self) -> bool {
+        self.audience == Audience::Terminal
+    }
+
+    /// Returns what the server asked and nobody answered.
+    pub(crate) fn unanswered(&self) -> Option<String> {
+        self.unanswered.get().cloned()
     }
 
     /// Has a request observed, and its server told what the caller can do.
     pub(crate) fn observe<'a>(&self, request: Request<'a>) -> Request<'a> {
+        if self.audience == Audience::None {
+            return request.with_call_observer(Arc::new(self.clone()));
+        }
         let identity = ClientInfo { name: "ostler".into(), version: env!("CARGO_PKG_VERSION").into() };
-        let capabilities = if self.can_answer { CAPABILITIES } else { "{}" };
+        let capabilities = if self.can_answer() { CAPABILITIES } else { "{}" };
         let meta = SessionMeta::modern(MODERN_VERSION, capabilities, &identity)
             .with_log_level(MIN_LOG_LEVEL.as_str());
         request.with_call_observer(Arc::new(self.clone())).from_session(Arc::new(meta))
@@ -82,7 +115,11 @@ impl CallEventSender {
 
 impl CallObserver for CallEventSender {
     fn wants_progress(&self) -> bool {
-        true
+        self.audience != Audience::None
+    }
+
+    fn wants_notifications(&self) -> bool {
+        self.audience != Audience::None
     }
 
     fn on_progress(&self, progress: &ProgressParams) {
@@ -96,12 +133,25 @@ impl CallObserver for CallEventSender {
     }
 
     fn can_answer(&self, method: &str) -> bool {
-        self.can_answer && method == ELICITATION
+        // A question that nobody can answer is heard too, so that it can be told.
+        method == ELICITATION
     }
 
     fn on_request(&self, question: ServerRequest) {
-        self.send(CallEvent::ServerRequest(question));
+        if self.can_answer() {
+            return self.send(CallEvent::ServerRequest(question));
+        }
+        let params = question.params.as_deref().unwrap_or(b"{}");
+        let _ = self.unanswered.set(quote_question(params));
+        let why = format!("the client of this call does not offer `{ELICITATION}`");
+        question.answer(RpcOutcome::Error(RpcError::new(METHOD_NOT_FOUND, &why)));
     }
+}
+
+/// Quotes what a question says, as far as it fits a line.
+pub(crate) fn quote_question(params: &[u8]) -> String {
+    let message = ostler_wire::text_member(params, "message").unwrap_or_default();
+    format!("\"{}\"", truncate(&escape_line(&message), Some(MAX_QUESTION_CHARS)))
 }
 
 /// Ends a line of JSON. Breaks between the tokens of what somebody else wrote become spaces.

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `dev.ostler/server` | the server, whose own names the request uses; all servers without it, for lists alone |
 //! | `dev.ostler/timeoutMs` | the time that the request has |
-//! | `dev.ostler/elicitation` | whether a person can be asked |
+//! | `dev.ostler/elicitation` | whether a person can be asked; `"unanswered"` passes questions on to a client that refuses them |
 //!
 //! The method `dev.ostler/owner` names the server that answers for a `uri`, as all servers together decide it.
 
@@ -32,6 +32,8 @@ const SERVER: &str = "dev.ostler/server";
 const OWNER: &str = "dev.ostler/owner";
 const TIMEOUT: &str = "dev.ostler/timeoutMs";
 const ELICITATION: &str = "dev.ostler/elicitation";
+/// Says that the client hears what the server asks, and refuses it.
+const UNANSWERED: &[u8] = b"\"unanswered\"";
 /// Where a list tells its servers, each with the number of its items, their names among those of all servers, and its error.
 const SERVERS: &str = "dev.ostler/servers";
 /// Where the text of a result stands that is not on one line.
@@ -72,16 +74,22 @@ async fn send(gateway: &Gateway, exchange: &ClientRequest, params: Params) -> Re
         hint: "commands of the same version as the daemon name one".into(),
     })?;
     let timeout = meta_entry(&params, TIMEOUT).and_then(|raw| serde_json::from_slice(raw).ok());
-    let can_answer = meta_entry(&params, ELICITATION).is_some_and(|raw| raw == b"true");
-    let voice =
-        params.progress_token().and_then(|_| ClientObserver::for_command(exchange, &params, can_answer));
+    let elicitation = meta_entry(&params, ELICITATION);
+    let can_answer = elicitation.is_some_and(|raw| raw == b"true");
+    let is_asked = can_answer || elicitation.is_some_and(|raw| raw == UNANSWERED);
+    let is_followed = params.progress_token().is_some();
+    let observer =
+        (is_followed || is_asked).then(|| ClientObserver::for_command(exchange, &params, is_asked)).flatten();
     let mut request = Request::new(&exchange.caller, exchange.method.as_str(), without_meta(params));
     if let Some(ms) = timeout {
         request = request.with_timeout(Duration::from_millis(ms));
     }
-    if let (Some(voice), ClientEra::Legacy(session)) = (voice, &exchange.client) {
-        let meta = if can_answer { session.meta() } else { session.meta_without_capabilities() };
-        request = request.with_call_observer(voice as SharedCallObserver).from_session(meta);
+    if let (Some(observer), ClientEra::Legacy(session)) = (observer, &exchange.client) {
+        request = request.with_call_observer(observer as SharedCallObserver);
+        if is_followed {
+            let meta = if can_answer { session.meta() } else { session.meta_without_capabilities() };
+            request = request.from_session(meta);
+        }
     }
     gateway.0.host.send_to(&server, request).await
 }

@@ -25,6 +25,8 @@ pub(crate) struct ClientObserver {
     log_level: Option<LogLevel>,
     /// The same for a legacy client that set no level, once its server is known.
     default_log_level: OnceLock<LogLevel>,
+    /// Commands that nobody follows leave notifications to other listeners.
+    takes_notifications: bool,
     request_channel: RequestChannel,
 }
 
@@ -86,6 +88,7 @@ impl ClientObserver {
             progress_token: token,
             log_level: logs,
             default_log_level: OnceLock::new(),
+            takes_notifications: true,
             request_channel: asks,
         };
         Some((Arc::new(voice), questions))
@@ -104,12 +107,14 @@ impl ClientObserver {
             RequestChannel::NotSupported
         };
         let token = params.progress_token().map(Bytes::copy_from_slice);
+        let takes_notifications = token.is_some();
         let (outlet, logs) = (exchange.sink.clone(), Some(LogLevel::Debug));
         Some(Arc::new(Self {
             sink: outlet,
             progress_token: token,
             log_level: logs,
             default_log_level: OnceLock::new(),
+            takes_notifications,
             request_channel: asks,
         }))
     }
@@ -136,6 +141,10 @@ impl ClientObserver {
 impl CallObserver for ClientObserver {
     fn wants_progress(&self) -> bool {
         self.progress_token.is_some()
+    }
+
+    fn wants_notifications(&self) -> bool {
+        self.takes_notifications
     }
 
     fn on_progress(&self, progress: &ProgressParams) {

@@ -34,7 +34,7 @@ use crate::api::{
     self, AppliedConfig, AuditState, ErrorBody, ErrorResponse, PinsResponse, RelayResponse, Reload,
     ReloadOutcome, ServerLogLine, ServerResponse, ServersResponse, VersionResponse,
 };
-use crate::call_events::CallEventSender;
+use crate::call_events::{Audience, CallEventSender};
 use crate::command::operate::LockFileAction;
 use crate::daemon_info::DaemonInfo;
 use crate::failure::CommandFailure;
@@ -53,6 +53,9 @@ const LOG_TIMEOUT: Duration = Duration::from_secs(5);
 const INFO_TIMEOUT: Duration = Duration::from_secs(5);
 /// How much longer than the call itself its answer may take.
 const RESPONSE_GRACE: Duration = Duration::from_secs(5);
+
+/// Has the daemon pass questions on that nobody can answer, so that they can be told.
+const UNANSWERED: &str = "unanswered";
 
 /// A daemon.
 #[derive(Debug, Clone)]
@@ -245,22 +248,23 @@ impl DaemonClient {
     pub(super) async fn request(
         &self,
         wish: &CallRequest,
-        observer: Option<&CallEventSender>,
+        observer: &CallEventSender,
     ) -> Result<Bytes, RequestFailure> {
         let (method, params) = wish.method_and_params()?;
         let mut meta = json!({ "dev.ostler/server": wish.server });
         if let Some(ms) = wish.timeout_ms {
             meta["dev.ostler/timeoutMs"] = ms.into();
         }
-        if let Some(observer) = observer {
-            (meta["progressToken"], meta["dev.ostler/elicitation"]) = (0.into(), observer.can_answer.into());
+        meta["dev.ostler/elicitation"] = if observer.can_answer() { true.into() } else { UNANSWERED.into() };
+        if observer.audience != Audience::None {
+            meta["progressToken"] = 0.into();
         }
         let meta = meta.to_string();
         let params = ostler_wire::edit(params.raw(), &[("_meta", MemberEdit::Set(meta.as_bytes()))]);
         let params = params.ok_or_else(|| self.protocol_failure("the request can't be written"))?;
         let patience = wish.timeout_ms.map_or(CALL_TIMEOUT, |ms| Duration::from_millis(ms) + RESPONSE_GRACE);
         self.is_calling.store(wish.tool.is_some(), Ordering::Relaxed);
-        let outcome = http::with_timeout(patience, self.mcp_request(method, &params, observer)).await;
+        let outcome = http::with_timeout(patience, self.mcp_request(method, &params, Some(observer))).await;
         self.is_calling.store(false, Ordering::Relaxed);
         match outcome {
             Ok(outcome) => self.result_of(outcome?),

@@ -130,12 +130,9 @@ impl InProcessBackend {
     pub(super) async fn request(
         &self,
         wish: &CallRequest,
-        observer: Option<&CallEventSender>,
+        observer: &CallEventSender,
     ) -> Result<Bytes, CallError> {
-        let mut request = wish.to_request(&self.caller)?;
-        if let Some(observer) = observer {
-            request = observer.observe(request);
-        }
+        let request = observer.observe(wish.to_request(&self.caller)?);
         self.is_calling.store(wish.tool.is_some(), Ordering::Relaxed);
         let answer = self.host.send_to(wish.server.as_str(), request).await;
         self.is_calling.store(false, Ordering::Relaxed);

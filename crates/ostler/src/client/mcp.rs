@@ -10,7 +10,7 @@ use hyper::Response;
 use hyper::body::Incoming;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
-use ostler_host::upstream::ServerRequest;
+use ostler_host::upstream::{CallObserver, ServerRequest};
 use ostler_wire::{Message, RequestId, RpcOutcome};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
@@ -129,7 +129,7 @@ async fn read_until_response(
                 });
                 open.insert(id.detached(), wait);
                 if let Some(observer) = observer {
-                    observer.send(CallEvent::ServerRequest(question));
+                    observer.on_request(question);
                 }
             }
             _ => {}

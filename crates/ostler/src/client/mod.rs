@@ -32,7 +32,7 @@ pub(crate) use self::in_process::LIST_TIMEOUT;
 use self::input_required::InputResponses;
 pub(crate) use self::request::CallRequest;
 pub(crate) use self::wait_messages::Deadline;
-use crate::call_events::CallEventSender;
+use crate::call_events::{Audience, CallEventSender};
 use crate::config_file::ConfigOrigin;
 use crate::daemon_info::DaemonInfo;
 use crate::failure::CommandFailure;
@@ -127,6 +127,14 @@ pub(crate) struct ProbeResult {
     pub(crate) error: Option<CallError>,
     /// Keeps it up, if it should be.
     pub(crate) _binding: Option<Binding>,
+}
+
+/// What a request brought.
+pub(crate) struct CallResponse {
+    /// The text of the result.
+    pub(crate) result: Bytes,
+    /// What the server asked meanwhile and nobody here could answer.
+    pub(crate) unanswered: Option<String>,
 }
 
 /// All tools of one server, or why they are not known.
@@ -480,18 +488,19 @@ impl Backend {
         mut wish: CallRequest,
         deadline: Option<Deadline>,
         mut terminal: Option<Terminal>,
-    ) -> Result<Bytes, RequestFailure> {
+    ) -> Result<CallResponse, RequestFailure> {
         let mut round = 0;
         loop {
             wish.timeout_ms = deadline.map(Deadline::remaining_ms);
-            let result = self.request_once(&wish, terminal.as_mut()).await?;
+            let response = self.request_once(&wish, terminal.as_mut()).await?;
             let terminal =
                 terminal.as_mut().filter(|terminal| terminal.can_ask() && round < input_required::MAX_ROUNDS);
-            match input_required::answer_input_requests(terminal, &wish.server, &result, round).await {
+            match input_required::answer_input_requests(terminal, &wish.server, &response.result, round).await
+            {
                 Some(InputResponses { responses, request_state: state }) => {
                     (wish.input_responses, wish.request_state) = (responses, state);
                 }
-                None => return Ok(result),
+                None => return Ok(response),
             }
             round += 1;
         }
@@ -501,14 +510,22 @@ impl Backend {
         &self,
         wish: &CallRequest,
         terminal: Option<&mut Terminal>,
-    ) -> Result<Bytes, RequestFailure> {
-        let can_ask = terminal.as_ref().is_some_and(|terminal| terminal.can_ask());
-        let (observer, mut events) = CallEventSender::new(can_ask);
-        let observer = terminal.is_some().then_some(observer);
+    ) -> Result<CallResponse, RequestFailure> {
+        let (observer, mut events) = CallEventSender::new(match &terminal {
+            Some(terminal) if terminal.can_ask() => Audience::Terminal,
+            Some(_) => Audience::Log,
+            None => Audience::None,
+        });
         let work = async {
-            match self {
-                Self::InProcess(here) => Ok(here.request(wish, observer.as_ref()).await?),
-                Self::Daemon(there) => there.request(wish, observer.as_ref()).await,
+            let result = match self {
+                Self::InProcess(here) => here.request(wish, &observer).await.map_err(RequestFailure::from),
+                Self::Daemon(there) => there.request(wish, &observer).await,
+            };
+            match (result, observer.unanswered()) {
+                (Err(RequestFailure::Call(CallError::Rpc(_))), Some(asked)) => {
+                    Err(CommandFailure::InputRequired { what: wish.describe(), asked }.into())
+                }
+                (result, unanswered) => result.map(|result| CallResponse { result, unanswered }),
             }
         };
         let statuses = async || {

@@ -7,6 +7,8 @@ use ostler_host::{Caller, Request};
 use ostler_wire::{MemberEdit, Params};
 use serde_json::value::RawValue;
 
+use crate::output::escape_line;
+
 /// One call of a tool, one prompt or one resource: it names exactly one of them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CallRequest {
@@ -27,6 +29,15 @@ pub(crate) struct CallRequest {
 }
 
 impl CallRequest {
+    /// Names the tool, prompt or resource.
+    pub(crate) fn describe(&self) -> String {
+        match &self.tool {
+            Some(tool) => format!("the tool `{}`", escape_line(&format!("{}__{tool}", self.server))),
+            None if self.prompt.is_some() => "the prompt".into(),
+            None => "the resource".into(),
+        }
+    }
+
     /// Makes the request of a caller.
     pub(crate) fn to_request<'a>(&'a self, caller: &'a Caller) -> Result<Request<'a>, CallError> {
         let (method, params) = self.method_and_params()?;

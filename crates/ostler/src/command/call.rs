@@ -12,14 +12,13 @@ use serde_json::value::RawValue;
 
 use super::item_names;
 use crate::arguments::{self, TypedArguments};
-use crate::call_events::ELICITATION;
+use crate::call_events::{ELICITATION, quote_question};
 use crate::cli;
-use crate::client::{self, Backend, CallRequest, Deadline, RequestFailure};
+use crate::client::{self, Backend, CallRequest, CallResponse, Deadline, RequestFailure};
 use crate::content;
 use crate::failure::CommandFailure;
 use crate::output::{self, print_stderr};
 use crate::terminal::Terminal;
-use crate::text_table::truncate;
 
 pub(super) fn run(typed: &cli::CallArgs, shared: &cli::GlobalOptions) -> Result<(), CommandFailure> {
     let way = client::choose_backend(shared)?;
@@ -53,7 +52,7 @@ pub(super) fn run(typed: &cli::CallArgs, shared: &cli::GlobalOptions) -> Result<
             ..CallRequest::default()
         };
         match reach.request(wish, deadline, Terminal::open(shared)).await {
-            Ok(result) => print_result(typed, &tool.exposed_name, &result),
+            Ok(response) => print_result(typed, &tool.exposed_name, &response),
             Err(RequestFailure::Call(error @ CallError::OutcomeUnknown { .. })) => {
                 Err(CommandFailure::ServerLost { error, last_lines: reach.last_stderr(&tool.server).await })
             }
@@ -157,7 +156,8 @@ impl<'a> CallTarget<'a> {
     }
 }
 
-fn print_result(typed: &cli::CallArgs, tool: &str, result: &Bytes) -> Result<(), CommandFailure> {
+fn print_result(typed: &cli::CallArgs, tool: &str, response: &CallResponse) -> Result<(), CommandFailure> {
+    let CallResponse { result, unanswered } = response;
     let head = ResultHead::parse(result).unwrap_or_default();
     if typed.json {
         output::print_bytes(result)?;
@@ -171,9 +171,16 @@ fn print_result(typed: &cli::CallArgs, tool: &str, result: &Bytes) -> Result<(),
             print_stderr("  hint: `--json` prints the whole result");
         }
     }
-    match head.is_error {
-        true => Err(CommandFailure::ToolError(output::escape_line(tool))),
-        false => require_complete(&format!("the tool `{}`", output::escape_line(tool)), result),
+    let what = format!("the tool `{}`", output::escape_line(tool));
+    match (head.is_error, unanswered) {
+        (true, Some(asked)) => Err(CommandFailure::InputRequired { what, asked: asked.clone() }),
+        (true, None) => Err(CommandFailure::ToolError(output::escape_line(tool))),
+        (false, unanswered) => {
+            if let Some(asked) = unanswered {
+                print_stderr(&format!("warning: {what} asked {asked}, and went on without an answer"));
+            }
+            require_complete(&what, result)
+        }
     }
 }
 
@@ -198,7 +205,7 @@ fn describe_input_requests(result: &Bytes) -> String {
         let method = ostler_wire::text_member(request, "method").unwrap_or_default();
         let message = ostler_wire::text_member(params, "message").filter(|_| method == ELICITATION);
         match message {
-            Some(message) => format!("\"{}\"", truncate(&output::escape_line(&message), Some(200))),
+            Some(_) => quote_question(params),
             None => format!("for `{}`, which `ostler call` does not offer", output::escape_line(&method)),
         }
     };

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::call;
 use super::item_names::{self, NamedItem};
 use crate::arguments::TypedArguments;
-use crate::client::{self, Backend, CallRequest, Deadline, RequestFailure};
+use crate::client::{self, Backend, CallRequest, CallResponse, Deadline, RequestFailure};
 use crate::failure::CommandFailure;
 use crate::output::{self, escape_line, print_stderr, size};
 use crate::terminal::Terminal;
@@ -78,7 +78,8 @@ async fn request(
 ) -> Result<Bytes, CommandFailure> {
     let what = if wish.prompt.is_some() { "the prompt" } else { "the resource" };
     let result = reach.request(wish, deadline, Terminal::open(shared)).await;
-    let result = result.map_err(|trouble| CommandFailure::from_call(trouble, deadline))?;
+    let CallResponse { result, .. } =
+        result.map_err(|trouble| CommandFailure::from_call(trouble, deadline))?;
     call::require_complete(what, &result)?;
     Ok(result)
 }

@@ -307,11 +307,52 @@ fn without_a_terminal_nothing_is_shown_or_asked() {
     let run = home.run(&["call", "fake__input", "--json"]);
     assert!(run.stdout.starts_with(r#"{"resultType":"input_required","#), "{run}");
     assert_eq!(run.code, Some(7), "{run}");
-    let legacy = Home::with_servers(&[("fake", LEGACY)]);
-    assert!(
-        legacy.run(&["call", "fake__input"]).stdout.contains("-32601"),
-        "the server is told that nobody can"
-    );
+    both(&[("fake", LEGACY)], |home| {
+        let run = home.run(&["call", "fake__input"]);
+        assert!(run.stdout.contains("-32601"), "the server is told that nobody can: {run}");
+        let said = "warning: the tool `fake__input` asked \"Go on?\", and went on without an answer";
+        assert!(run.code == Some(0) && run.stderr.contains(said), "{run}");
+    });
+}
+
+/// A legacy server whose tools ask a question and pass its refusal on, as a result (`ask`) or as an error (`rpc`).
+const ASKING_SERVER: &str = r#"
+while read -r line; do
+  id=$(printf '%s' "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+  case "$line" in
+    *'"initialize"'*) echo '{"jsonrpc":"2.0","id":'$id',"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"a","version":"1"}}}' ;;
+    *'"tools/list"'*) echo '{"jsonrpc":"2.0","id":'$id',"result":{"tools":[{"name":"ask","inputSchema":{"type":"object"}},{"name":"rpc","inputSchema":{"type":"object"}}]}}' ;;
+    *'"tools/call"'*) call=$id kind=result; case "$line" in *'"rpc"'*) kind=error ;; esac
+      echo '{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"Which city?","requestedSchema":{"type":"object","properties":{}}}}' ;;
+    *'"id":"q"'*) case $kind in
+        error) echo '{"jsonrpc":"2.0","id":'$call',"error":{"code":-32601,"message":"the client said no"}}' ;;
+        *) echo '{"jsonrpc":"2.0","id":'$call',"result":{"content":[{"type":"text","text":"MCP error -32601"}],"isError":true}}' ;;
+      esac ;;
+    *'"server/discover"'*) echo '{"jsonrpc":"2.0","id":'$id',"error":{"code":-32601,"message":"no such method"}}' ;;
+  esac
+done
+"#;
+
+#[test]
+fn a_call_that_fails_because_nobody_answers_tells_what_its_legacy_server_asked() {
+    let home = Home::new();
+    home.write("asking.sh", ASKING_SERVER);
+    home.write("ostler.toml", "[servers.asking]\ncommand = \"sh\"\nargs = [\"asking.sh\"]\n");
+    let check = || {
+        for tool in ["ask", "rpc"] {
+            let run = home.run(&["call", &format!("asking__{tool}")]);
+            assert_eq!(run.code, Some(7), "{run}");
+            let said =
+                format!("error: the tool `asking__{tool}` was not finished: its server asks \"Which city?\"");
+            assert!(run.stderr.contains(&said) && run.stderr.contains("run it in a terminal"), "{run}");
+        }
+        let told = home.run(&["call", "asking__rpc", "--json"]);
+        let told: Value = serde_json::from_str(&told.stdout).unwrap();
+        assert_eq!(told["error"]["code"], "input-required");
+    };
+    check();
+    let _daemon = Daemon::start(&home);
+    check();
 }
 
 #[test]
