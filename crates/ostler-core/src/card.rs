@@ -7,6 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::server_name::ServerName;
 
@@ -166,7 +167,19 @@ impl ServerCard {
         if text.len() > MAX_BYTES {
             return Err(CardParseError(format!("it is longer than {MAX_BYTES} bytes")));
         }
-        let card: Self = serde_json::from_slice(text)
+        let document: Value = serde_json::from_slice(text)
+            .map_err(|error| CardParseError(format!("it is no card: it is not JSON ({error})")))?;
+        let found = match &document {
+            Value::Object(_) => None,
+            Value::Array(_) => Some("a list"),
+            Value::String(_) => Some("a text"),
+            Value::Number(_) => Some("a number"),
+            Value::Bool(_) | Value::Null => Some("a single word"),
+        };
+        if let Some(found) = found {
+            return Err(CardParseError(format!("it is no card: it holds {found} in place of a JSON object")));
+        }
+        let card: Self = serde_json::from_value(document)
             .map_err(|error| CardParseError(format!("it is no card: {error}")))?;
         card.check()?;
         Ok(card)
@@ -227,7 +240,8 @@ impl ServerCard {
         let short = self.name.rsplit('/').next().unwrap_or_default();
         let mut found = Vec::new();
         let mut compare = |key: &str, card: &str, said: Option<String>, is_same: bool| {
-            if let Some(said) = said.filter(|_| !is_same) {
+            // An empty text says nothing.
+            if let Some(said) = said.filter(|said| !is_same && !said.is_empty()) {
                 found.push(format!(
                     "the card says {key} `{}`, the server says `{}`",
                     truncate(card),
@@ -261,6 +275,11 @@ impl ServerCard {
     }
 }
 
+/// Returns whether the `card` of a config is an address, and not a file.
+pub fn is_url(card: &str) -> bool {
+    card.starts_with("https://") || card.starts_with("http://")
+}
+
 /// Cuts a text that is quoted in a sentence.
 fn truncate(text: &str) -> String {
     const QUOTED: usize = 80;
@@ -290,7 +309,7 @@ pub fn cache_ttl<'a>(cache_control: impl Iterator<Item = &'a str>) -> Option<Dur
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -356,6 +375,14 @@ mod tests {
     }
 
     #[test]
+    fn a_document_that_is_no_object_is_told_in_words() {
+        let error = |text: &str| ServerCard::parse(text.as_bytes()).unwrap_err().to_string();
+        assert_eq!(error("[]"), "it is no card: it holds a list in place of a JSON object");
+        assert_eq!(error("\"weather\""), "it is no card: it holds a text in place of a JSON object");
+        assert!(error("weather").starts_with("it is no card: it is not JSON ("), "{}", error("weather"));
+    }
+
+    #[test]
     fn the_running_server_is_compared_in_what_both_say() {
         let card = read(&whole()).unwrap();
         let found =
@@ -364,6 +391,7 @@ mod tests {
         for same in [
             r#"{"name":"weather","version":"1.2.0"}"#,
             r#"{"name":"com.example/weather","title":"Weather"}"#,
+            r#"{"name":"weather","version":"","title":""}"#,
             "{}",
             "rubbish",
         ] {

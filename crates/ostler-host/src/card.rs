@@ -10,7 +10,7 @@ use std::time::Duration;
 use ostler_core::card::{self, CardReport, ServerCard};
 use ostler_core::config::redact_url;
 use ostler_core::error::CallError;
-use ostler_core::fault::HumanDuration;
+use ostler_core::fault::{FaultKind, HumanDuration};
 use ostler_core::spec::{Isolation, ServerSpec, ServerTransport};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -102,7 +102,7 @@ impl Host {
     async fn read_card(&self, server: &Server) -> Result<(CachedCard, bool), CallError> {
         let name = &server.spec.name;
         let (source, reading) = match (&server.spec.card, &server.spec.transport) {
-            (Some(at), _) if is_url(at) => (redact_url(at), self.fetch_card(server, Some(at.clone()))),
+            (Some(at), _) if card::is_url(at) => (redact_url(at), self.fetch_card(server, Some(at.clone()))),
             (Some(file), _) => return read_card_file(server, file).await,
             (None, ServerTransport::Http(endpoint)) => {
                 let url = endpoint.url.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
@@ -146,7 +146,12 @@ impl Host {
             ServerTransport::Stdio(_) => None,
         };
         let fetched = fetch_card(own.as_ref(), at.as_deref(), via).await;
-        fetched.map_err(|kind| veil.redact_kind(kind).to_string())
+        fetched.map_err(|kind| match veil.redact_kind(kind) {
+            FaultKind::ContentType(kind) => {
+                format!("it answers with `{kind}` in place of JSON, which a card is")
+            }
+            kind => kind.to_string(),
+        })
     }
 
     /// Returns the last card that was read. One in a file is read if none was yet; nothing is fetched.
@@ -186,14 +191,10 @@ async fn read_card_file(server: &Server, file: &str) -> Result<(CachedCard, bool
 
 /// Reads the card of a server whose `card` is a file. Nothing is fetched, and the server is not started.
 pub fn card_from_file(spec: &ServerSpec) -> Option<CardReport> {
-    let source = spec.card.as_deref().filter(|at| !is_url(at))?.to_owned();
+    let source = spec.card.as_deref().filter(|at| !card::is_url(at))?.to_owned();
     let card = ServerCard::parse(read_file(Path::new(&source)).ok()?.as_bytes()).ok()?;
     let (server, differences) = (spec.name.clone(), Vec::new());
     Some(CardReport { server, source, seconds_ago: 0, compared: false, differences, card })
-}
-
-fn is_url(text: &str) -> bool {
-    text.starts_with("https://") || text.starts_with("http://")
 }
 
 /// Describes a card, compared with the server if that runs for all callers.

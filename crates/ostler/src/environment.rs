@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use ostler_core::card;
 use ostler_core::config::{
     Config, Problem, RelayCredentials, ResolveError, Severity, Template, TemplateReference,
 };
@@ -20,7 +21,25 @@ const MAX_VALUE_BYTES: u64 = 1 << 20;
 /// An error for everything that keeps a server from starting here, and a warning for what keeps workers away.
 pub(crate) fn check(config: &Config) -> Vec<Problem> {
     let servers = config.servers.iter().flat_map(|spec| check_server(config, spec));
-    servers.chain(check_relay(config)).collect()
+    let cards = config.servers.iter().filter_map(|spec| check_card(config, spec));
+    servers.chain(cards).chain(check_relay(config)).collect()
+}
+
+/// A warning for a card in a file that can't be read. The server starts without it.
+fn check_card(config: &Config, spec: &ServerSpec) -> Option<Problem> {
+    let file = spec.card.as_deref().filter(|card| !card::is_url(card))?;
+    let name = spec.name.as_str();
+    let why = match std::fs::File::open(file) {
+        Ok(_) => return None,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => "it does not exist".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Some(Problem::warning(
+        config.origin(name),
+        format!("servers.{name}.card"),
+        format!("the card {file} of `{name}` can't be read: {why} (`card`)"),
+        "write it, or correct the path; the server starts without it",
+    ))
 }
 
 /// A warning for everything that would keep workers away.

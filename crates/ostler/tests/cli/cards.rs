@@ -31,6 +31,18 @@ fn json(run: &Run) -> Value {
 }
 
 #[test]
+fn check_warns_of_a_card_file_that_does_not_exist() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    let config = std::fs::read_to_string(home.path("ostler.toml")).unwrap();
+    home.write("ostler.toml", &format!("{config}card = \"card.json\"\n"));
+    let run = home.run(&["check"]);
+    assert_eq!(run.code, Some(0), "{run}");
+    assert!(run.stderr.contains("card.json of `fake` can't be read: it does not exist (`card`)"), "{run}");
+    home.write("card.json", "{}");
+    assert!(!home.run(&["check"]).stderr.contains("card"), "it is there");
+}
+
+#[test]
 fn a_card_is_shown_with_and_without_a_daemon() {
     let home = home_with(&card());
     let shown = |home: &Home| {
