@@ -305,7 +305,9 @@ impl fmt::Display for StartStatus {
             }
             StartStage::Starting => f.write_str("has been starting")?,
         }
-        write!(f, " for {}", HumanDuration(Duration::from_secs(self.age_ms.div_ceil(1_000))))?;
+        // Never more than has passed: whole seconds from the first on.
+        let age = if self.age_ms < 1_000 { self.age_ms } else { self.age_ms / 1_000 * 1_000 };
+        write!(f, " for {}", HumanDuration(Duration::from_millis(age)))?;
         if let Some(pid) = self.pid {
             write!(f, ", pid {pid}")?;
         }
@@ -432,6 +434,22 @@ mod tests {
         insta::assert_snapshot!(serde_json::to_string_pretty(&status).unwrap());
         let read: ServerStatus = serde_json::from_str(&serde_json::to_string(&status).unwrap()).unwrap();
         assert_eq!(read, status);
+    }
+
+    #[test]
+    fn a_start_is_never_told_to_last_longer_than_it_has() {
+        let start = |age_ms| StartStatus {
+            stage: StartStage::Starting,
+            downloader: None,
+            pid: None,
+            age_ms,
+            stderr: Vec::new(),
+            serves_http: false,
+            hint: None,
+        };
+        for (age_ms, told) in [(7, "7ms"), (999, "999ms"), (1_001, "1s"), (1_999, "1s"), (59_999, "59s")] {
+            assert_eq!(start(age_ms).to_string(), format!("has been starting for {told}"));
+        }
     }
 
     #[test]
