@@ -362,7 +362,23 @@ impl DaemonClient {
         };
         let start = began.elapsed();
         let ServerResponse { status, .. } = self.get(&format!("/api/v1/servers/{server}")).await?;
-        Ok(ProbeResult { status, start, error, _binding: None })
+        let stderr = if error.is_some() { self.last_output(server).await } else { Vec::new() };
+        Ok(ProbeResult { status, start, error, stderr, _binding: None })
+    }
+
+    /// Returns all that is kept of what the last process of a server wrote to stderr.
+    async fn last_output(&self, server: &ServerName) -> Vec<String> {
+        let mut lines = Vec::new();
+        let (servers, query) = ([server.to_string()], format!("servers={server}"));
+        let read = self.logs(&servers, &query, |line| {
+            match line.start {
+                true => lines.clear(),
+                false => lines.push(line.line.clone()),
+            }
+            Ok(())
+        });
+        let _ = read.await;
+        lines
     }
 
     /// What an operator does with a server.

@@ -190,6 +190,12 @@ impl InProcessBackend {
             }
             Err(error) => (None, Some(error)),
         };
-        ProbeResult { status: self.status(spec), start, error, _binding: binding.filter(|_| is_kept) }
+        let lines = match error {
+            Some(_) => self.host.logs(name).and_then(|mut log| log.read()).unwrap_or_default(),
+            None => Vec::new(),
+        };
+        let last = lines.rsplit(|line| line.is_start).next().unwrap_or_default();
+        let stderr = last.iter().map(|line| line.text.clone()).collect();
+        ProbeResult { status: self.status(spec), start, error, stderr, _binding: binding.filter(|_| is_kept) }
     }
 }

@@ -125,6 +125,8 @@ pub(crate) struct ProbeResult {
     pub(crate) start: Duration,
     /// Why it could not be used.
     pub(crate) error: Option<CallError>,
+    /// All that is kept of what its last process wrote to stderr, if it could not be used.
+    pub(crate) stderr: Vec<String>,
     /// Keeps it up, if it should be.
     pub(crate) _binding: Option<Binding>,
 }

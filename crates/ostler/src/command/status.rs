@@ -6,7 +6,9 @@ use ostler_core::error::{CallError, Unavailable};
 use ostler_core::fault::HumanDuration;
 use ostler_core::server_name::ServerName;
 use ostler_core::spec::Isolation;
-use ostler_core::status::{CircuitState, InvalidDefinition, InvalidDefinitions, ServerState, ServerStatus};
+use ostler_core::status::{
+    CircuitState, InvalidDefinition, InvalidDefinitions, LastError, ServerState, ServerStatus,
+};
 use ostler_relay::service::{ServiceState, ServiceStatus};
 use serde::Serialize;
 
@@ -25,6 +27,9 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Processes of one server that are shown to people.
 const SHOWN_PROCESSES: usize = 10;
+
+/// Lines of stderr of one server that are shown where several are.
+const MAX_SHOWN_STDERR: usize = 8;
 
 /// Moves the cursor home and clears what is below.
 const CLEAR: &str = "\x1b[H\x1b[J";
@@ -75,7 +80,8 @@ pub(super) fn warm(typed: &cli::WarmArgs, shared: &cli::GlobalOptions) -> Result
             false => typed.servers.iter().map(|name| find_server(name, &all)).collect::<Result<_, _>>()?,
         };
         let probed = reach.probe(&names, false).await?;
-        let shown: Vec<StatusRow> = probed.iter().map(StatusRow::from_probe).collect();
+        let shown: Vec<StatusRow> =
+            probed.iter().map(|probed| StatusRow::from_probe(probed).shorten_stderr()).collect();
         show(
             &StatusFormat { json: typed.json, clear: false },
             View::Probed,
@@ -105,6 +111,9 @@ async fn probe(typed: &cli::StatusArgs, reach: &Backend) -> Result<(), CommandFa
     let probed = reach.probe(&names, typed.watch).await?;
     let failed = probed.iter().filter(|probed| probed.error.is_some()).count();
     let mut shown: Vec<StatusRow> = probed.iter().map(StatusRow::from_probe).collect();
+    if typed.server.is_none() {
+        shown = shown.into_iter().map(StatusRow::shorten_stderr).collect();
+    }
     shown.extend(disabled.into_iter().map(StatusRow::from_status));
     show(&typed.format(), View::Probed, &shown, &StatusContext::fetch(typed, reach).await)?;
     if typed.watch {
@@ -178,6 +187,14 @@ struct StatusRow {
     /// What to do about it.
     #[serde(skip)]
     hint: Option<String>,
+    /// All that is kept of the stderr of a server that was probed in vain.
+    #[serde(skip)]
+    stderr: Vec<String>,
+}
+
+/// Returns whether a lazy server failed and nothing starts it before its next use.
+fn has_failed_idle(status: &ServerStatus) -> bool {
+    status.state == ServerState::Idle && status.consecutive_failures > 0
 }
 
 /// Whether there is more to say than that this command shows what is known.
@@ -188,8 +205,7 @@ fn has_remedy(error: &CallError) -> bool {
 impl StatusRow {
     /// A server that was not asked anything. One that is out of order or not up yet says why.
     fn from_status(status: ServerStatus) -> Self {
-        // A lazy server that failed waits for its next use, which tries again.
-        let has_failed = status.state == ServerState::Idle && status.consecutive_failures > 0;
+        let has_failed = has_failed_idle(&status);
         let is_out = has_failed
             || matches!(
                 status.state,
@@ -201,9 +217,12 @@ impl StatusRow {
             _ => hint,
         });
         let hint = hint.or_else(|| status.start.as_ref()?.hint.clone());
-        let words =
-            status.start.as_ref().map(ToString::to_string).or_else(|| failure.map(ToString::to_string));
-        Self { status, start_ms: None, error: None, words, hint }
+        let described = |failure: &LastError| match has_failed {
+            true => format!("{failure}; it is started again with the next call"),
+            false => failure.to_string(),
+        };
+        let words = status.start.as_ref().map(ToString::to_string).or_else(|| failure.map(described));
+        Self { status, start_ms: None, error: None, words, hint, stderr: Vec::new() }
     }
 
     fn from_probe(probed: &ProbeResult) -> Self {
@@ -214,7 +233,19 @@ impl StatusRow {
             error: error.map(list_error_body),
             words: error.map(|error| error.reason()),
             hint: error.filter(|error| has_remedy(error)).and_then(list_hint),
+            stderr: probed.stderr.clone(),
         }
+    }
+
+    /// Leaves the end of what several servers wrote; of one that was named all is shown.
+    fn shorten_stderr(mut self) -> Self {
+        let left_out = self.stderr.len().saturating_sub(MAX_SHOWN_STDERR);
+        if left_out > 0 {
+            let all = command(&format!("status {} --probe", self.status.name));
+            let lines = output::count(left_out, "line");
+            self.stderr.splice(..left_out, [format!("… {lines} before; {all} shows all")]);
+        }
+        self
     }
 
     /// Returns the cells that every table of servers begins with.
@@ -235,7 +266,7 @@ impl StatusRow {
             (ServerState::Ready, _) | (_, None) => {
                 Self { start_ms: self.start_ms, ..Self::from_status(status) }
             }
-            (_, error) => Self { status, start_ms: self.start_ms, error, words: self.words, hint: self.hint },
+            (_, error) => Self { status, error, ..self },
         }
     }
 
@@ -251,8 +282,11 @@ impl StatusRow {
             ServerState::Ejected | ServerState::NeedsAuth => Tint::Error,
         };
         // A server that failed waits to be started again; nobody waits for it here.
-        let word =
-            if self.error.is_some() && state == ServerState::Backoff { "failed" } else { state.as_str() };
+        let has_failed = has_failed_idle(&self.status) && self.status.start.is_none();
+        let word = match self.error.is_some() && state == ServerState::Backoff || has_failed {
+            true => "failed",
+            false => state.as_str(),
+        };
         TableCell::tinted(word, tint)
     }
 
@@ -345,6 +379,7 @@ impl StatusRow {
         let name = style.paint(Tint::Heading, self.status.name.as_str());
         let mut text = format!("\n{name}: {}\n", escape_line(words));
         let stderr = match (&self.status.start, &self.status.last_error) {
+            _ if !self.stderr.is_empty() => &self.stderr[..],
             (Some(start), _) => &start.stderr[..],
             (None, Some(error)) => &error.stderr[..],
             (None, None) => &[],

@@ -82,6 +82,30 @@ fn a_server_that_failed_says_why_also_while_it_waits_for_its_next_use() {
     until("it may be tried again", || daemon.server("gone")["state"] == "idle");
     let run = home.run(&["status"]);
     assert!(run.stdout.contains("gone: program `no-such-program` was not found"), "{run}");
+    assert!(run.stdout.contains("it is started again with the next call"), "{run}");
+    assert!(run.stdout.lines().any(|line| line.starts_with("gone  failed ")), "{run}");
+}
+
+#[test]
+fn a_probe_of_one_server_shows_all_that_it_wrote_and_one_of_several_says_what_is_left_out() {
+    let home = Home::new();
+    let script = "n=0; while [ $n -lt 19 ]; do n=$((n+1)); echo line $n of 19 >&2; done; exit 3";
+    let other = ostler_testkit::fake_mcp();
+    home.write(
+        "ostler.toml",
+        &format!("[servers.bad]\ncommand = \"sh\"\nargs = [\"-c\", {script:?}]\n[servers.other]\ncommand = {other:?}\n"),
+    );
+    let check = || {
+        let one = home.run(&["status", "bad", "--probe"]);
+        assert_eq!(one.stdout.matches(" of 19\n").count(), 19, "{one}");
+        let several = home.run(&["status", "--probe"]);
+        assert_eq!(several.stdout.matches(" of 19\n").count(), 8, "{several}");
+        let left_out = "… 11 lines before; `ostler status bad --probe";
+        assert!(several.stdout.contains(left_out), "{several}");
+    };
+    check();
+    let _daemon = Daemon::start(&home);
+    check();
 }
 
 #[test]
