@@ -1,5 +1,6 @@
 //! `ostler audit`: calls and events with their outcome.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
@@ -16,6 +17,10 @@ use crate::{cli, config_file};
 
 /// Rows that are shown to people who don't say how many.
 const DEFAULT_LIMIT: u32 = 100;
+/// Lines of JSON that wait for earlier ones: as many as are written together under load.
+const MAX_WAITING_LINES: usize = 10_000;
+/// The same in bytes, since a row may hold arguments.
+const MAX_WAITING_BYTES: usize = 8 << 20;
 /// How often somebody who follows is shown news.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
@@ -33,7 +38,9 @@ pub(super) fn run(typed: &cli::AuditArgs, shared: &cli::GlobalOptions) -> Result
     let mut last = print_events(typed, &file, &filter, zone)?;
     if !typed.follow {
         if last.is_none() {
-            print_stderr("nothing of that is on record");
+            print_stderr(
+                "nothing of that is on record; rows are written up to 200ms after what they tell of",
+            );
         }
         return Ok(());
     }
@@ -86,6 +93,7 @@ fn print_events(
                 true
             });
             read.map_err(unreadable)?;
+            events.sort_by(|a, b| (&a.at, a.id).cmp(&(&b.at, b.id)));
             print_table(&events, typed.follow && filter.after.is_some(), zone)?;
             Ok(events.iter().map(|event| event.id).max())
         }
@@ -111,18 +119,52 @@ impl PrintError {
 /// One JSON object a line, written as they are read.
 fn print_json_lines(reader: &AuditReader, filter: &AuditFilter) -> Result<Option<i64>, PrintError> {
     let mut stdout = BufWriter::new(io::stdout().lock());
-    let (mut last, mut refused) = (None, None);
+    let (mut last, mut refused, mut by_time) = (None, None, TimeOrder::default());
     let read = reader.each(filter, |event| {
         last = last.max(Some(event.id));
-        let line = serde_json::to_string(&event).map_err(io::Error::from);
-        refused = line.and_then(|line| writeln!(stdout, "{line}")).err();
+        let line = match serde_json::to_string(&event) {
+            Ok(line) => line,
+            Err(error) => {
+                refused = Some(io::Error::from(error));
+                return false;
+            }
+        };
+        refused = by_time.push(event, line).try_for_each(|line| writeln!(stdout, "{line}")).err();
         refused.is_none()
     });
+    if refused.is_none() {
+        refused = by_time.lines.into_values().try_for_each(|line| writeln!(stdout, "{line}")).err();
+    }
     let refused = refused.or(stdout.flush().err());
     match (refused, read) {
         (Some(error), _) => Err(PrintError::Output(error)),
         (None, Err(error)) => Err(PrintError::Query(error)),
         (None, Ok(())) => Ok(last),
+    }
+}
+
+/// Lines that wait for earlier ones. Rows are read by their number, and a row that another process wrote late has a larger
+/// number than its time says.
+#[derive(Default)]
+struct TimeOrder {
+    /// By time and number.
+    lines: BTreeMap<(String, i64), String>,
+    bytes: usize,
+}
+
+impl TimeOrder {
+    /// Adds a line, and gives those that have waited long enough.
+    fn push(&mut self, event: AuditEvent, line: String) -> impl Iterator<Item = String> {
+        self.bytes += line.len();
+        self.lines.insert((event.at, event.id), line);
+        std::iter::from_fn(|| {
+            if self.lines.len() <= MAX_WAITING_LINES && self.bytes <= MAX_WAITING_BYTES {
+                return None;
+            }
+            let (_, line) = self.lines.pop_first()?;
+            self.bytes -= line.len();
+            Some(line)
+        })
     }
 }
 

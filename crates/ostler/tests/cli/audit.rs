@@ -110,6 +110,8 @@ fn every_kind_of_thing_is_on_record() {
     ] {
         assert!(words.iter().any(|word| word == expected), "no {expected} in {words:#?}");
     }
+    let planned = "server restart-planned fake - ok".to_owned();
+    assert!(!words.contains(&planned), "a lazy server is started with its next call");
     let echo = &events[words.iter().position(|word| word == "call tools/call fake echo ok").unwrap()];
     assert_eq!((&echo["principal"], &echo["role"]), (&json!("local"), &json!("local")));
     assert_eq!((&echo["delivery"], &echo["generation"]), (&json!("answered"), &json!(1)));
@@ -267,11 +269,15 @@ fn rows_that_a_full_disk_takes_at_the_end_are_counted() {
     assert!((CALLS + 2..CALLS + 10).contains(&missing), "{said}");
 }
 
-/// A connection that keeps the daemon from writing its audit.
-fn hold_audit(home: &Home) -> rusqlite::Connection {
+fn open_audit(home: &Home) -> rusqlite::Connection {
     let files = std::fs::read_dir(home.path("state/ostler")).unwrap().map(|file| file.unwrap().path());
     let file = files.into_iter().find(|file| file.to_str().unwrap().ends_with(".audit.db")).unwrap();
-    let other = rusqlite::Connection::open(file).unwrap();
+    rusqlite::Connection::open(file).unwrap()
+}
+
+/// A connection that keeps the daemon from writing its audit.
+fn hold_audit(home: &Home) -> rusqlite::Connection {
+    let other = open_audit(home);
     other.busy_timeout(std::time::Duration::from_secs(30)).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     other
@@ -331,6 +337,28 @@ fn who_may_do_what_is_on_record_when_a_command_changes_it() {
     let words = words(&events(&home, &["--caller", "operator"]));
     let expected = ["admin token-created - ci ok", "admin token-revoked - ci ok", "admin pins-locked - - ok"];
     assert_eq!(words, expected);
+}
+
+#[test]
+fn rows_are_listed_by_their_time_whenever_they_were_written() {
+    let home = home();
+    for name in ["a", "b", "c"] {
+        home.run(&["token", "create", "--name", name, "--role", "local"]);
+    }
+    let subjects = |events: &[Value]| -> Vec<String> {
+        events.iter().map(|event| event["subject"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(subjects(&events(&home, &[])), ["a", "b", "c"]);
+    // The last one was written ten seconds late.
+    let late = "UPDATE operator_entries SET late = late + 10000000 WHERE id = (SELECT max(id) FROM operator_entries)";
+    assert_eq!(open_audit(&home).execute(late, ()).unwrap(), 1);
+    assert_eq!(subjects(&events(&home, &[])), ["c", "a", "b"]);
+    assert_eq!(subjects(&events(&home, &["--limit", "2"])), ["c", "b"], "the two that were written last");
+    let table = home.run(&["audit"]).stdout;
+    let at = |name: &str| table.find(&format!("token-created {name} ")).unwrap();
+    assert!(at("c") < at("a") && at("a") < at("b"), "{table}");
+    let none = home.run(&["audit", "--tool", "nosuch"]);
+    assert!(none.stderr.starts_with("nothing of that is on record; rows are written up to 200ms"), "{none}");
 }
 
 #[test]
