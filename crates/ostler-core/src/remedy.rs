@@ -332,6 +332,11 @@ fn for_known_cause(reader: Audience, server: &str, complaint: &KnownCause) -> St
         KnownCause::NoRegistry => {
             "see whether this machine reaches the package registry: network, VPN, `HTTPS_PROXY`".into()
         }
+        KnownCause::UntrustedCertificate => {
+            "if you trust it, such as a proxy of your company, name the file of its CA (`export SSL_CERT_FILE=/path/to/ca.pem`) and \
+             start Ostler again: its servers get that variable"
+                .into()
+        }
         KnownCause::NoModule => format!(
             "install that module for the interpreter that `command` of `{server}` runs, or write the whole path of another"
         ),

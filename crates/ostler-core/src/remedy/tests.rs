@@ -24,6 +24,7 @@ fn the_output_of_real_programs_leads_to_its_remedy() {
         "uvx-no-program" => "name the program of the package",
         "npx-refused" => "reaches the package registry",
         "uvx-refused" => "reaches the package registry",
+        "uvx-certificate" => "export SSL_CERT_FILE=",
         "node-require" => "install that module",
         "node-import" => "install that module",
         "python-module" => "install that module",

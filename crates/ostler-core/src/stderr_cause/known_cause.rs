@@ -9,6 +9,8 @@ pub enum KnownCause {
     NoPackage,
     /// A package manager can't reach its registry.
     NoRegistry,
+    /// A certificate on the way to a registry or service is not trusted, often that of a company's proxy.
+    UntrustedCertificate,
     /// The package has no program of its own name.
     NoProgram,
     /// A library that the server imports is not installed.
@@ -40,6 +42,10 @@ impl KnownCause {
         }
         if has(&["could not determine executable to run", "does not provide any executables"]) {
             return Some(Self::NoProgram);
+        }
+        // Before the registry, which can't be reached because of it.
+        if has(&["invalid peer certificate", "certificate_verify_failed"]) {
+            return Some(Self::UntrustedCertificate);
         }
         let is_manager = has(&["npm error", "failed to fetch", "registry"]);
         if is_manager && has(&["econnrefused", "enotfound", "eai_again", "etimedout", "failed to fetch"]) {
