@@ -222,6 +222,15 @@ fn server_hint(error: &CallError, it: &Unavailable) -> Option<String> {
         | UnavailableState::StartFailed
         | UnavailableState::Ejected
         | UnavailableState::NeedsAuth => {
+            // Rules take cause and remedy away from callers that may not use all of a server.
+            if it.cause.is_empty() && it.remedy.is_none() {
+                return Some(format!(
+                    "a rule such as `deny` of `[roles.local]` hides the cause from callers that may not use all of it; {} shows it, \
+                     or without a daemon {}",
+                    command(&format!("status {server}")),
+                    command(&format!("status {server} --probe"))
+                ));
+            }
             let Some(remedy) = &it.remedy else {
                 let probe = command(&format!("status {server} --probe"));
                 let then = match it.state {
