@@ -179,6 +179,11 @@ async fn find_bare_tool(
     }
 }
 
+/// Returns whether a text is a word without a separator, which may be the name of a server or of a tool.
+pub(super) fn is_bare(text: &str) -> bool {
+    server_part(text).is_none()
+}
+
 /// Returns whether a word without a separator resembles the name of a server.
 pub(super) fn is_near_server(servers: &[ServerName], text: &str) -> bool {
     server_part(text).is_none() && nearest(text, servers.iter().map(ServerName::as_str)).is_some()

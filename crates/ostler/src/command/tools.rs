@@ -132,6 +132,7 @@ async fn list_tools(reach: &Backend, meant: &ToolSelection) -> Result<Vec<Server
         ToolSelection::Tool(name) => {
             let servers = reach.all_servers().await?;
             let is_near = item_names::is_near_server(&servers, name);
+            let is_bare = item_names::is_bare(name);
             let refuse = |trouble| match trouble {
                 RequestFailure::Call(CallError::UnknownTool { .. }) if name == "list" => {
                     no_list_subcommand("tools")
@@ -143,6 +144,14 @@ async fn list_tools(reach: &Backend, meant: &ToolSelection) -> Result<Vec<Server
                 {
                     CommandFailure::unknown_server(name, &servers)
                 }
+                // Neither a server nor a tool: told like the unknown server of other commands.
+                RequestFailure::Call(CallError::UnknownTool { nearest: None, .. }) if is_bare => {
+                    unknown_name(CommandFailure::unknown_server(name, &servers), "no tool has that name")
+                }
+                RequestFailure::Daemon(CommandFailure::UnknownName {
+                    error: CallError::UnknownTool { nearest: None, .. },
+                    cause,
+                }) if is_bare => unknown_name(CommandFailure::unknown_server(name, &servers), &cause),
                 trouble => CommandFailure::from_list(trouble, None),
             };
             let tool = item_names::find_tool(reach, name, None).await.map_err(refuse)?;
@@ -161,6 +170,16 @@ async fn list_tools(reach: &Backend, meant: &ToolSelection) -> Result<Vec<Server
             }
             Ok(found)
         }
+    }
+}
+
+/// Adds what else is known of a name that no server has.
+fn unknown_name(failure: CommandFailure, known: &str) -> CommandFailure {
+    match failure {
+        CommandFailure::UnknownName { error, cause } => {
+            CommandFailure::UnknownName { error, cause: format!("{cause}; {known}") }
+        }
+        failure => failure,
     }
 }
 
