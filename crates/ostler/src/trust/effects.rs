@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ostler_core::config::{
     AuthConfig, Config, JwksLocation, JwtConfig, PinMode, RelayConfig, RelayCredentials, RelayJournal,
-    RelayTls, is_secret_key,
+    RelayTls, is_secret_key, mask_secrets,
 };
 use ostler_core::loopback::is_loopback;
 use ostler_core::spec::{Isolation, ServerSpec, ServerTransport};
