@@ -108,7 +108,7 @@ impl ProcessHandle {
             requests.recv().await;
             life_in.send_replace(ProcessLife::Gone(Exit::Untold));
         });
-        let stderr = Arc::new(StderrTail::new(Arc::default()));
+        let stderr = Arc::new(StderrTail::alone(&Arc::default()));
         Self { pid: 0, stderr, stderr_drained: watch::channel(()).1, life, close_requests }
     }
 
