@@ -10,7 +10,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
 use crate::private_file;
@@ -45,9 +44,6 @@ pub struct DatabaseOptions {
     pub cache_kib: u32,
     /// Statements that stay prepared.
     pub prepared_statements: usize,
-    /// Whether the log is written into the file at the end. A process that ends soon leaves that to others, since it
-    /// costs a flush.
-    pub is_checkpointed_on_close: bool,
 }
 
 /// Why a file can't be written.
@@ -195,6 +191,20 @@ impl Database {
         done
     }
 
+    /// Writes the whole log into the file and empties it, as far as readers let it. Waits for them as long as for
+    /// other writers.
+    pub fn checkpoint(&mut self) {
+        if let Some(connection) = &self.connection {
+            checkpoint(connection, Checkpoint::Truncate);
+        }
+    }
+
+    /// Closes the file, after its log was written into it.
+    pub fn close(&mut self) {
+        self.checkpoint();
+        self.connection = None;
+    }
+
     fn set_busy_timeout(&self, busy: Duration) -> Result<(), StoreError> {
         self.connection.as_ref().map_or(Ok(()), |connection| Ok(connection.busy_timeout(busy)?))
     }
@@ -303,8 +313,24 @@ fn open(file: &Path, layout: &DatabaseOptions) -> Result<Connection, StoreError>
             making.commit()?;
         }
     }
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !layout.is_checkpointed_on_close)?;
     Ok(connection)
+}
+
+/// How much a checkpoint waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Checkpoint {
+    /// For readers and writers; the log is empty then.
+    Truncate,
+}
+
+/// Writes the log into the file. Returns whether all of it is there.
+fn checkpoint(connection: &Connection, how: Checkpoint) -> bool {
+    let pragma = match how {
+        Checkpoint::Truncate => "PRAGMA wal_checkpoint(TRUNCATE)",
+    };
+    // Pages of the log, and those of them that are in the file.
+    let pages = connection.query_row(pragma, [], |row| Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)));
+    pages.is_ok_and(|(log, written)| log == written)
 }
 
 fn schema_version(connection: &Connection) -> rusqlite::Result<i64> {
@@ -334,7 +360,6 @@ mod tests {
         busy_timeout: Duration::ZERO,
         cache_kib: 64,
         prepared_statements: 4,
-        is_checkpointed_on_close: true,
     };
 
     fn database(folder: &Path) -> Database {
@@ -422,6 +447,21 @@ mod tests {
         assert!(matches!(note(&mut database, "b").unwrap_err().error, StoreError::FileGone));
         note(&mut database, "b").unwrap();
         assert_eq!(notes(&mut database), ["b"]);
+    }
+
+    #[test]
+    fn a_file_that_is_closed_holds_everything_though_others_have_it_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut database = database(folder.path());
+        note(&mut database, "a").unwrap();
+        let other = Connection::open(database.file()).unwrap();
+        let count = |file: &Connection| file.query_row("SELECT count(*) FROM notes", [], |row| row.get(0));
+        assert_eq!(count(&other), Ok(1));
+        database.close();
+        let copy = folder.path().join("copy.db");
+        std::fs::copy(database.file(), &copy).unwrap();
+        assert_eq!(count(&Connection::open(copy).unwrap()), Ok(1), "nothing stands in the log alone");
+        assert_eq!(count(&other), Ok(1));
     }
 
     #[test]

@@ -151,7 +151,7 @@ pub struct WriterThread<W: Backlog> {
 
 impl<W: Backlog> WriterThread<W> {
     /// Begins to serve a queue.
-    pub fn spawn<S>(name: &str, queue: Arc<WriterQueue<W>>, mut server: S) -> io::Result<Self>
+    pub fn spawn<S>(name: &str, queue: Arc<WriterQueue<W>>, server: S) -> io::Result<Self>
     where
         S: BatchWriter<Waiting = W>,
     {
@@ -160,6 +160,8 @@ impl<W: Backlog> WriterThread<W> {
         std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             // Dropped with the thread, also if it panics.
             let _ending = ending;
+            // Dropped before: what it does then, such as closing a file, belongs to the thread.
+            let mut server = server;
             let mut next = NextBatch::Wait(Duration::ZERO);
             loop {
                 let is_last = match next {
@@ -293,6 +295,32 @@ mod tests {
                 std::thread::park();
             }
         }
+    }
+
+    /// Takes its time to go, as one that closes a file.
+    struct Leaving(mpsc::Receiver<()>);
+
+    impl BatchWriter for Leaving {
+        type Waiting = Numbers;
+
+        fn write_batch(&mut self, _queue: &WriterQueue<Numbers>, _is_last: bool) -> NextBatch {
+            NextBatch::Wait(LONG)
+        }
+    }
+
+    impl Drop for Leaving {
+        fn drop(&mut self) {
+            let _ = self.0.recv_timeout(LONG);
+        }
+    }
+
+    #[test]
+    fn a_thread_has_not_ended_before_its_writer_is_gone() {
+        let (go, gone) = mpsc::channel();
+        let thread = WriterThread::spawn("leaving", Arc::new(WriterQueue::new(LONG)), Leaving(gone)).unwrap();
+        assert!(!thread.close(Duration::from_millis(50)));
+        go.send(()).unwrap();
+        assert!(thread.close(LONG));
     }
 
     #[test]

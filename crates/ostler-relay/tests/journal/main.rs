@@ -54,6 +54,19 @@ async fn a_call_is_claimed_once_and_its_end_is_remembered() {
 }
 
 #[tokio::test]
+async fn a_journal_that_was_flushed_stands_in_its_file_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, copy) = (folder.path().join("journal.db"), folder.path().join("copy.db"));
+    let journal = open(&file);
+    assert_eq!(claim(&journal, 1).await, ClaimOutcome::Ours);
+    journal.flush().await;
+    std::fs::copy(&file, &copy).unwrap();
+    let copy = Connection::open(copy).unwrap();
+    let count: i64 = copy.query_row("SELECT count(*) FROM claims", [], |row| row.get(0)).unwrap();
+    assert_eq!(count, 1);
+}
+
+#[tokio::test]
 async fn nobody_else_may_read_the_files() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("journal.db");

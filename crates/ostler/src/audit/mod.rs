@@ -107,7 +107,6 @@ impl AuditLog {
             file: spot.audit_file(),
             key: spot.audit_key_file(),
             keeps_arguments: settings.arguments == AuditedArguments::Full,
-            is_short_lived: stay == ProcessLifetime::Command,
             redactor: Arc::default(),
         };
         let veil = Arc::clone(&place.redactor);

@@ -39,7 +39,6 @@ pub(super) const LAYOUT: DatabaseOptions = DatabaseOptions {
     cache_kib: 1 << 10,
     // Some for each class.
     prepared_statements: 64,
-    is_checkpointed_on_close: true,
 };
 
 /// The tables of one class.

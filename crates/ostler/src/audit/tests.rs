@@ -90,6 +90,41 @@ fn what_is_brought_is_on_record_when_it_is_closed() {
     }
 }
 
+/// Rows of calls in the file itself, without what stands in the log beside it.
+fn calls_in_file_alone(file: &Path) -> i64 {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("copy.db");
+    std::fs::copy(file, &copy).unwrap();
+    let copy = Connection::open(copy).unwrap();
+    copy.query_row("SELECT count(*) FROM events WHERE kind = 'call'", [], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn a_daemon_and_a_command_leave_nothing_in_the_log_beside_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let spot = DaemonInstance::in_test_dir(folder.path());
+    for (calls, lifetime) in [(1, ProcessLifetime::Daemon), (2, ProcessLifetime::Command)] {
+        let audit = AuditLog::start(&spot, &config::AuditConfig::default(), lifetime).unwrap();
+        audit.push(call("echo"));
+        until("the file is made", || spot.audit_file().exists());
+        // Somebody reads it: SQLite itself leaves the log to whoever closes the file last.
+        let reader = AuditReader::open(&spot.audit_file()).unwrap().unwrap();
+        let mut seen = 0;
+        until("the row is written", || {
+            seen = 0;
+            reader
+                .each(&AuditFilter::default(), |_| {
+                    seen += 1;
+                    true
+                })
+                .unwrap();
+            seen == calls
+        });
+        audit.close(PATIENCE);
+        assert_eq!(calls_in_file_alone(&spot.audit_file()), calls, "{lifetime:?}");
+    }
+}
+
 #[test]
 fn nothing_is_made_before_there_is_something_to_write() {
     let folder = tempfile::tempdir().unwrap();

@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 
 use ostler_core::config;
 use ostler_core::fault::HumanDuration;
-use ostler_store::{
-    BatchWriter, Committed, Database, DatabaseOptions, NextBatch, StoreError, WriteError, WriterQueue,
-};
+use ostler_store::{BatchWriter, Committed, Database, NextBatch, StoreError, WriteError, WriterQueue};
 
 use super::batch::RowEncoder;
 use super::queue::{AuditBatch, DroppedRows, PendingRows, RowQueue};
@@ -62,8 +60,6 @@ pub(super) struct AuditWriterOptions {
     pub(super) key: PathBuf,
     /// Whether the text of arguments is kept.
     pub(super) keeps_arguments: bool,
-    /// Whether the process ends soon: it leaves tidying the file to others.
-    pub(super) is_short_lived: bool,
     /// Hides values that rows must not hold.
     pub(super) redactor: Arc<AuditRedactor>,
 }
@@ -117,11 +113,10 @@ impl AuditWriter {
         options: AuditWriterOptions,
         settings: config::AuditConfig,
     ) -> Self {
-        let layout = DatabaseOptions { is_checkpointed_on_close: !options.is_short_lived, ..LAYOUT };
         Self {
             queue,
             health,
-            database: Database::new(options.file.clone(), layout),
+            database: Database::new(options.file.clone(), LAYOUT),
             options,
             settings,
             encoder: None,
@@ -305,6 +300,7 @@ impl AuditWriter {
             let _ = (0..MAX_FINAL_TRIMS).find(|_| self.trim() != TRIM_PAUSE);
         }
         self.report_deleted();
+        self.database.close();
     }
 }
 

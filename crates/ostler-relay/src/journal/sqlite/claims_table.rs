@@ -17,7 +17,6 @@ pub(super) const LAYOUT: DatabaseOptions = DatabaseOptions {
     // Calls are found all over their index.
     cache_kib: 8 << 10,
     prepared_statements: 16,
-    is_checkpointed_on_close: true,
 };
 /// Claims that are kept at most: ten minutes of ten thousand calls a second,
 /// and some more. They take about half a gigabyte.

@@ -135,11 +135,16 @@ impl BatchWriter for CallJournalWriter {
                 }
             }
         }
+        if !orders.flushes.is_empty() {
+            // The process may end before this thread.
+            self.database.checkpoint();
+        }
         for reply in orders.flushes {
             let _ = reply.send(());
         }
-        if !is_last {
-            self.trim();
+        match is_last {
+            true => self.database.close(),
+            false => self.trim(),
         }
         NextBatch::Wait(self.trim_at.saturating_duration_since(Instant::now()))
     }
