@@ -19,6 +19,9 @@ const REOPEN_AFTER: Duration = Duration::from_secs(10);
 /// A corrupt file is put aside at most this often: on a disk that spoils everything, putting aside would fill it.
 const PUT_ASIDE_INTERVAL: Duration = Duration::from_secs(3600);
 
+/// Without a write for this long the log is written into the file.
+const QUIET_TIME: Duration = Duration::from_secs(1);
+
 /// Deleted pages are given back in small steps, so the file must be made for it. The log is written into the file
 /// every 4 MiB and is then as large at most. `NORMAL` flushes with the log and not with each transaction: a commit
 /// outlives the process, and the last ones may not outlive a power cut.
@@ -44,6 +47,8 @@ pub struct DatabaseOptions {
     pub cache_kib: u32,
     /// Statements that stay prepared.
     pub prepared_statements: usize,
+    /// How long a row stands in the log alone at most, though writes never pause for a second.
+    pub max_log_age: Duration,
 }
 
 /// Why a file can't be written.
@@ -119,12 +124,24 @@ pub struct Database {
     file: PathBuf,
     options: DatabaseOptions,
     connection: Option<Connection>,
+    log: LogState,
     /// The file that was opened last.
     opened_file: Option<FileId>,
     /// Since when nothing can be written.
     failing_since: Option<Instant>,
     /// When a corrupt file was last put aside.
     last_put_aside: Option<Instant>,
+}
+
+/// How much of the log is in the file too, counted in rows that the connection has changed.
+#[derive(Debug, Default)]
+struct LogState {
+    /// Changes that are all in the file; `None` before that is known.
+    in_file: Option<u64>,
+    /// Changes at the last look.
+    seen: u64,
+    /// When the first and the last change beyond `in_file` were seen.
+    pending: Option<(Instant, Instant)>,
 }
 
 /// Tells a file from another one of the same name.
@@ -144,7 +161,15 @@ impl FileId {
 impl Database {
     /// Makes a database of which no file is touched before it is written.
     pub fn new(file: PathBuf, options: DatabaseOptions) -> Self {
-        Self { file, options, connection: None, opened_file: None, failing_since: None, last_put_aside: None }
+        Self {
+            file,
+            options,
+            connection: None,
+            log: LogState::default(),
+            opened_file: None,
+            failing_since: None,
+            last_put_aside: None,
+        }
     }
 
     /// Returns the file's name.
@@ -191,6 +216,34 @@ impl Database {
         done
     }
 
+    /// Writes the log into the file if nothing was written for a second, or if its oldest row has waited for
+    /// [`max_log_age`](DatabaseOptions::max_log_age). Waits for no reader. Returns when to call this again; `None` if
+    /// nothing stands in the log alone.
+    pub fn settle(&mut self, now: Instant) -> Option<Duration> {
+        let connection = self.connection.as_ref()?;
+        let changes = connection.total_changes();
+        if self.log.in_file == Some(changes) {
+            return None;
+        }
+        let (first, last) = match self.log.pending {
+            Some((first, _)) if self.log.seen != changes => (first, now),
+            Some(pending) => pending,
+            None => (now, now),
+        };
+        let due = (last + QUIET_TIME).min(first + self.options.max_log_age);
+        (self.log.seen, self.log.pending) = (changes, Some((first, last)));
+        if now < due {
+            return Some(due - now);
+        }
+        self.log.pending = None;
+        if checkpoint(connection, Checkpoint::Passive) {
+            self.log.in_file = Some(changes);
+            return None;
+        }
+        // A reader needs the file as it was.
+        Some(QUIET_TIME)
+    }
+
     /// Writes the whole log into the file and empties it, as far as readers let it. Waits for them as long as for
     /// other writers.
     pub fn checkpoint(&mut self) {
@@ -224,6 +277,7 @@ impl Database {
             none => {
                 create_private_file(&self.file)?;
                 self.opened_file = Some(FileId::read(&self.file)?);
+                self.log = LogState::default();
                 none.insert(open(&self.file, &self.options)?)
             }
         };
@@ -319,6 +373,8 @@ fn open(file: &Path, layout: &DatabaseOptions) -> Result<Connection, StoreError>
 /// How much a checkpoint waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Checkpoint {
+    /// For nothing: what readers need of the file as it was stays in the log.
+    Passive,
     /// For readers and writers; the log is empty then.
     Truncate,
 }
@@ -326,6 +382,7 @@ enum Checkpoint {
 /// Writes the log into the file. Returns whether all of it is there.
 fn checkpoint(connection: &Connection, how: Checkpoint) -> bool {
     let pragma = match how {
+        Checkpoint::Passive => "PRAGMA wal_checkpoint(PASSIVE)",
         Checkpoint::Truncate => "PRAGMA wal_checkpoint(TRUNCATE)",
     };
     // Pages of the log, and those of them that are in the file.
@@ -360,6 +417,7 @@ mod tests {
         busy_timeout: Duration::ZERO,
         cache_kib: 64,
         prepared_statements: 4,
+        max_log_age: Duration::from_secs(10),
     };
 
     fn database(folder: &Path) -> Database {
@@ -449,6 +507,67 @@ mod tests {
         assert_eq!(notes(&mut database), ["b"]);
     }
 
+    /// Notes in the file itself, without what stands in the log beside it.
+    fn notes_in_file_alone(database: &Database, folder: &Path) -> i64 {
+        let copy = folder.join("copy.db");
+        std::fs::copy(database.file(), &copy).unwrap();
+        let copy = Connection::open(copy).unwrap();
+        copy.query_row("SELECT count(*) FROM notes", [], |row| row.get(0)).unwrap()
+    }
+
+    #[test]
+    fn after_a_quiet_second_nothing_stands_in_the_log_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut database = database(folder.path());
+        assert_eq!(database.settle(Instant::now()), None, "there is no file");
+        let mut now = Instant::now();
+        for _ in 0..3 {
+            note(&mut database, "a").unwrap();
+            assert_eq!(database.settle(now), Some(QUIET_TIME));
+            now += QUIET_TIME / 2;
+        }
+        assert_eq!(database.settle(now), Some(QUIET_TIME / 2));
+        assert_eq!(database.settle(now + QUIET_TIME / 2), None);
+        assert_eq!(notes_in_file_alone(&database, folder.path()), 3);
+        assert_eq!(database.settle(now + QUIET_TIME), None, "nothing is left to do");
+    }
+
+    #[test]
+    fn a_file_that_is_written_all_the_time_falls_behind_by_the_age_of_its_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut database = database(folder.path());
+        let (began, mut writes) = (Instant::now(), 0);
+        loop {
+            note(&mut database, "a").unwrap();
+            writes += 1;
+            if database.settle(began + QUIET_TIME / 2 * (writes - 1)).is_none() {
+                break;
+            }
+        }
+        assert_eq!(QUIET_TIME / 2 * (writes - 1), OPTIONS.max_log_age);
+        assert_eq!(notes_in_file_alone(&database, folder.path()), i64::from(writes));
+    }
+
+    #[test]
+    fn a_reader_holds_up_no_write_and_the_log_is_settled_when_it_has_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut database = database(folder.path());
+        note(&mut database, "a").unwrap();
+        let other = Connection::open(database.file()).unwrap();
+        other.execute_batch("BEGIN; SELECT * FROM notes").unwrap();
+        note(&mut database, "b").unwrap();
+        let mut now = Instant::now();
+        let mut settle = |database: &mut Database| {
+            database.settle(now);
+            now += QUIET_TIME;
+            database.settle(now)
+        };
+        assert_eq!(settle(&mut database), Some(QUIET_TIME));
+        other.execute_batch("ROLLBACK").unwrap();
+        assert_eq!(settle(&mut database), None);
+        assert_eq!(notes_in_file_alone(&database, folder.path()), 2);
+    }
+
     #[test]
     fn a_file_that_is_closed_holds_everything_though_others_have_it_open() {
         let folder = tempfile::tempdir().unwrap();
@@ -458,9 +577,7 @@ mod tests {
         let count = |file: &Connection| file.query_row("SELECT count(*) FROM notes", [], |row| row.get(0));
         assert_eq!(count(&other), Ok(1));
         database.close();
-        let copy = folder.path().join("copy.db");
-        std::fs::copy(database.file(), &copy).unwrap();
-        assert_eq!(count(&Connection::open(copy).unwrap()), Ok(1), "nothing stands in the log alone");
+        assert_eq!(notes_in_file_alone(&database, folder.path()), 1);
         assert_eq!(count(&other), Ok(1));
     }
 

@@ -39,6 +39,7 @@ pub(super) const LAYOUT: DatabaseOptions = DatabaseOptions {
     cache_kib: 1 << 10,
     // Some for each class.
     prepared_statements: 64,
+    max_log_age: Duration::from_secs(10),
 };
 
 /// The tables of one class.

@@ -126,6 +126,17 @@ fn a_daemon_and_a_command_leave_nothing_in_the_log_beside_the_file() {
 }
 
 #[test]
+fn what_was_written_before_a_pause_stands_in_the_file_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let audit = begin(folder.path());
+    audit.push(call("echo"));
+    let file = DaemonInstance::in_test_dir(folder.path()).audit_file();
+    until("the row is written", || file.exists() && counted(folder.path()) == (1, 0));
+    until("the log is written into the file", || std::fs::metadata(&file).unwrap().len() > 4_096);
+    audit.close(PATIENCE);
+}
+
+#[test]
 fn nothing_is_made_before_there_is_something_to_write() {
     let folder = tempfile::tempdir().unwrap();
     begin(folder.path()).close(PATIENCE);

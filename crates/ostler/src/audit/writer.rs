@@ -102,7 +102,7 @@ impl BatchWriter for AuditWriter {
         if self.last_report.is_none_or(|at| at.elapsed() >= TRIM_INTERVAL) {
             self.report_deleted();
         }
-        NextBatch::Wait(patience)
+        NextBatch::Wait(self.database.settle(Instant::now()).map_or(patience, |settle| settle.min(patience)))
     }
 }
 

@@ -17,6 +17,8 @@ pub(super) const LAYOUT: DatabaseOptions = DatabaseOptions {
     // Calls are found all over their index.
     cache_kib: 8 << 10,
     prepared_statements: 16,
+    // Claims wait while the log is written into the file.
+    max_log_age: Duration::from_secs(60),
 };
 /// Claims that are kept at most: ten minutes of ten thousand calls a second,
 /// and some more. They take about half a gigabyte.

@@ -146,7 +146,9 @@ impl BatchWriter for CallJournalWriter {
             true => self.database.close(),
             false => self.trim(),
         }
-        NextBatch::Wait(self.trim_at.saturating_duration_since(Instant::now()))
+        let now = Instant::now();
+        let patience = self.trim_at.saturating_duration_since(now);
+        NextBatch::Wait(self.database.settle(now).map_or(patience, |settle| settle.min(patience)))
     }
 }
 
