@@ -2,16 +2,20 @@
 //!
 //! An error that passes (another process holds the file, the disk is full) leaves the connection as it is: to open one
 //! needs room on the disk, and keeps readers out. A corrupt file is put aside, and the next write begins a new one.
+//!
+//! Into files that were moved away or deleted SQLite would go on writing. So before every write it is looked whether the
+//! file, its log and the index of that are the open ones. If not, the open log is written into the open file, whatever
+//! its name is now, and the next write opens what has the name.
 
-use std::ffi::OsString;
 use std::fmt;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
+use crate::file_id::{FileId, LogFiles, with_ending};
 use crate::private_file;
 
 /// After this long without success the file is opened anew before every attempt.
@@ -75,8 +79,25 @@ pub enum StoreError {
         kept: PathBuf,
     },
     /// It was moved away or deleted. The next write begins a new one.
-    #[error("it was moved away or deleted")]
-    FileGone,
+    #[error("it was moved away or deleted{}", describe_loss(*is_log_saved))]
+    FileGone {
+        /// Whether what stood in its log alone was written into it.
+        is_log_saved: bool,
+    },
+    /// Its log, or the index of that, was moved away or deleted. The next write begins another log.
+    #[error("the log beside it was moved away or deleted{}", describe_log(*is_log_saved))]
+    LogGone {
+        /// Whether what stood in the log alone was written into the file.
+        is_log_saved: bool,
+    },
+}
+
+fn describe_log(is_log_saved: bool) -> &'static str {
+    if is_log_saved { "; its rows are in the file" } else { describe_loss(is_log_saved) }
+}
+
+fn describe_loss(is_log_saved: bool) -> &'static str {
+    if is_log_saved { "" } else { ", and what stood in its log alone may be lost" }
 }
 
 impl StoreError {
@@ -94,9 +115,14 @@ impl StoreError {
             || matches!(self.code(), Some(DatabaseBusy | DatabaseLocked | DiskFull | SystemIoFailure))
     }
 
-    /// Whether what was written before is not in the file that is written next.
-    pub fn is_new_file(&self) -> bool {
-        matches!(self, Self::PutAside { .. } | Self::FileGone)
+    /// Whether it is over: the next write opens another file, or the file anew.
+    pub fn is_reopened(&self) -> bool {
+        matches!(self, Self::PutAside { .. } | Self::FileGone { .. } | Self::LogGone { .. })
+    }
+
+    /// Whether what was written before may not be in the file that is written next.
+    pub fn may_have_lost(&self) -> bool {
+        self.is_reopened() && !matches!(self, Self::LogGone { is_log_saved: true })
     }
 }
 
@@ -127,6 +153,8 @@ pub struct Database {
     log: LogState,
     /// The file that was opened last.
     opened_file: Option<FileId>,
+    /// The log of the connection and its index; `None` without a connection, and where SQLite has no log.
+    opened_log: Option<LogFiles>,
     /// Since when nothing can be written.
     failing_since: Option<Instant>,
     /// When a corrupt file was last put aside.
@@ -144,20 +172,6 @@ struct LogState {
     pending: Option<(Instant, Instant)>,
 }
 
-/// Tells a file from another one of the same name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileId {
-    device: u64,
-    inode: u64,
-}
-
-impl FileId {
-    fn read(file: &Path) -> io::Result<Self> {
-        let meta = std::fs::metadata(file)?;
-        Ok(Self { device: meta.dev(), inode: meta.ino() })
-    }
-}
-
 impl Database {
     /// Makes a database of which no file is touched before it is written.
     pub fn new(file: PathBuf, options: DatabaseOptions) -> Self {
@@ -167,6 +181,7 @@ impl Database {
             connection: None,
             log: LogState::default(),
             opened_file: None,
+            opened_log: None,
             failing_since: None,
             last_put_aside: None,
         }
@@ -255,7 +270,60 @@ impl Database {
     /// Closes the file, after its log was written into it.
     pub fn close(&mut self) {
         self.checkpoint();
+        self.disconnect();
+    }
+
+    fn disconnect(&mut self) {
         self.connection = None;
+        self.opened_log = None;
+    }
+
+    /// Finds out whether the open files are still the ones of their names. If not, saves what stands in the open log
+    /// alone, and closes them.
+    pub fn check_files(&mut self) -> Result<(), StoreError> {
+        if self.opened_file.is_none() {
+            return Ok(());
+        }
+        let has_file = FileId::read(&self.file).ok() == self.opened_file;
+        let beside = LogFiles::beside(&self.file);
+        if has_file && self.opened_log.is_none_or(|opened| opened == beside) {
+            return Ok(());
+        }
+        let is_log_saved = self.save_log(has_file, beside);
+        if let Some(connection) = &self.connection {
+            // By its names SQLite would tidy up files of others.
+            let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+        }
+        let opened = self.opened_log;
+        self.disconnect();
+        if has_file {
+            if let Some(opened) = opened.filter(|opened| opened.log != beside.log) {
+                // It leads into the log that is gone.
+                LogFiles { log: None, ..opened }.remove(&self.file);
+            }
+            return Err(StoreError::LogGone { is_log_saved });
+        }
+        if let Some(opened) = opened {
+            // They would be taken for those of the next file.
+            opened.remove(&self.file);
+        }
+        self.opened_file = None;
+        Err(StoreError::FileGone { is_log_saved })
+    }
+
+    /// Writes what stands in the open log alone into the open file. Returns whether it is there, or will be found.
+    fn save_log(&self, has_file: bool, beside: LogFiles) -> bool {
+        let (Some(connection), Some(opened)) = (&self.connection, self.opened_log) else { return false };
+        if has_file && opened.log == beside.log {
+            return true;
+        }
+        if self.log.in_file == Some(connection.total_changes()) {
+            return true;
+        }
+        // What another process has written into a log of its own does not fit to this one.
+        let other_log = std::fs::metadata(with_ending(&self.file, "-wal"));
+        let is_shared = has_file && other_log.is_ok_and(|log| log.len() > 0);
+        !is_shared && checkpoint(connection, Checkpoint::Truncate)
     }
 
     fn set_busy_timeout(&self, busy: Duration) -> Result<(), StoreError> {
@@ -266,19 +334,16 @@ impl Database {
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        // Into a file that was moved away SQLite would go on writing.
-        if self.opened_file.is_some() && FileId::read(&self.file).ok() != self.opened_file {
-            self.connection = None;
-            self.opened_file = None;
-            return Err(StoreError::FileGone);
-        }
+        self.check_files()?;
         let connection = match &mut self.connection {
             Some(connection) => connection,
             none => {
                 create_private_file(&self.file)?;
                 self.opened_file = Some(FileId::read(&self.file)?);
+                let opened = open(&self.file, &self.options)?;
+                self.opened_log = open_log(&opened, &self.file)?;
                 self.log = LogState::default();
-                none.insert(open(&self.file, &self.options)?)
+                none.insert(opened)
             }
         };
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -293,12 +358,12 @@ impl Database {
             StoreError::Sqlite(why) if is_corrupt(&why) => self.put_aside(why),
             other => other,
         };
-        if error.is_new_file() {
+        if error.is_reopened() {
             return WriteError { error, is_first: self.failing_since.is_none() };
         }
         let is_stuck = self.failing_since.is_some_and(|since| since.elapsed() >= REOPEN_AFTER);
         if is_stuck || !error.is_transient() {
-            self.connection = None;
+            self.disconnect();
         }
         let is_first = self.failing_since.is_none();
         self.failing_since.get_or_insert_with(Instant::now);
@@ -307,7 +372,7 @@ impl Database {
 
     /// Puts the corrupt file aside under a name that says so, unless another process was faster.
     fn put_aside(&mut self, why: rusqlite::Error) -> StoreError {
-        self.connection = None;
+        self.disconnect();
         let is_too_often = self.last_put_aside.is_some_and(|at| at.elapsed() < PUT_ASIDE_INTERVAL);
         if is_too_often || FileId::read(&self.file).ok() != self.opened_file {
             return why.into();
@@ -340,9 +405,27 @@ impl fmt::Debug for Database {
 /// Makes a file that only its user may read, if there is none. Those that SQLite makes beside it get the same rights.
 fn create_private_file(file: &Path) -> io::Result<()> {
     private_file::create_parent_dir(file)?;
+    // Those of a file that was moved away, which a process may still have open.
+    let left_behind = LogFiles::beside(file);
     match private_file::open_options().write(true).create_new(true).open(file) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => Ok(()),
+        Ok(_) => left_behind.remove(file),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// Returns the log of a connection. A connection shares its index with others of this process, and that may be deleted
+/// already: then other processes would not see what it locks.
+fn open_log(connection: &Connection, file: &Path) -> Result<Option<LogFiles>, StoreError> {
+    let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
+    if mode != "wal" {
+        return Ok(None);
+    }
+    let opened = LogFiles::beside(file);
+    match opened.log.is_some() && opened.index.is_some() {
+        true => Ok(Some(opened)),
+        false => Err(io::Error::other("its log is deleted while it is opened").into()),
     }
 }
 
@@ -399,12 +482,6 @@ fn is_corrupt(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
 }
 
-fn with_ending(file: &Path, end: &str) -> PathBuf {
-    let mut name = OsString::from(file);
-    name.push(end);
-    PathBuf::from(name)
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
@@ -426,6 +503,14 @@ mod tests {
 
     fn note(database: &mut Database, note: &str) -> Result<Committed<()>, WriteError> {
         database.write(|writing| Ok(writing.execute("INSERT INTO notes VALUES (?)", [note]).map(drop)?))
+    }
+
+    impl Database {
+        /// Opens it without a write.
+        fn reading(mut self) -> Self {
+            self.connection = Some(Connection::open(&self.file).unwrap());
+            self
+        }
     }
 
     fn notes(database: &mut Database) -> Vec<String> {
@@ -502,9 +587,86 @@ mod tests {
         for end in ["", "-wal", "-shm"] {
             let _ = std::fs::remove_file(with_ending(database.file(), end));
         }
-        assert!(matches!(note(&mut database, "b").unwrap_err().error, StoreError::FileGone));
+        assert!(matches!(note(&mut database, "b").unwrap_err().error, StoreError::FileGone { .. }));
         note(&mut database, "b").unwrap();
         assert_eq!(notes(&mut database), ["b"]);
+    }
+
+    #[test]
+    fn a_file_that_is_moved_takes_what_stood_in_its_log_along() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut database = database(folder.path());
+        note(&mut database, "a").unwrap();
+        let moved = folder.path().join("moved.db");
+        std::fs::rename(database.file(), &moved).unwrap();
+        let error = note(&mut database, "b").unwrap_err().error;
+        assert!(matches!(error, StoreError::FileGone { is_log_saved: true }), "{error}");
+        note(&mut database, "b").unwrap();
+        assert_eq!(notes(&mut database), ["b"]);
+        assert_eq!(notes(&mut Database::new(moved, OPTIONS).reading()), ["a"]);
+    }
+
+    #[test]
+    fn another_process_that_begins_a_file_where_one_was_moved_spoils_neither() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut database, mut other) = (database(folder.path()), database(folder.path()));
+        note(&mut database, "a").unwrap();
+        let moved = folder.path().join("moved.db");
+        std::fs::rename(database.file(), &moved).unwrap();
+        note(&mut other, "b").unwrap();
+        assert!(note(&mut database, "c").is_err());
+        note(&mut database, "c").unwrap();
+        assert_eq!(notes(&mut other), ["b", "c"]);
+        assert_eq!(notes(&mut Database::new(moved, OPTIONS).reading()), ["a"]);
+    }
+
+    #[test]
+    fn a_log_that_is_deleted_loses_nothing_of_what_was_and_will_be_written() {
+        for ends in [&["-wal", "-shm"][..], &["-wal"], &["-shm"]] {
+            let folder = tempfile::tempdir().unwrap();
+            let mut database = database(folder.path());
+            note(&mut database, "a").unwrap();
+            ends.iter().for_each(|end| std::fs::remove_file(with_ending(database.file(), end)).unwrap());
+            let error = note(&mut database, "b").unwrap_err().error;
+            assert!(matches!(error, StoreError::LogGone { is_log_saved: true }), "{ends:?}: {error}");
+            assert!(!error.may_have_lost());
+            note(&mut database, "b").unwrap();
+            database.check_files().unwrap();
+            assert_eq!(notes(&mut database), ["a", "b"], "{ends:?}");
+            database.close();
+            assert_eq!(notes_in_file_alone(&database, folder.path()), 2, "{ends:?}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_another_process_has_replaced_and_written_is_not_mixed_with_the_one_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut database = database(folder.path());
+        note(&mut database, "a").unwrap();
+        database.settle(Instant::now());
+        assert_eq!(database.settle(Instant::now() + QUIET_TIME), None);
+        note(&mut database, "b").unwrap();
+        let log = with_ending(database.file(), "-wal");
+        std::fs::remove_file(&log).unwrap();
+        std::fs::write(&log, "what another process has written").unwrap();
+        let error = note(&mut database, "c").unwrap_err().error;
+        assert!(matches!(error, StoreError::LogGone { is_log_saved: false }) && error.may_have_lost());
+        assert!(error.to_string().contains("may be lost"), "{error}");
+        note(&mut database, "c").unwrap();
+        assert_eq!(notes(&mut database), ["a", "c"]);
+    }
+
+    #[test]
+    fn files_that_are_gone_are_told_though_nothing_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut database = database(folder.path());
+        database.check_files().unwrap();
+        note(&mut database, "a").unwrap();
+        database.check_files().unwrap();
+        std::fs::remove_file(database.file()).unwrap();
+        assert!(database.check_files().is_err());
+        database.check_files().unwrap();
+        assert!(!database.file().exists(), "nothing is begun without a write");
     }
 
     /// Notes in the file itself, without what stands in the log beside it.

@@ -3,10 +3,11 @@
 //! ```text
 //! private.rs    files and folders without rights for others; whole or not there
 //! database.rs   one SQLite file: opened, written in transactions, put aside when it is corrupt
+//! file_id.rs    whether open files are still the ones of their names
 //! queue.rs      what waits for a writer thread, and the thread
 //! ```
 //!
-//! The two modules with SQLite are behind the feature `sqlite`. What the tables are, and what happens to work that
+//! The modules with SQLite are behind the feature `sqlite`. What the tables are, and what happens to work that
 //! can't be written, is the business of the users: the audit counts rows that it drops, the journal of relayed calls
 //! refuses claims.
 
@@ -14,6 +15,8 @@
 
 #[cfg(feature = "sqlite")]
 mod database;
+#[cfg(feature = "sqlite")]
+mod file_id;
 pub mod private_file;
 #[cfg(feature = "sqlite")]
 mod writer_thread;

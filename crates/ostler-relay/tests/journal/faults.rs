@@ -83,6 +83,37 @@ async fn a_file_that_is_taken_away_is_begun_anew_and_nothing_begins_for_a_while(
 }
 
 #[tokio::test]
+async fn a_log_that_is_deleted_makes_no_claim_forgotten_and_holds_up_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("journal.db");
+    let journal = open(&file);
+    claim(&journal, 1).await;
+    for end in ["-wal", "-shm"] {
+        std::fs::remove_file(format!("{}{end}", file.display())).unwrap();
+    }
+    assert_eq!(claim(&journal, 1).await, UNSETTLED);
+    assert_eq!(claim(&journal, 2).await, ClaimOutcome::Ours);
+    drop(journal);
+    let again = open(&file);
+    assert_eq!((claim(&again, 1).await, claim(&again, 2).await), (UNSETTLED, UNSETTLED));
+}
+
+#[tokio::test]
+async fn a_log_that_another_process_has_replaced_counts_as_a_journal_that_is_taken_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("journal.db");
+    let journal = open(&file);
+    claim(&journal, 1).await;
+    let log = format!("{}-wal", file.display());
+    std::fs::remove_file(&log).unwrap();
+    std::fs::write(&log, "claims of another process").unwrap();
+    let refused = try_claim(&journal, 1).await.unwrap_err().to_string();
+    assert!(refused.contains("may be lost"), "{refused}");
+    let quiet = try_claim(&journal, 1).await.unwrap_err().to_string();
+    assert!(quiet.contains("has lost its log"), "{quiet}");
+}
+
+#[tokio::test]
 async fn while_another_process_holds_the_file_nothing_begins() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("journal.db");

@@ -55,6 +55,9 @@ pub(crate) struct AuditState {
     /// Why nothing can be written now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trouble: Option<String>,
+    /// What happened last to the log beside the file, which had to be begun anew, and when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) log_gone: Option<String>,
     /// Rows that this daemon has dropped.
     pub(crate) lost: u64,
 }

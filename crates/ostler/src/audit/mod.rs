@@ -72,6 +72,8 @@ pub(crate) struct AuditLog {
 pub(crate) struct AuditStatus {
     /// Why nothing can be written now.
     pub(crate) error: Option<String>,
+    /// What happened last to the log beside the file, which had to be begun anew.
+    pub(crate) log_gone: Option<String>,
     /// Rows that were dropped so far.
     pub(crate) dropped: u64,
 }
@@ -146,7 +148,11 @@ impl AuditLog {
 
     /// Tells how writing goes.
     pub(crate) fn status(&self) -> AuditStatus {
-        AuditStatus { error: self.health.error(), dropped: self.queue.dropped() }
+        AuditStatus {
+            error: self.health.error(),
+            log_gone: self.health.log_gone(),
+            dropped: self.queue.dropped(),
+        }
     }
 
     /// Takes no more rows, and waits until those it has are written, but not

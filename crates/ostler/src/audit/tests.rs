@@ -359,6 +359,45 @@ fn a_file_that_was_taken_away_is_made_anew() {
     assert_eq!(subjects, ["after"]);
 }
 
+/// Kind and action of all rows, in order.
+fn kinds_and_actions(folder: &Path) -> Vec<(String, String)> {
+    events(folder).into_iter().map(|event| (event.kind, event.action)).collect()
+}
+
+#[test]
+fn a_file_that_is_moved_has_all_its_rows_and_the_next_one_says_that_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = DaemonInstance::in_test_dir(folder.path()).audit_file();
+    let audit = begin(folder.path());
+    audit.push(call("before"));
+    until("it is written", || file.exists() && counted(folder.path()) == (1, 0));
+    let moved = file.with_file_name("moved.db");
+    std::fs::rename(&file, &moved).unwrap();
+    audit.push(call("after"));
+    audit.close(PATIENCE);
+    let gap = ("gap".to_owned(), "file-gone".to_owned());
+    assert_eq!(kinds_and_actions(folder.path()), [gap, ("call".into(), "tools/call".into())]);
+    assert_eq!(calls_in_file_alone(&moved), 1);
+}
+
+#[test]
+fn a_log_that_is_deleted_costs_no_row_and_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = DaemonInstance::in_test_dir(folder.path()).audit_file();
+    let audit = begin(folder.path());
+    audit.push(call("before"));
+    until("it is written", || file.exists() && counted(folder.path()) == (1, 0));
+    assert_eq!(audit.status().log_gone, None);
+    for end in ["-wal", "-shm"] {
+        std::fs::remove_file(format!("{}{end}", file.display())).unwrap();
+    }
+    audit.push(call("after"));
+    audit.close(PATIENCE);
+    let call = || ("call".to_owned(), "tools/call".to_owned());
+    assert_eq!(kinds_and_actions(folder.path()), [call(), ("gap".into(), "log-gone".into()), call()]);
+    assert!(audit.status().log_gone.is_some_and(|what| what.contains("moved away or deleted")));
+}
+
 #[test]
 fn several_processes_write_into_one_file() {
     let folder = tempfile::tempdir().unwrap();

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use ostler_core::config;
 use ostler_core::fault::HumanDuration;
@@ -16,11 +16,14 @@ use super::retention::{self, DeletedRows, Retention};
 use super::row::{self, AuditRow, QueuedRow, RowFields, RowKind};
 use super::schema::LAYOUT;
 use crate::output::print_stderr;
+use crate::time_text;
 
 /// How long to wait before what failed is tried again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// How often rows that are too old are looked for while nothing happens.
 const TRIM_INTERVAL: Duration = Duration::from_secs(60);
+/// How often it is looked whether the files are still there while nothing happens.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// How long to wait between two steps of making room.
 const TRIM_PAUSE: Duration = Duration::from_millis(20);
 /// Steps of making room at the end, for which somebody waits.
@@ -28,13 +31,22 @@ const MAX_FINAL_TRIMS: usize = 32;
 /// Transactions in a row, before it is looked whether there is room to make. At the end there may be more.
 const MAX_TRANSACTIONS: usize = 16;
 
-/// What can't be written now, and why, for whoever asks.
+/// How writing goes, for whoever asks.
 #[derive(Debug, Default)]
-pub(super) struct WriterHealth(Mutex<Option<String>>);
+pub(super) struct WriterHealth {
+    /// Why nothing can be written now.
+    error: Mutex<Option<String>>,
+    /// What happened last to the log beside the file.
+    log_gone: Mutex<Option<String>>,
+}
 
 impl WriterHealth {
     pub(super) fn error(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn log_gone(&self) -> Option<String> {
+        self.log_gone.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Notes that calls have waited for room in vain.
@@ -44,11 +56,15 @@ impl WriterHealth {
             "warning: the audit is stalled: {words}\n  \
              hint: calls don't wait for it until rows are written again; what is dropped is counted"
         ));
-        _ = self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(words);
+        _ = self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(words);
+    }
+
+    fn set_log_gone(&self, what: String) {
+        *self.log_gone.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
     }
 
     fn set(&self, trouble: Option<String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 }
 
@@ -91,6 +107,9 @@ impl BatchWriter for AuditWriter {
     type Waiting = PendingRows;
 
     fn write_batch(&mut self, _queue: &WriterQueue<PendingRows>, is_last: bool) -> NextBatch {
+        if let Err(error) = self.database.check_files() {
+            self.report_reopened(&error);
+        }
         let is_done = self.write_all(is_last);
         if is_last {
             self.finish(is_done);
@@ -98,7 +117,7 @@ impl BatchWriter for AuditWriter {
         if !is_done {
             return NextBatch::Pause(RETRY_DELAY);
         }
-        let patience = self.trim();
+        let patience = self.trim().min(CHECK_INTERVAL);
         if self.last_report.is_none_or(|at| at.elapsed() >= TRIM_INTERVAL) {
             self.report_deleted();
         }
@@ -157,8 +176,8 @@ impl AuditWriter {
     /// Writes what was taken. Where the file is not the one of before, it goes into a new one.
     fn write(&mut self) -> bool {
         let written = match self.try_write() {
-            Err(failed) if failed.error.is_new_file() => {
-                self.begin_new_file(&failed.error);
+            Err(failed) if failed.error.is_reopened() => {
+                self.report_reopened(&failed.error);
                 self.try_write()
             }
             other => other,
@@ -193,17 +212,31 @@ impl AuditWriter {
         })
     }
 
-    /// Notes that rows go into a new file from now on; where the old one is says a row in it.
-    fn begin_new_file(&mut self, error: &StoreError) {
+    /// Notes that rows go into another file, or into the same one with another log. A row in it says what became of
+    /// those of before.
+    fn report_reopened(&mut self, error: &StoreError) {
         // The key may be gone with the file.
         self.encoder = None;
-        let StoreError::PutAside { why, kept } = error else { return };
-        print_stderr(&format!(
-            "warning: the audit is corrupt ({why}), so a new one is begun\n  \
-             hint: the old one is kept as {}",
-            kept.display()
-        ));
-        let said = RowFields { action: "corrupt", detail: &error.to_string(), ..RowFields::default() };
+        let file = self.options.file.display();
+        let (action, warning) = match error {
+            StoreError::PutAside { why, kept } => (
+                "corrupt",
+                format!(
+                    "the audit is corrupt ({why}), so a new one is begun\n  hint: the old one is kept as {}",
+                    kept.display()
+                ),
+            ),
+            StoreError::FileGone { .. } => {
+                ("file-gone", format!("the file of the audit: {error}; a new one is begun\n  file: {file}"))
+            }
+            StoreError::LogGone { .. } => {
+                self.health.set_log_gone(format!("{}: {error}", time_text::rfc3339(SystemTime::now())));
+                ("log-gone", format!("the file of the audit: {error}\n  file: {file}"))
+            }
+            _ => return,
+        };
+        print_stderr(&format!("warning: {warning}"));
+        let said = RowFields { action, detail: &error.to_string(), ..RowFields::default() };
         self.own_rows.push(AuditRow::now(RowKind::Gap, "lost", &said).into());
     }
 

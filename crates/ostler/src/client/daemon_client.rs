@@ -165,6 +165,7 @@ impl DaemonClient {
                 output::count(usize::try_from(lost).unwrap_or(usize::MAX), "row"),
                 command("audit")
             )),
+            Some(AuditState { log_gone: Some(what), .. }) => Some(format!("the audit: {what}")),
             _ => None,
         })
     }

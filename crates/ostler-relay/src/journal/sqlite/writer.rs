@@ -43,7 +43,7 @@ impl CallJournalWriter {
             trim_at: Instant::now(),
         };
         match writer.write(&[]) {
-            Err(failed) if failed.error.is_new_file() => writer.write(&[]),
+            Err(failed) if failed.error.is_reopened() => writer.write(&[]),
             other => other,
         }
         .map_err(|failed| failed.error)?;
@@ -64,7 +64,14 @@ impl CallJournalWriter {
 
     fn write(&mut self, calls: &[CallId]) -> Result<Vec<ClaimOutcome>, WriteError> {
         let (settled, at) = (&self.answered, self.clock.now());
-        let written = self.database.write(|writing| claims_table::write(writing, calls, settled, at));
+        let mut write = || self.database.write(|writing| claims_table::write(writing, calls, settled, at));
+        let written = match write() {
+            Err(failed) if failed.error.is_reopened() && !failed.error.may_have_lost() => {
+                log_reopened(&failed.error);
+                write()
+            }
+            other => other,
+        };
         match written {
             Ok(written) => {
                 self.answered.clear();
@@ -84,14 +91,20 @@ impl CallJournalWriter {
     /// Says what is wrong, once and not for every claim.
     fn log_failure(&mut self, WriteError { error, is_first }: &WriteError) {
         let file = self.database.file().display();
-        if error.is_new_file() {
-            let why = if matches!(error, StoreError::FileGone) { "was taken away" } else { "was corrupt" };
+        if error.may_have_lost() {
+            let why = match error {
+                StoreError::FileGone { .. } => "was taken away",
+                StoreError::LogGone { .. } => "has lost its log",
+                _ => "was corrupt",
+            };
             self.replaced = Some((Instant::now(), why));
             tracing::warn!(
                 %file, %error,
                 "the journal of relayed calls is begun anew; which calls were begun before is not known any more, \
                  and none begins for {} s", REPLACED_QUIET_TIME.as_secs()
             );
+        } else if error.is_reopened() {
+            log_reopened(error);
         } else if *is_first {
             tracing::warn!(
                 %file, %error,
@@ -134,6 +147,8 @@ impl BatchWriter for CallJournalWriter {
                     refuse(&mut orders, &why);
                 }
             }
+        } else if let Err(error) = self.database.check_files() {
+            self.log_failure(&WriteError { error, is_first: true });
         }
         if !orders.flushes.is_empty() {
             // The process may end before this thread.
@@ -150,6 +165,11 @@ impl BatchWriter for CallJournalWriter {
         let patience = self.trim_at.saturating_duration_since(now);
         NextBatch::Wait(self.database.settle(now).map_or(patience, |settle| settle.min(patience)))
     }
+}
+
+/// Says that the log was begun anew and that every claim is known.
+fn log_reopened(error: &StoreError) {
+    tracing::warn!(%error, "the journal of relayed calls begins another log; all claims are in the file");
 }
 
 fn refuse(orders: &mut ClaimBatch, why: &str) {

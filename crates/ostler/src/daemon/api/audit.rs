@@ -9,6 +9,7 @@ use axum::response::Response;
 
 use super::{error_response, reply};
 use crate::api::{AuditPage, AuditState};
+use crate::audit::AuditStatus;
 use crate::audit::query::{AuditFilter, AuditReader};
 use crate::daemon::Daemon;
 use crate::time_text::{TimeArg, Zone};
@@ -44,12 +45,9 @@ pub(super) async fn read(State(daemon): State<Arc<Daemon>>, RawQuery(query): Raw
 
 /// Returns the state of writing the audit.
 pub(super) fn audit_state(daemon: &Daemon) -> AuditState {
-    let going = daemon.audit.as_ref().map(|audit| audit.status());
-    AuditState {
-        enabled: going.is_some(),
-        lost: going.as_ref().map_or(0, |going| going.dropped),
-        trouble: going.and_then(|going| going.error),
-    }
+    let Some(audit) = &daemon.audit else { return AuditState::default() };
+    let AuditStatus { error, log_gone, dropped } = audit.status();
+    AuditState { enabled: true, trouble: error, log_gone, lost: dropped }
 }
 
 fn parse_filter(query: &str) -> Result<AuditFilter, String> {
