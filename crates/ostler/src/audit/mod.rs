@@ -109,6 +109,7 @@ impl AuditLog {
             file: spot.audit_file(),
             key: spot.audit_key_file(),
             keeps_arguments: settings.arguments == AuditedArguments::Full,
+            is_daemon: stay == ProcessLifetime::Daemon,
             redactor: Arc::default(),
         };
         let veil = Arc::clone(&place.redactor);

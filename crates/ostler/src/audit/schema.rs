@@ -15,7 +15,7 @@
 use std::time::Duration;
 
 use ostler_store::DatabaseOptions;
-use rusqlite::{Connection, Transaction};
+use rusqlite::{Connection, OptionalExtension, Transaction};
 
 use super::row::RowClass;
 
@@ -141,6 +141,19 @@ fn migrate(making: &Transaction<'_>, found: i64) -> rusqlite::Result<()> {
         making.execute_batch(MIGRATE_SINGLE_CLASS_SQL)?;
     }
     making.execute_batch(&create_view_sql())
+}
+
+/// Returns whether a daemon has begun and not ended. One whose file was moved away meanwhile has begun in another file.
+pub(super) fn lacks_end_of_daemon(connection: &Connection) -> rusqlite::Result<bool> {
+    let (entries, abouts) = RowClass::Operators.tables();
+    let last = format!(
+        "SELECT action FROM {entries} CROSS JOIN {abouts} ON {abouts}.id = {entries}.about
+        WHERE (kind = 'admin' AND action IN ('daemon-started', 'daemon-ended'))
+            OR (kind = 'gap' AND action = 'file-gone')
+        ORDER BY {entries}.id DESC LIMIT 1"
+    );
+    let last = connection.query_row(&last, [], |row| row.get::<_, String>(0)).optional()?;
+    Ok(last.is_some_and(|action| action != "daemon-ended"))
 }
 
 /// The classes whose rows are numbered by their time in tables of their own.

@@ -137,6 +137,42 @@ fn what_was_written_before_a_pause_stands_in_the_file_itself() {
 }
 
 #[test]
+fn a_daemon_notes_that_the_one_before_ended_without_saying_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let lives: [(ProcessLifetime, &[&str]); 5] = [
+        (ProcessLifetime::Daemon, &["daemon-started", "daemon-ended"]),
+        // Killed.
+        (ProcessLifetime::Daemon, &["daemon-started", "reload"]),
+        (ProcessLifetime::Command, &["token-created"]),
+        (ProcessLifetime::Daemon, &["daemon-started", "daemon-ended"]),
+        (ProcessLifetime::Daemon, &["daemon-started"]),
+    ];
+    for (lifetime, actions) in lives {
+        let spot = DaemonInstance::in_test_dir(folder.path());
+        let audit = AuditLog::start(&spot, &config::AuditConfig::default(), lifetime).unwrap();
+        for action in actions {
+            audit.record_action(&AuditedAction { action, ..AuditedAction::default() });
+        }
+        audit.close(PATIENCE);
+    }
+    let events = events(folder.path());
+    let actions: Vec<_> = events.iter().map(|event| event.action.as_str()).collect();
+    let expected = [
+        "daemon-started",
+        "daemon-ended",
+        "daemon-started",
+        "reload",
+        "token-created",
+        "end-missing",
+        "daemon-started",
+        "daemon-ended",
+        "daemon-started",
+    ];
+    assert_eq!(actions, expected);
+    assert_eq!((events[5].kind.as_str(), events[5].outcome.as_str()), ("gap", "lost"));
+}
+
+#[test]
 fn nothing_is_made_before_there_is_something_to_write() {
     let folder = tempfile::tempdir().unwrap();
     begin(folder.path()).close(PATIENCE);

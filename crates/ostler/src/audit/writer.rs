@@ -14,7 +14,7 @@ use super::queue::{AuditBatch, DroppedRows, PendingRows, RowQueue};
 use super::redact::AuditRedactor;
 use super::retention::{self, DeletedRows, Retention};
 use super::row::{self, AuditRow, QueuedRow, RowFields, RowKind};
-use super::schema::LAYOUT;
+use super::schema::{self, LAYOUT};
 use crate::output::print_stderr;
 use crate::time_text;
 
@@ -76,6 +76,8 @@ pub(super) struct AuditWriterOptions {
     pub(super) key: PathBuf,
     /// Whether the text of arguments is kept.
     pub(super) keeps_arguments: bool,
+    /// Whether the rows are those of a daemon, of which the last is its end.
+    pub(super) is_daemon: bool,
     /// Hides values that rows must not hold.
     pub(super) redactor: Arc<AuditRedactor>,
 }
@@ -93,6 +95,8 @@ pub(super) struct AuditWriter {
     batch: AuditBatch,
     /// Rows of the writer's own, which are written after these.
     own_rows: Vec<QueuedRow>,
+    /// It is not known yet whether the daemon before has ended in order.
+    checks_last_end: bool,
     retention: Retention,
     /// Rows were dropped when the queue was last looked at.
     is_dropping: bool,
@@ -136,6 +140,7 @@ impl AuditWriter {
             queue,
             health,
             database: Database::new(options.file.clone(), LAYOUT),
+            checks_last_end: options.is_daemon,
             options,
             settings,
             encoder: None,
@@ -185,6 +190,7 @@ impl AuditWriter {
         match written {
             Ok(Committed { outage, .. }) => {
                 self.own_rows.clear();
+                self.checks_last_end = false;
                 let was_stalled = self.queue.finish(&mut self.batch);
                 self.report_recovery(outage, was_stalled);
                 true
@@ -197,7 +203,7 @@ impl AuditWriter {
     }
 
     fn try_write(&mut self) -> Result<Committed<()>, WriteError> {
-        let Self { database, encoder: ink, batch, own_rows: own, options: place, .. } = self;
+        let Self { database, encoder: ink, batch, own_rows: own, options: place, checks_last_end, .. } = self;
         database.write(|writing| {
             let ink = match ink {
                 Some(ink) => ink,
@@ -207,7 +213,12 @@ impl AuditWriter {
                     Arc::clone(&place.redactor),
                 )?),
             };
-            ink.write(writing, batch.rows.make_contiguous())?;
+            let rows = batch.rows.make_contiguous();
+            if *checks_last_end && schema::lacks_end_of_daemon(writing)? {
+                let first = rows.first().map_or_else(row::now_micros, |row| row.at);
+                ink.write(writing, &[missing_end(first).into()])?;
+            }
+            ink.write(writing, rows)?;
             Ok(ink.write(writing, own)?)
         })
     }
@@ -335,6 +346,14 @@ impl AuditWriter {
         self.report_deleted();
         self.database.close();
     }
+}
+
+/// The row for what the daemon before may have left unwritten.
+fn missing_end(at: i64) -> AuditRow {
+    let detail =
+        "the daemon before has no row `daemon-ended`: it was killed, or could not write its last rows";
+    let said = RowFields { action: "end-missing", detail, ..RowFields::default() };
+    AuditRow { at, ..AuditRow::now(RowKind::Gap, "lost", &said) }
 }
 
 fn file_size(file: &Path) -> u64 {
