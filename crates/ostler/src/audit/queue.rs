@@ -256,6 +256,11 @@ impl RowQueue {
         self.rows.inspect(|rows, _| rows.dropped)
     }
 
+    /// Returns how many rows were dropped and are in no batch yet.
+    pub(super) fn unreported(&self) -> u64 {
+        self.rows.inspect(|rows, _| rows.unreported.count)
+    }
+
     /// Returns how many rows are neither written nor dropped, and how many that were dropped have no row that says so.
     pub(super) fn unwritten(&self) -> u64 {
         self.rows.inspect(|rows, _| {
@@ -274,11 +279,11 @@ impl DroppedRows {
         self.last = at;
     }
 
-    /// The row that stands for all of them.
-    pub(super) fn gap_row(&self) -> Option<AuditRow> {
+    /// The row that stands for all of them, with what kept them from the queue.
+    pub(super) fn gap_row(&self, cause: &str) -> Option<AuditRow> {
         (self.count > 0).then(|| {
             let detail = format!(
-                "the queue was full for {}; see the daemon's log",
+                "the queue was full for {}: {cause}",
                 ostler_core::fault::HumanDuration(Duration::from_micros(
                     (self.last - self.first).unsigned_abs()
                 ))

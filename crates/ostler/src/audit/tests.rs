@@ -209,6 +209,8 @@ fn a_flood_at_a_locked_file_loses_rows_but_not_their_number() {
     assert_eq!(rows + gaps, CALLS + 1);
     assert_eq!(gaps, usize::try_from(audit.status().dropped).unwrap());
     assert!(gaps > 0);
+    let gap = events(folder.path()).into_iter().find(|event| event.kind == "gap").unwrap();
+    assert!(gap.detail.unwrap().ends_with(": database is locked"), "a row says what kept the others from it");
 }
 
 #[test]

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use ostler_core::config;
+use ostler_core::config::{self, WhenFull};
 use ostler_core::fault::HumanDuration;
 use ostler_store::{BatchWriter, Committed, Database, NextBatch, StoreError, WriteError, WriterQueue};
 
 use super::batch::RowEncoder;
-use super::queue::{AuditBatch, DroppedRows, PendingRows, RowQueue};
+use super::queue::{AuditBatch, PendingRows, RowQueue};
 use super::redact::AuditRedactor;
 use super::retention::{self, DeletedRows, Retention};
 use super::row::{self, AuditRow, QueuedRow, RowFields, RowKind};
@@ -30,6 +30,9 @@ const TRIM_PAUSE: Duration = Duration::from_millis(20);
 const MAX_FINAL_TRIMS: usize = 32;
 /// Transactions in a row, before it is looked whether there is room to make. At the end there may be more.
 const MAX_TRANSACTIONS: usize = 16;
+
+/// A transaction that takes as long keeps a busy daemon's rows from the queue.
+const SLOW_WRITE: Duration = Duration::from_secs(1);
 
 /// How writing goes, for whoever asks.
 #[derive(Debug, Default)]
@@ -100,6 +103,8 @@ pub(super) struct AuditWriter {
     retention: Retention,
     /// Rows were dropped when the queue was last looked at.
     is_dropping: bool,
+    /// Why rows had to wait, until all that waited are written.
+    wait_cause: Option<String>,
     last_trim: Option<Instant>,
     /// Rows that were deleted because the file is too large, and have no row yet; one for each class.
     unreported_deletions: Vec<DeletedRows>,
@@ -119,6 +124,7 @@ impl BatchWriter for AuditWriter {
             self.finish(is_done);
         }
         if !is_done {
+            self.warn_dropped();
             return NextBatch::Pause(RETRY_DELAY);
         }
         let patience = self.trim().min(CHECK_INTERVAL);
@@ -148,6 +154,7 @@ impl AuditWriter {
             own_rows: Vec::new(),
             retention: Retention::default(),
             is_dropping: false,
+            wait_cause: None,
             last_trim: None,
             unreported_deletions: Vec::new(),
             last_report: None,
@@ -159,16 +166,12 @@ impl AuditWriter {
         for _ in 0..if is_last { usize::MAX } else { MAX_TRANSACTIONS } {
             if self.batch.rows.is_empty() && self.own_rows.is_empty() {
                 self.queue.take(&mut self.batch);
-                self.warn_dropped(self.batch.dropped);
-                self.own_rows.extend(
-                    self.batch
-                        .refusal_counts
-                        .drain(..)
-                        .chain(self.batch.dropped.gap_row())
-                        .map(QueuedRow::from),
-                );
+                self.warn_dropped();
+                let dropped = self.batch.dropped.gap_row(self.wait_cause());
+                self.own_rows.extend(self.batch.refusal_counts.drain(..).chain(dropped).map(QueuedRow::from));
             }
             if self.batch.rows.is_empty() && self.own_rows.is_empty() {
+                self.wait_cause = None;
                 return true;
             }
             if !self.write() {
@@ -180,6 +183,7 @@ impl AuditWriter {
 
     /// Writes what was taken. Where the file is not the one of before, it goes into a new one.
     fn write(&mut self) -> bool {
+        let began = Instant::now();
         let written = match self.try_write() {
             Err(failed) if failed.error.is_reopened() => {
                 self.report_reopened(&failed.error);
@@ -191,6 +195,11 @@ impl AuditWriter {
             Ok(Committed { outage, .. }) => {
                 self.own_rows.clear();
                 self.checks_last_end = false;
+                let took = began.elapsed();
+                if took >= SLOW_WRITE {
+                    let cause = format!("the disk took {} for a transaction", HumanDuration(took));
+                    self.wait_cause.get_or_insert(cause);
+                }
                 let was_stalled = self.queue.finish(&mut self.batch);
                 self.report_recovery(outage, was_stalled);
                 true
@@ -302,25 +311,38 @@ impl AuditWriter {
         file_size(&self.options.file) > most || used.is_some_and(|used| used > most)
     }
 
-    /// Says that rows were dropped when that begins, and not again until it has ended.
-    fn warn_dropped(&mut self, lost: DroppedRows) {
-        let was_losing = std::mem::replace(&mut self.is_dropping, lost.count > 0);
-        if self.is_dropping && !was_losing {
+    /// Says that rows are dropped when that begins, and not again until it has ended.
+    fn warn_dropped(&mut self) {
+        let count = self.batch.dropped.count + self.queue.unreported();
+        let was_dropping = std::mem::replace(&mut self.is_dropping, count > 0);
+        if self.is_dropping && !was_dropping {
             print_stderr(&format!(
-                "warning: rows of the audit are dropped, {} so far: they come faster than they can be written\n  \
+                "warning: rows of the audit are dropped, {count} so far: {}\n  \
                  hint: a row of the kind `gap` says how many are missing",
-                lost.count
+                self.wait_cause()
             ));
         }
     }
 
+    fn wait_cause(&self) -> &str {
+        self.wait_cause.as_deref().unwrap_or("they come faster than they can be written")
+    }
+
     /// Says it once, and not for every row.
-    fn report_failure(&self, WriteError { error, is_first }: &WriteError) {
+    fn report_failure(&mut self, WriteError { error, is_first }: &WriteError) {
         self.health.set(Some(error.to_string()));
+        self.wait_cause = Some(error.to_string());
         if *is_first {
+            let hint = match self.settings.when_full {
+                WhenFull::Gap => "calls go on; rows wait as long as there is room for them".to_owned(),
+                WhenFull::Wait => format!(
+                    "rows wait; when half of their room is taken calls wait too, for at most {}, and then go on",
+                    HumanDuration(super::queue::ROOM_TIMEOUT)
+                ),
+            };
             print_stderr(&format!(
                 "warning: the audit can't be written: {error}\n  file: {}\n  \
-                 hint: calls go on; rows wait as long as there is room for them, and what is dropped is counted",
+                 hint: {hint}, and what is dropped is counted",
                 self.options.file.display()
             ));
         }
@@ -331,7 +353,11 @@ impl AuditWriter {
             self.health.set(None);
         }
         if let Some(outage) = outage {
-            print_stderr(&format!("the audit is written again, after {}", HumanDuration(outage)));
+            let dropped = match self.queue.unreported() {
+                0 => String::new(),
+                count => format!("; {count} rows were dropped"),
+            };
+            print_stderr(&format!("the audit is written again, after {}{dropped}", HumanDuration(outage)));
         }
     }
 

@@ -153,18 +153,26 @@ impl DaemonClient {
         Ok(error.map(PendingLock::Unusable).or(pending.then_some(PendingLock::Changed)))
     }
 
-    /// What is wrong with the daemon's record of calls, for people.
+    /// How the daemon's record of calls is written. A daemon of an earlier version does not tell.
+    pub(crate) async fn audit_state(&self) -> Result<Option<AuditState>, RequestFailure> {
+        let VersionResponse { audit, .. } = self.get_quickly("/api/v1/version").await?;
+        Ok(audit)
+    }
+
+    /// Returns what is wrong with the audit, for people.
     pub(super) async fn audit_warning(&self) -> Result<Option<String>, CommandFailure> {
-        let VersionResponse { audit, .. } = self.get("/api/v1/version").await?;
-        Ok(match audit {
-            Some(AuditState { trouble: Some(trouble), .. }) => {
+        let dropped = |lost| output::count(usize::try_from(lost).unwrap_or(usize::MAX), "row");
+        Ok(match self.audit_state().await? {
+            Some(AuditState { trouble: Some(trouble), lost: 0, .. }) => {
                 Some(format!("the audit can't be written: {trouble}"))
             }
-            Some(AuditState { lost, .. }) if lost > 0 => Some(format!(
-                "{} of the audit were dropped; {} shows where",
-                output::count(usize::try_from(lost).unwrap_or(usize::MAX), "row"),
-                command("audit")
+            Some(AuditState { trouble: Some(trouble), lost, .. }) => Some(format!(
+                "the audit can't be written: {trouble}; {} of it were dropped so far",
+                dropped(lost)
             )),
+            Some(AuditState { lost, .. }) if lost > 0 => {
+                Some(format!("{} of the audit were dropped; {} shows where", dropped(lost), command("audit")))
+            }
             Some(AuditState { log_gone: Some(what), .. }) => Some(format!("the audit: {what}")),
             _ => None,
         })

@@ -7,13 +7,14 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use ostler_core::fault::HumanDuration;
 
+use crate::api::AuditState;
 use crate::audit::query::{AuditEvent, AuditFilter, AuditReader, QueryError};
 use crate::failure::CommandFailure;
 use crate::instance::DaemonInstance;
 use crate::output::{self, Style, Tint, print_stderr};
 use crate::text_table::{TableCell, TextTable};
 use crate::time_text::{TimeArg, Zone};
-use crate::{cli, config_file};
+use crate::{cli, client, config_file};
 
 /// Rows that are shown to people who don't say how many.
 const DEFAULT_LIMIT: u32 = 100;
@@ -32,10 +33,12 @@ pub(super) fn run(typed: &cli::AuditArgs, shared: &cli::GlobalOptions) -> Result
         });
     }
     let found = config_file::find(shared.config.as_deref())?;
-    let file = DaemonInstance::for_config(found.file())?.audit_file();
+    let instance = DaemonInstance::for_config(found.file())?;
+    let file = instance.audit_file();
     let zone = shared.zone();
     let mut filter = build_filter(typed, zone);
     let mut last = print_events(typed, &file, &filter, zone)?;
+    warn_unwritten(&instance);
     if !typed.follow {
         if last.is_none() {
             print_stderr(
@@ -49,6 +52,16 @@ pub(super) fn run(typed: &cli::AuditArgs, shared: &cli::GlobalOptions) -> Result
         (filter.after, filter.limit) = (last.or(filter.after), None);
         last = print_events(typed, &file, &filter, zone)?.or(last);
     }
+}
+
+/// Says that newer rows are not in the file, if the daemon can't write them now.
+fn warn_unwritten(instance: &DaemonInstance) {
+    let state = client::with_running_daemon(instance, async |daemon| daemon.audit_state().await);
+    let Some(Ok(Some(AuditState { trouble: Some(trouble), lost, .. }))) = state else { return };
+    let dropped = if lost > 0 { format!("; {lost} rows were dropped so far") } else { String::new() };
+    print_stderr(&format!(
+        "warning: newer rows are missing: the daemon can't write the audit: {trouble}{dropped}"
+    ));
 }
 
 fn build_filter(typed: &cli::AuditArgs, zone: Zone) -> AuditFilter {

@@ -240,14 +240,17 @@ fn calls_go_on_while_the_disk_is_full_and_what_is_missing_is_counted() {
     until("it is said that nothing can be written", || state()["trouble"].is_string());
     let status = home.run(&["status"]);
     assert!(status.stderr.contains("the audit can't be written"), "{status}");
+    let shown = home.run(&["audit", "--json"]);
+    assert!(shown.code == Some(0) && shown.stderr.contains("newer rows are missing"), "{shown}");
     limit_files(&daemon, "unlimited");
     until("it is written again", || state()["trouble"].is_null());
+    assert_eq!(home.run(&["audit", "--json"]).stderr, "", "none is missing");
     let rows = events(&home, &["--tool", "sleep"]);
     assert_eq!(rows.iter().filter(|row| row["kind"] == "call").count(), CALLS, "{rows:?}");
     let (status, _, said) = daemon.end();
     assert!(status.success(), "{said}");
     assert_eq!(said.matches("the audit can't be written").count(), 1, "{said}");
-    assert!(said.contains("the audit is written again"), "{said}");
+    assert!(said.contains("the audit is written again") && said.contains("hint: calls go on"), "{said}");
 }
 
 #[test]
@@ -267,15 +270,55 @@ fn rows_that_a_full_disk_takes_at_the_end_are_counted() {
     let missing: u64 = before.rsplit(' ').next().unwrap_or_default().parse().unwrap_or_default();
     // These, and that the server and the daemon have ended.
     assert!((CALLS + 2..CALLS + 10).contains(&missing), "{said}");
+    let (status, _, said) = Daemon::start(&home).end();
+    assert!(status.success(), "{said}");
+    let gaps = words(&events(&home, &["--caller", "nobody"]));
+    assert_eq!(gaps, ["gap end-missing - - lost"], "the next daemon says that rows are missing");
+}
+
+#[test]
+fn a_file_that_is_moved_and_a_log_that_is_deleted_are_told_and_cost_no_row() {
+    let home = home();
+    let daemon = Daemon::start(&home);
+    let call = || drop(mcp::call(daemon.port, "fake__echo", json!({})));
+    let calls = || events(&home, &["--tool", "echo"]).iter().filter(|row| row["kind"] == "call").count();
+    call();
+    until("it is on record", || calls() == 1);
+    let file = audit_file(&home);
+    for end in ["-wal", "-shm"] {
+        std::fs::remove_file(format!("{}{end}", file.display())).unwrap();
+    }
+    call();
+    until("both are on record", || calls() == 2);
+    let status = home.run(&["status"]);
+    assert!(status.stderr.contains("the log beside it was moved away or deleted"), "{status}");
+    let moved = file.with_file_name("moved.db");
+    std::fs::rename(&file, &moved).unwrap();
+    call();
+    until("the call is in the new file", || file.exists() && calls() == 1);
+    let (status, _, said) = daemon.end();
+    assert!(status.success(), "{said}");
+    assert!(said.contains("the log beside it was moved away or deleted; its rows are in the file"), "{said}");
+    assert!(said.contains("it was moved away or deleted; a new one is begun"), "{said}");
+    assert_eq!(words(&events(&home, &["--caller", "nobody"])), ["gap file-gone - - lost"]);
+    let moved = rusqlite::Connection::open(moved).unwrap();
+    let count = |what: &str| {
+        let count = format!("SELECT count(*) FROM events WHERE {what}");
+        moved.query_row(&count, [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    assert_eq!((count("kind = 'call'"), count("action = 'log-gone'")), (2, 1));
+}
+
+fn audit_file(home: &Home) -> std::path::PathBuf {
+    let mut files = std::fs::read_dir(home.path("state/ostler")).unwrap().map(|file| file.unwrap().path());
+    files.find(|file| file.to_str().unwrap().ends_with(".audit.db")).unwrap()
 }
 
 fn open_audit(home: &Home) -> rusqlite::Connection {
-    let files = std::fs::read_dir(home.path("state/ostler")).unwrap().map(|file| file.unwrap().path());
-    let file = files.into_iter().find(|file| file.to_str().unwrap().ends_with(".audit.db")).unwrap();
-    rusqlite::Connection::open(file).unwrap()
+    rusqlite::Connection::open(audit_file(home)).unwrap()
 }
 
-/// A connection that keeps the daemon from writing its audit.
+/// Keeps the daemon from writing its audit.
 fn hold_audit(home: &Home) -> rusqlite::Connection {
     let other = open_audit(home);
     other.busy_timeout(std::time::Duration::from_secs(30)).unwrap();
@@ -312,6 +355,7 @@ fn where_calls_wait_for_their_rows_they_do_so_whichever_way_they_come() {
         held.execute_batch("ROLLBACK").unwrap();
         let (status, _, said) = daemon.end();
         assert!(status.success() && said.contains("the audit is stalled"), "{said}");
+        assert!(!said.contains("calls go on;") && said.contains("calls wait too, for at most 5s"), "{said}");
         assert_eq!(events(&home, &["--tool", "echo"]).len(), CROWD + 1, "nothing is missing");
         assert_eq!(events(&home, &["--tool", "sleep"]).len(), 1);
     };
