@@ -1,7 +1,7 @@
 //! Who asks.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// The principal and the role of callers on this machine without a credential.
@@ -29,6 +29,20 @@ pub struct Caller {
     budget: Option<Arc<AtomicU32>>,
     /// What its credential allows it in a sliding window, beside its role's budget.
     window: Option<CallWindow>,
+    /// A [`CredentialState`], shared by all clones; absent where the credential can't end before its caller.
+    credential: Option<Arc<AtomicU8>>,
+}
+
+/// Validity of the credential that a caller came with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum CredentialState {
+    /// It is good.
+    Valid = 0,
+    /// Its time is over. Requests under way may finish; streams that would last are ended.
+    Expired = 1,
+    /// It was taken back: everything that was begun with it is ended.
+    Revoked = 2,
 }
 
 /// A session of one client, shared by all callers that ask from it.
@@ -65,6 +79,7 @@ impl Caller {
             may_name_workspace: false,
             budget: None,
             window: None,
+            credential: None,
         }
     }
 
@@ -172,6 +187,33 @@ impl Caller {
         self.window
     }
 
+    /// The same caller, whose credential can end before it.
+    pub fn with_ending_credential(mut self) -> Self {
+        self.credential = Some(Arc::new(AtomicU8::new(CredentialState::Valid as u8)));
+        self
+    }
+
+    /// Marks the credential as ended, for all clones of the caller. A state only gets worse.
+    pub fn end_credential(&self, state: CredentialState) {
+        if let Some(credential) = &self.credential {
+            credential.fetch_max(state as u8, Ordering::AcqRel);
+        }
+    }
+
+    /// Returns the state of the credential.
+    pub fn credential_state(&self) -> CredentialState {
+        match self.credential.as_ref().map_or(0, |credential| credential.load(Ordering::Acquire)) {
+            0 => CredentialState::Valid,
+            1 => CredentialState::Expired,
+            _ => CredentialState::Revoked,
+        }
+    }
+
+    /// Returns whether the credential has expired or was revoked.
+    pub fn is_credential_ended(&self) -> bool {
+        self.credential_state() != CredentialState::Valid
+    }
+
     /// Takes one call from the dispatch budget, before it is sent.
     pub fn spend(&self) -> Result<(), DispatchBudgetExhausted> {
         // Only the count itself is shared, so no ordering with other memory is needed.
@@ -253,6 +295,20 @@ mod tests {
         caller.end_session();
         assert!(caller.is_session_ended() && clone.is_session_ended() && other.is_session_ended());
         assert!(!namesake.is_session_ended() && !Caller::local().is_session_ended());
+    }
+
+    #[test]
+    fn a_credential_ends_for_every_clone_and_never_gets_better() {
+        let caller = Caller::new("token:ada", "ci").with_ending_credential();
+        let (clone, namesake) = (caller.clone().in_session("one"), Caller::new("token:ada", "ci"));
+        assert!(!clone.is_credential_ended());
+        caller.end_credential(CredentialState::Revoked);
+        caller.end_credential(CredentialState::Expired);
+        namesake.end_credential(CredentialState::Revoked);
+        assert_eq!(
+            (clone.credential_state(), namesake.credential_state()),
+            (CredentialState::Revoked, CredentialState::Valid)
+        );
     }
 
     #[test]

@@ -5,24 +5,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use ostler_core::caller::CredentialState;
 use tokio::sync::watch;
 
 /// A credential's life, held by everything that was begun with it. Whoever
 /// gives passes out ends them; clones are the same pass.
 #[derive(Debug, Clone)]
 pub struct CredentialLifetime(Arc<watch::Sender<CredentialState>>);
-
-/// What has become of a credential.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum CredentialState {
-    /// It is good.
-    Valid,
-    /// Its time is over. Requests under way may finish; streams that would
-    /// last are ended.
-    Expired,
-    /// It was taken back: everything that was begun with it is ended.
-    Revoked,
-}
 
 impl CredentialLifetime {
     /// A pass that is good.

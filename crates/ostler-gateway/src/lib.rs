@@ -39,10 +39,11 @@ pub use auth::{
     AuthOutcome, AuthRequest, Authenticate, Authenticated, LocalOnly, Unauthorized, UnauthorizedReason,
 };
 pub use command_extensions::CommandExtensions;
-pub use credential_lifetime::{CredentialLifetime, CredentialState};
+pub use credential_lifetime::CredentialLifetime;
 pub use gateway::Gateway;
 pub use http::{LongStream, OriginCheck, OriginError, RefusalReason};
 pub use options::{GatewayOptions, ReadinessCheck, ResourceMetadata};
+pub use ostler_core::caller::CredentialState;
 pub use ostler_host::Scope;
 pub use server::{
     Activity, ActivityGuard, ConnectionLimits, HttpService, OnRefusal, Privilege, PrivilegeCheck,

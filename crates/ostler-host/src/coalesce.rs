@@ -1,7 +1,7 @@
 //! Identical concurrent reads share one upstream request.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ostler_core::cache::CacheKey;
 use ostler_core::error::CallError;
@@ -16,6 +16,7 @@ use crate::host::Host;
 use crate::in_flight::InFlight;
 use crate::recall::cache_key;
 use crate::request::Request;
+use crate::server::PartitionOwner;
 use crate::server::slot::Slot;
 
 /// One read under way: the same for everyone who asks while it lasts.
@@ -68,6 +69,25 @@ impl PendingRead {
 #[derive(Debug, Default)]
 pub(crate) struct PendingReads(Mutex<HashMap<CoalesceKey, Arc<PendingRead>>>);
 
+impl PendingReads {
+    /// Has no caller join the reads of a principal that has gone.
+    pub(crate) fn forget(&self, owner: PartitionOwner<'_>) {
+        self.lock().retain(|reading, _| !owner.owns(&reading.owner));
+    }
+
+    /// Takes a read off the list, unless another one has its place.
+    fn remove(&self, reading: &CoalesceKey, read: &Arc<PendingRead>) {
+        let mut under_way = self.lock();
+        if under_way.get(reading).is_some_and(|other| Arc::ptr_eq(other, read)) {
+            under_way.remove(reading);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<CoalesceKey, Arc<PendingRead>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Host {
     /// Reads, and tools that the operator has declared cacheable, may be
     /// shared. One with a voice or an answer to a question may not.
@@ -115,13 +135,16 @@ impl Host {
         request: &Request<'_>,
         in_flight: &mut Option<InFlight>,
     ) -> Arc<PendingRead> {
-        let readings = &self.inner().responses.pending_reads;
-        let mut under_way = readings.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(shared) = under_way.get(&reading) {
+        let mut under_way = self.inner().responses.pending_reads.lock();
+        // Looked at under the lock: a credential that ends later finds the read that is begun here.
+        let is_shared = !request.caller().is_credential_ended();
+        if let Some(shared) = under_way.get(&reading).filter(|_| is_shared) {
             return Arc::clone(shared);
         }
         let shared = Arc::<PendingRead>::default();
-        under_way.insert(reading.clone(), Arc::clone(&shared));
+        if is_shared {
+            under_way.insert(reading.clone(), Arc::clone(&shared));
+        }
         let ending = CompletionGuard {
             host: self.clone(),
             slot: Arc::clone(slot),
@@ -153,14 +176,7 @@ struct CompletionGuard {
 
 impl Drop for CompletionGuard {
     fn drop(&mut self) {
-        self.host
-            .inner()
-            .responses
-            .pending_reads
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&self.reading);
+        self.host.inner().responses.pending_reads.remove(&self.reading, &self.shared);
         // Who is told may come again at once, and must not meet its own count.
         drop(self.in_flight.take());
         let result = self.result.take().unwrap_or_else(|| Err(self.slot.shutting_down_error()));

@@ -100,7 +100,7 @@ pub use upstream::StderrLine;
 // All that a program names which embeds the host, so that it depends on this crate alone.
 pub use loop_detection::{AttachedHosts, LoopDetected, LoopDetector, VIA_HEADER, VIA_VARIABLE};
 pub use ostler_core::argument_schema::Mistake;
-pub use ostler_core::caller::{CallWindow, Caller};
+pub use ostler_core::caller::{CallWindow, Caller, CredentialState};
 pub use ostler_core::card::{CardReport, CardStatus, ServerCard};
 pub use ostler_core::config::{Config, ConfigError, PinMode, Problem, Severity};
 pub use ostler_core::error::{BudgetOwner, CallError, Unavailable, UnavailableState, UpstreamRpcError};

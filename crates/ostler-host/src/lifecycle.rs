@@ -22,7 +22,7 @@ use crate::server::slot::{Slot, SlotDeps, SlotState};
 use crate::server::slot_lists::shutting_down;
 use crate::server::start_progress::StartProgress;
 use crate::server::start_record::LastGoodStart;
-use crate::server::{Binding, Server, ServerDeps};
+use crate::server::{Binding, PartitionOwner, Server, ServerDeps};
 use crate::upstream::http::HttpConnector;
 use crate::upstream::stdio::StdioConnector;
 use crate::upstream::{Connector, ServerNotification, SharedCallObserver};
@@ -249,6 +249,22 @@ impl Host {
         for server in current.servers.values().filter(|server| server.spec.isolation == Isolation::Session) {
             server.end_session(caller);
         }
+    }
+
+    /// Ends what servers keep for a caller whose credential has ended: the processes of servers with
+    /// [`Isolation::Caller`] and [`Isolation::Session`], once their calls have had the time of a stop, and its private
+    /// answers and lists. The credential is marked as ended [before](Caller::end_credential), so that nothing is begun
+    /// for this caller any more; one that comes with the same principal later finds nothing of it.
+    pub fn end_caller(&self, caller: &Caller) {
+        let owner = PartitionOwner(caller.principal());
+        for server in self.current().servers.values() {
+            server.end_caller(owner);
+            for slot in server.slots() {
+                Kind::ALL.into_iter().for_each(|kind| slot.list_cache(kind).remove_owned(owner));
+            }
+        }
+        self.inner().responses.forget(owner);
+        self.remove_persisted_lists(owner);
     }
 
     /// Keeps a server up until the binding is dropped, starting it if needed.

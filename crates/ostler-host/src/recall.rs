@@ -67,7 +67,8 @@ impl Host {
         let mut cache = self.cache();
         // An invalidation raises the epoch before it purges, and purging takes
         // this lock: either the epoch tells, or the purge removes the entry.
-        if slot.cache_epoch() == epoch {
+        // So does the end of a credential.
+        if slot.cache_epoch() == epoch && !request.caller().is_credential_ended() {
             let ticket = cache.epoch(&slot.key.server);
             cache.store(ticket, key, &slot.cache_owner(request.caller()), fresh, Instant::now().into_std());
             slot.note_cached_answer();

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ostler_core::cache::{Cache, CacheLimits};
 
 use crate::coalesce::PendingReads;
+use crate::server::PartitionOwner;
 
 /// Remembers answers.
 pub(crate) struct ResponseCache {
@@ -20,6 +21,12 @@ impl ResponseCache {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Cache> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets the private answers of a principal that has gone. Reads under way for it are not joined any more.
+    pub(crate) fn forget(&self, owner: PartitionOwner<'_>) {
+        self.pending_reads.forget(owner);
+        self.lock().purge_owners(|other| owner.owns(other));
     }
 
     /// Returns the cache for slots, which forget answers when their server tells of changes.

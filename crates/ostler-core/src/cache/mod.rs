@@ -302,6 +302,16 @@ impl Cache {
         }
     }
 
+    /// Drops the private answers of the owners that are meant. Answers that are on their way are still stored.
+    pub fn purge_owners(&mut self, is_meant: impl Fn(&str) -> bool) {
+        let is_owned = |entry: &CacheEntry| entry.partition_key.owner.as_deref().is_some_and(&is_meant);
+        let owned: Vec<u64> =
+            self.entries.iter().filter(|(_, entry)| is_owned(entry)).map(|(hash, _)| *hash).collect();
+        for hash in owned {
+            self.remove(hash);
+        }
+    }
+
     /// Drops everything of a server and its counts: it is gone from the config.
     pub fn remove_server(&mut self, server: &ServerName) {
         self.purge_server(server);

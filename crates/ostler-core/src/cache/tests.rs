@@ -45,6 +45,20 @@ fn a_private_answer_is_its_callers_alone_and_a_public_one_everybodys() {
 }
 
 #[test]
+fn private_answers_of_one_owner_are_purged_alone() {
+    let mut cache = cache(64, 1 << 20);
+    let (own, shared) = (key("time", "now", "1"), key("time", "now", "2"));
+    put(&mut cache, &own, "ada", fresh("adas", 100, CacheVisibility::Private));
+    put(&mut cache, &own, "bob", fresh("bobs", 100, CacheVisibility::Private));
+    put(&mut cache, &shared, "ada", fresh("shared", 100, CacheVisibility::Public));
+    cache.purge_owners(|owner| owner == "ada");
+    assert_eq!(body(&mut cache, &own, "ada", 0), None);
+    assert_eq!(body(&mut cache, &own, "bob", 0).unwrap(), "bobs");
+    assert_eq!(body(&mut cache, &shared, "ada", 0).unwrap(), "shared");
+    assert_eq!(cache.stats().entries, 2);
+}
+
+#[test]
 fn no_part_of_the_key_is_overlooked() {
     let mut cache = cache(64, 1 << 20);
     let stored = key("time", "now", "{}");

@@ -16,6 +16,7 @@ use crate::blocking::run_blocking_if_large;
 use crate::host::Host;
 use crate::options::StartRetry;
 use crate::request::Request;
+use crate::server::PartitionOwner;
 use crate::server::lease::Demand;
 use crate::server::list_cache::LastFetch;
 use crate::server::server_list::{ServerList, list_owner};
@@ -173,7 +174,12 @@ impl Host {
         if slot.cache_epoch() != epoch {
             known.outdate();
         }
-        if slot.store_list(kind, Arc::clone(&known)) {
+        let is_news = slot.store_list(kind, Arc::clone(&known));
+        // A principal that has gone meanwhile leaves no list behind.
+        if caller.is_credential_ended() {
+            slot.list_cache(kind).remove_owned(PartitionOwner(caller.principal()));
+        }
+        if is_news {
             slot.log_invalid(kind, &known);
             self.persist_lists(slot);
         }

@@ -21,9 +21,9 @@ use sha2::{Digest, Sha256};
 
 use super::Kind;
 use crate::host::Host;
-use crate::server::partition;
 use crate::server::server_list::{ServerItem, ServerList};
 use crate::server::slot::Slot;
+use crate::server::{PartitionOwner, partition};
 
 /// A kept file beyond this is neither written nor read.
 const MAX_FILE: u64 = 32 << 20;
@@ -109,8 +109,40 @@ impl Host {
         slot.lists_restored.get_or_init(|| recall).await;
     }
 
+    /// Removes the files that hold a private list of a principal that has gone, off the path of the caller of this.
+    pub(crate) fn remove_persisted_lists(&self, owner: PartitionOwner<'_>) {
+        let Some(state_dir) = self.options().state_dir.clone() else { return };
+        let specs: Vec<_> = self.current().servers.values().map(|server| Arc::clone(&server.spec)).collect();
+        let principal = owner.0.to_owned();
+        tokio::task::spawn_blocking(move || {
+            for spec in &specs {
+                remove_owned(&state_dir, spec, PartitionOwner(&principal));
+            }
+        });
+    }
+
     fn persisted_path(&self, slot: &Slot) -> Option<PathBuf> {
         persisted_path(self.options().state_dir.as_ref()?, &slot.spec, &slot.key.partition)
+    }
+}
+
+/// Removes the files of a server that hold a private list of a principal: what else is in them is asked for again.
+fn remove_owned(state_dir: &Path, spec: &ServerSpec, owner: PartitionOwner<'_>) {
+    let files = match (spec.isolation, persisted_path(state_dir, spec, "")) {
+        (Isolation::Workspace, Some(file)) => {
+            let entries =
+                file.parent().and_then(|folder| std::fs::read_dir(folder).ok()).into_iter().flatten();
+            entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
+        }
+        (_, file) => Vec::from_iter(file),
+    };
+    let fingerprint = spec.fingerprint().to_string();
+    for file in files {
+        let is_owned =
+            read(&file, &fingerprint).is_some_and(|kept| kept.owners.values().any(|other| owner.owns(other)));
+        if is_owned && let Err(error) = std::fs::remove_file(&file) {
+            tracing::warn!(server = %spec.name, %error, "the kept lists of a caller that has gone could not be removed");
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use ostler_core::error::CallError;
 
+use super::PartitionOwner;
 use super::server_list::ServerList;
 
 /// Principals whose private lists are kept at once. Who comes beyond that
@@ -80,6 +81,17 @@ impl ListCache {
             None => Vec::new(),
         });
         self.latest.store(Some(known));
+    }
+
+    /// Forgets the private list of a principal that has gone.
+    pub(crate) fn remove_owned(&self, owner: PartitionOwner<'_>) {
+        let is_owned = |known: &ServerList| known.owner().is_some_and(|other| owner.owns(other));
+        self.latest_private
+            .rcu(|private| private.iter().filter(|known| !is_owned(known)).cloned().collect::<Vec<_>>());
+        self.latest.rcu(|latest| match latest {
+            Some(known) if is_owned(known) => self.latest_private.load().last().cloned(),
+            _ => latest.clone(),
+        });
     }
 
     /// True if nothing was known before.

@@ -119,9 +119,12 @@ impl Server {
             }
             return Ok(Arc::clone(slot));
         }
-        // Looked at under the lock: a session that ends later finds the slot that is opened here.
+        // Looked at under the lock: a session or credential that ends later finds the slot that is opened here.
         if caller.is_session_ended() && self.spec.isolation == Isolation::Session {
             return Err(overloaded("the session of the client has ended".into()));
+        }
+        if caller.is_credential_ended() {
+            return Err(overloaded("the credential of the caller has ended".into()));
         }
         let name = &self.spec.name;
         if slots.len() >= MAX_SLOTS {
@@ -155,6 +158,22 @@ impl Server {
         if let Some(slot) = slot {
             slot.remove();
         }
+    }
+
+    /// Ends the slots of a caller whose credential has ended.
+    pub(crate) fn end_caller(&self, owner: PartitionOwner<'_>) {
+        if self.spec.isolation.is_shared_by_callers() {
+            return;
+        }
+        let mut ended = Vec::new();
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner).retain(|partition, slot| {
+            let is_kept = !owner.owns(partition);
+            if !is_kept {
+                ended.push(Arc::clone(slot));
+            }
+            is_kept
+        });
+        ended.iter().for_each(|slot| slot.remove());
     }
 
     /// Returns the partition that the server gives a caller.
@@ -267,6 +286,18 @@ pub(crate) fn partition<'c>(spec: &ServerSpec, caller: &'c Caller) -> Cow<'c, st
         },
         (Isolation::Session, Some(session)) => format!("{}\0{session}", caller.principal()).into(),
         (Isolation::Caller | Isolation::Session, _) => caller.principal().into(),
+    }
+}
+
+/// The principal whose partitions and private answers are meant.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PartitionOwner<'c>(pub(crate) &'c str);
+
+impl PartitionOwner<'_> {
+    /// Returns whether a [partition](partition), or the owner of a private answer, is this principal, a session of it
+    /// or a workspace that it works in.
+    pub(crate) fn owns(self, partition: &str) -> bool {
+        partition.split('\0').any(|part| part == self.0)
     }
 }
 

@@ -7,7 +7,7 @@ use std::task::{Context, Waker};
 
 use ostler_core::error::UnavailableState;
 use ostler_core::spec::Isolation;
-use ostler_host::{CallArguments, Caller, Request, Verdict};
+use ostler_host::{CallArguments, Caller, CredentialState, Request, Verdict};
 use ostler_testkit::{Script, ScriptedReply, ScriptedServer, TestHost, run_until_stalled};
 use ostler_wire::Params;
 
@@ -194,6 +194,75 @@ async fn the_process_of_a_session_ends_with_it_and_is_not_started_again() {
     world.call_as(&one, "b", "echo").await.unwrap();
     world.call_as(&two, "a", "echo").await.unwrap();
     assert_eq!(world.server("a").connects(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_processes_of_a_caller_end_with_its_credential_and_are_not_started_again() {
+    for isolation in [Isolation::Caller, Isolation::Session] {
+        let world = TestHost::new().server_with("a", slow(), |spec| spec.isolation = isolation).start().await;
+        let token = |name: &str| Caller::new(name, "researcher").with_ending_credential().in_session("1");
+        let (zed, ada) = (token("token:zed"), token("token:ada"));
+        for caller in [&zed, &ada] {
+            world.call_as(caller, "a", "echo").await.unwrap();
+        }
+        zed.end_credential(CredentialState::Revoked);
+        world.host.end_caller(&zed);
+        world.advance(secs(1)).await;
+        assert_eq!(world.server("a").open_sessions(), 1, "{isolation:?}");
+        world.call_as(&zed, "a", "echo").await.unwrap_err();
+        world.host.stop("a").await.unwrap();
+        world.host.start("a").await.unwrap();
+        world.host.reload("a").await.unwrap();
+        assert_eq!(
+            world.server("a").open_sessions(),
+            1,
+            "{isolation:?}: nothing is started for a principal that has gone"
+        );
+        let connects = world.server("a").connects();
+        world.call_as(&token("token:zed"), "a", "echo").await.unwrap();
+        assert_eq!(
+            world.server("a").connects(),
+            connects + 1,
+            "{isolation:?}: the next holder gets a process of its own"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_has_gone_leaves_no_private_answer_to_the_next_of_its_name() {
+    let script = || {
+        let reply = ScriptedReply::cacheable("mine", secs(60), "private").after(secs(1));
+        Script::echo().tool_replying("work", reply)
+    };
+    for isolation in [Isolation::Shared, Isolation::Caller, Isolation::Session, Isolation::Workspace] {
+        let world =
+            TestHost::new().server_with("a", script(), |spec| spec.isolation = isolation).start().await;
+        let token = || Caller::new("token:zed", "researcher").with_ending_credential().in_workspace("/one");
+        let zed = token();
+        world.call_as(&zed, "a", "work").await.unwrap();
+        assert!(world.call_as(&zed, "a", "work").await.unwrap().is_cached(), "{isolation:?}");
+        zed.end_credential(CredentialState::Expired);
+        world.host.end_caller(&zed);
+        let next = token();
+        assert!(!world.call_as(&next, "a", "work").await.unwrap().is_cached(), "{isolation:?}");
+        assert!(world.call_as(&next, "a", "work").await.unwrap().is_cached(), "{isolation:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_outlasts_the_credential_of_its_caller_is_not_remembered() {
+    let reply = ScriptedReply::cacheable("mine", secs(60), "private").after(secs(1));
+    let world = TestHost::new().server("a", Script::echo().tool_replying("work", reply)).start().await;
+    let zed = Caller::new("token:zed", "researcher").with_ending_credential();
+    let (answer, ()) = tokio::join!(world.call_as(&zed, "a", "work"), async {
+        run_until_stalled().await;
+        assert_eq!(world.server("a").in_flight(), 1);
+        zed.end_credential(CredentialState::Expired);
+        world.host.end_caller(&zed);
+    });
+    answer.unwrap();
+    let next = Caller::new("token:zed", "researcher");
+    assert!(!world.call_as(&next, "a", "work").await.unwrap().is_cached());
 }
 
 #[tokio::test(start_paused = true)]

@@ -72,20 +72,21 @@ impl Authenticator {
         keeper
     }
 
-    /// Reads the tokens again, and takes back those that are gone: whose they
-    /// were. Tokens that can't be read stay as they were.
-    pub(crate) fn reload(&self) -> io::Result<Vec<String>> {
+    /// Reads the tokens again, takes back those that are gone, and ends what is left of whose they were, before any new
+    /// token is good: one may have the name of another that is gone. Tokens that can't be read stay as they were.
+    pub(crate) fn reload(&self, end: impl FnOnce(&[Caller])) -> io::Result<()> {
         let _turn = self.reload_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let records = self.store.read()?;
         let before = self.tokens.load_full();
         let after = Arc::new(before.updated_with(records));
         after.restore_uses(&self.store.read_uses());
-        self.tokens.store(Arc::clone(&after));
-        Ok(before.revoke_all_but(&after))
+        end(&before.revoke_all_but(&after));
+        self.tokens.store(after);
+        Ok(())
     }
 
     /// Ends what has expired; whose sessions are over with it.
-    pub(crate) fn expire(&self) -> Vec<String> {
+    pub(crate) fn expire(&self) -> Vec<Caller> {
         let now = self.clock.now();
         if let Some(jwt) = &self.jwt {
             jwt.expire(now);

@@ -41,20 +41,24 @@ impl TokenTable {
     }
 
     /// Takes back what is not in another table any more; whose that was.
-    pub(super) fn revoke_all_but(&self, kept: &Self) -> Vec<String> {
+    pub(super) fn revoke_all_but(&self, kept: &Self) -> Vec<Caller> {
         let is_kept = |known: &&Arc<KnownToken>| {
             kept.by_id.get(&known.record.id).is_some_and(|other| Arc::ptr_eq(other, known))
         };
         let gone = self.by_id.values().filter(|known| !is_kept(known));
-        gone.inspect(|known| known.pass.revoke()).map(|known| known.principal()).collect()
+        gone.inspect(|known| known.end(CredentialState::Revoked))
+            .map(|known| known.admitted.caller.clone())
+            .collect()
     }
 
     /// Ends what has expired since it was last looked at; whose that was.
-    pub(super) fn expire(&self, now: u64) -> Vec<String> {
+    pub(super) fn expire(&self, now: u64) -> Vec<Caller> {
         let is_newly_over =
             |known: &&Arc<KnownToken>| known.is_expired(now) && known.pass.state() == CredentialState::Valid;
         let over = self.by_id.values().filter(is_newly_over);
-        over.inspect(|known| known.pass.expire()).map(|known| known.principal()).collect()
+        over.inspect(|known| known.end(CredentialState::Expired))
+            .map(|known| known.admitted.caller.clone())
+            .collect()
     }
 
     /// Whose token it is.
@@ -110,7 +114,7 @@ impl KnownToken {
     fn new(record: TokenRecord) -> Option<Self> {
         let hash = token::decode_hex_32(&record.sha256)?;
         let pass = CredentialLifetime::new();
-        let caller = Caller::new(principal(&record.name), record.role.as_str());
+        let caller = Caller::new(principal(&record.name), record.role.as_str()).with_ending_credential();
         let caller = match record.budget {
             Some(budget) => caller.with_window(budget.calls, budget.per()),
             None => caller,
@@ -119,8 +123,15 @@ impl KnownToken {
         Some(Self { record, hash, admitted, pass, last_used: AtomicU64::new(0) })
     }
 
-    fn principal(&self) -> String {
-        principal(&self.record.name)
+    /// Ends everything that was begun with it. The caller is marked first: a request that ends with the lifetime is on
+    /// record with the reason.
+    fn end(&self, state: CredentialState) {
+        self.admitted.caller.end_credential(state);
+        match state {
+            CredentialState::Valid => {}
+            CredentialState::Expired => self.pass.expire(),
+            CredentialState::Revoked => self.pass.revoke(),
+        }
     }
 
     fn is_expired(&self, now: u64) -> bool {
@@ -149,6 +160,10 @@ mod tests {
         (record, fresh.text)
     }
 
+    fn principals(callers: &[Caller]) -> Vec<String> {
+        callers.iter().map(|caller| caller.principal().to_owned()).collect()
+    }
+
     #[test]
     fn a_token_is_somebodys_until_it_expires() {
         let (record, text) = record("a", Some(10));
@@ -159,9 +174,10 @@ mod tests {
         assert_eq!(table.last_used(), [("a".to_owned(), Some(9))]);
         assert_eq!((table.count(9), table.count(10)), (1, 0));
         assert!(table.find(&text, 10).is_err());
-        assert_eq!(table.expire(9), Vec::<String>::new());
-        assert_eq!(table.expire(10), ["token:a"]);
-        assert_eq!(table.expire(11), Vec::<String>::new(), "once is enough");
+        assert_eq!(principals(&table.expire(9)), Vec::<String>::new());
+        assert_eq!(principals(&table.expire(10)), ["token:a"]);
+        assert_eq!(principals(&table.expire(11)), Vec::<String>::new(), "once is enough");
+        assert_eq!(admitted.caller.credential_state(), CredentialState::Expired);
         assert_eq!(admitted.lifetime.unwrap().state(), CredentialState::Expired);
     }
 
@@ -196,7 +212,7 @@ mod tests {
             before.find(&lost, 1).unwrap().lifetime.unwrap(),
         );
         let after = before.updated_with(vec![stays]);
-        assert_eq!(before.revoke_all_but(&after), ["token:goes"]);
+        assert_eq!(principals(&before.revoke_all_but(&after)), ["token:goes"]);
         assert!(after.find(&lost, 1).is_err());
         assert_eq!(
             (kept_pass.state(), lost_pass.state()),
@@ -209,7 +225,7 @@ mod tests {
         let ((old, text), (new, _)) = (record("a", None), record("a", None));
         let before = TokenTable::default().updated_with(vec![old]);
         let after = before.updated_with(vec![new]);
-        assert_eq!(before.revoke_all_but(&after), ["token:a"]);
+        assert_eq!(principals(&before.revoke_all_but(&after)), ["token:a"]);
         assert!(after.find(&text, 1).is_err());
     }
 }

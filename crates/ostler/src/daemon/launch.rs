@@ -56,7 +56,7 @@ impl LaunchOptions {
     pub(super) async fn listen(&self, keeper: &Authenticator) -> Result<TcpListener, CommandFailure> {
         let address = self.address();
         let is_near = is_loopback(address.ip());
-        match keeper.reload() {
+        match keeper.reload(|_| {}) {
             Ok(_) => {}
             Err(error) if is_near => tokens::warn_unreadable(keeper, &error),
             Err(why) => {

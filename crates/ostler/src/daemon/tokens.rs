@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ostler_host::Caller;
 use tokio::time::MissedTickBehavior;
 
 use super::Daemon;
@@ -32,21 +33,23 @@ impl Daemon {
 
     /// Reads the tokens again, and ends what was begun with those that are
     /// gone; how many there are now.
-    pub(super) async fn reload_tokens(&self) -> io::Result<usize> {
-        let keeper = Arc::clone(&self.authenticator);
-        let read = tokio::task::spawn_blocking(move || keeper.reload()).await;
-        let gone = read
-            .map_err(io::Error::other)
+    pub(super) async fn reload_tokens(self: &Arc<Self>) -> io::Result<usize> {
+        let daemon = Arc::clone(self);
+        let read =
+            tokio::task::spawn_blocking(move || daemon.authenticator.reload(|gone| daemon.end_callers(gone)))
+                .await;
+        read.map_err(io::Error::other)
             .flatten()
             .inspect_err(|error| warn_unreadable(&self.authenticator, error))?;
-        self.end_callers(&gone);
         Ok(self.authenticator.count())
     }
 
-    fn end_callers(&self, principals: &[String]) {
-        if !principals.is_empty() {
-            self.gateway.end_sessions_of(|caller| principals.iter().any(|gone| gone == caller.principal()));
+    fn end_callers(&self, gone: &[Caller]) {
+        if gone.is_empty() {
+            return;
         }
+        self.gateway.end_sessions_of(|caller| gone.iter().any(|gone| gone.principal() == caller.principal()));
+        gone.iter().for_each(|caller| self.host.end_caller(caller));
     }
 }
 
@@ -55,7 +58,7 @@ pub(super) async fn run(daemon: Arc<Daemon>) {
     tokio::join!(daemon.authenticator.refresh_keys(), check_periodically(&daemon));
 }
 
-async fn check_periodically(daemon: &Daemon) {
+async fn check_periodically(daemon: &Arc<Daemon>) {
     let mut seen = FileStamps::default();
     seen.add(daemon.authenticator.store().file());
     // They may have changed since the start, when nobody knew whom to tell.

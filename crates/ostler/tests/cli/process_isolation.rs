@@ -120,6 +120,39 @@ fn each_client_has_a_process_that_ends_with_it_where_sessions_are_apart() {
     assert_eq!(two.server_pid(), second);
 }
 
+/// Calls a tool with a token, and returns its text.
+fn call_with_token(daemon: &Daemon<'_>, token: &str, tool: &str) -> String {
+    let bearer = format!("Authorization: Bearer {}", token.trim());
+    let params = json!({"name": tool, "arguments": {}});
+    let answer = crate::mcp::ask_with(daemon.port, "tools/call", params, &[&bearer]).json();
+    let text = answer["result"]["content"][0]["text"].as_str();
+    text.unwrap_or_else(|| panic!("{answer}")).to_owned()
+}
+
+#[test]
+fn the_process_of_a_token_ends_with_it_and_the_next_of_its_name_gets_another() {
+    let home = home("isolation = \"caller\"\n[roles.all]\nallow = [\"*/*\"]");
+    let daemon = Daemon::spawn(&home, {
+        let serve =
+            ["--config", "config/ostler.toml", "serve", "--listen", "127.0.0.1:0", "--port-file", "port"];
+        home.command(&serve)
+    });
+    let create =
+        || home.run(&["--config", "config/ostler.toml", "token", "create", "--name", "zed", "--role", "all"]);
+    let first = call_with_token(&daemon, &create().stdout, "fake__pid");
+    let revoked = home.run(&["--config", "config/ostler.toml", "token", "revoke", "zed"]);
+    assert_eq!(revoked.code, Some(0), "{revoked}");
+    until("its process has ended", || !std::path::Path::new("/proc").join(&first).exists());
+    for verb in ["stop", "start", "reload"] {
+        let run = home.run(&["--config", "config/ostler.toml", verb, "fake"]);
+        assert_eq!(run.code, Some(0), "{run}");
+    }
+    assert_eq!(home.lines("config/starts").len(), 1, "nothing is started for a token that has gone");
+    let second = call_with_token(&daemon, &create().stdout, "fake__pid");
+    assert_ne!(first, second);
+    assert_eq!(home.lines("config/starts"), [first, second]);
+}
+
 /// A config whose server looks like a published one; nothing is started.
 const MEMORY: &str =
     "[servers.notes]\ncommand = \"npx\"\nargs = [\"-y\", \"@modelcontextprotocol/server-memory\"]\n";
