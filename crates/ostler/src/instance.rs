@@ -29,7 +29,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use ostler_store::private_file;
@@ -112,10 +112,54 @@ pub(crate) enum DaemonKind {
 #[derive(Debug)]
 pub(crate) struct InstanceClaim {
     instance: DaemonInstance,
-    dir: PathBuf,
+    record: Arc<PublishedRecord>,
     _lock: File,
     /// Held by `ostler serve`, so that no client starts a daemon in its place.
     _next: File,
+}
+
+/// Record of a daemon on disk, from its start to its end.
+#[derive(Debug)]
+pub(crate) struct PublishedRecord {
+    file: PathBuf,
+    /// What the file says; `None` before the daemon is up and once it ends.
+    published: Mutex<Option<DaemonRecord>>,
+}
+
+impl PublishedRecord {
+    pub(crate) fn file(&self) -> &Path {
+        &self.file
+    }
+
+    fn publish(&self, record: &DaemonRecord) -> io::Result<()> {
+        let mut published = self.lock();
+        private_file::replace_file(&self.file, &serde_json::to_vec(record)?)?;
+        *published = Some(record.clone());
+        Ok(())
+    }
+
+    /// Writes the file again if it is gone or does not lead to this daemon; true if it did.
+    pub(crate) fn restore(&self) -> io::Result<bool> {
+        let published = self.lock();
+        let Some(record) = &*published else { return Ok(false) };
+        let found = private_file::read_at_most(&self.file, MAX_RECORD_BYTES);
+        let found: Option<DaemonRecord> = found.and_then(|text| serde_json::from_slice(&text).ok());
+        if found.is_some_and(|found| found.pid == record.pid && found.url == record.url) {
+            return Ok(false);
+        }
+        private_file::replace_file(&self.file, &serde_json::to_vec(record)?).map(|()| true)
+    }
+
+    fn withdraw(&self) {
+        let mut published = self.lock();
+        *published = None;
+        let _ = fs::remove_file(&self.file);
+    }
+
+    /// Held while the file is written, so that it is not restored after its end.
+    fn lock(&self) -> MutexGuard<'_, Option<DaemonRecord>> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl DaemonInstance {
@@ -157,25 +201,37 @@ impl DaemonInstance {
     }
 
     /// Waits while one daemon follows another or ends, which have no note, and returns the one that runs then. Says on
-    /// stderr what is waited for.
-    pub(crate) fn wait_until_settled(&self) -> Option<DaemonRecord> {
+    /// stderr what is waited for. Fails if a process still holds the config then: a second host of it must not be started.
+    pub(crate) fn wait_until_settled(&self) -> Result<Option<DaemonRecord>, CommandFailure> {
+        self.wait_until_settled_within(REPLACEMENT_TIMEOUT)
+    }
+
+    fn wait_until_settled_within(&self, timeout: Duration) -> Result<Option<DaemonRecord>, CommandFailure> {
         let (began, mut is_told) = (Instant::now(), false);
         loop {
             if let Some(note) = self.running() {
-                return Some(note);
+                return Ok(Some(note));
+            }
+            if !self.is_claimed() {
+                return Ok(None);
             }
             let elapsed = began.elapsed();
-            if elapsed >= REPLACEMENT_TIMEOUT || !self.is_claimed() {
-                return None;
+            if elapsed >= timeout {
+                return Err(CommandFailure::Unrecorded {
+                    config: self.config.clone(),
+                    pid: self.claim_holder(),
+                });
             }
             if elapsed >= SLOW_AFTER && !is_told {
                 let of = self
                     .config
                     .as_deref()
                     .map(|file| format!(" of {}", escape_line(&xdg::abbreviate_home(file))));
+                let pid = self.claim_holder().map(|pid| format!(" (pid {pid})"));
                 print_stderr(&format!(
-                    "waiting: the daemon{} is being replaced or ends",
-                    of.unwrap_or_default()
+                    "waiting: the daemon{}{} is being replaced or ends",
+                    of.unwrap_or_default(),
+                    pid.unwrap_or_default()
                 ));
                 is_told = true;
             }
@@ -224,6 +280,13 @@ impl DaemonInstance {
     pub(crate) fn is_claimed(&self) -> bool {
         let is_held = |file: PathBuf| File::open(file).and_then(|lock| is_locked(&lock)).unwrap_or(false);
         self.dirs.iter().any(|place| is_held(self.lock_file(place)) || is_held(self.handover_file(place)))
+    }
+
+    /// Returns the process that is the daemon or is about to be it, where the kernel tells.
+    pub(crate) fn claim_holder(&self) -> Option<u32> {
+        let files = self.dirs.iter().flat_map(|place| [self.lock_file(place), self.handover_file(place)]);
+        let inodes = files.filter_map(|file| Some(fs::metadata(file).ok()?.ino()));
+        inodes.flat_map(lock_holders).next()
     }
 
     fn running_in(&self, place: &Path) -> Option<DaemonRecord> {
@@ -307,8 +370,10 @@ impl DaemonInstance {
             std::thread::sleep(LOCK_INTERVAL);
         }
         // A daemon that was killed leaves its note behind.
-        let _ = fs::remove_file(self.record_file(place));
-        Ok(Some(InstanceClaim { instance: self.clone(), dir: place.to_owned(), _lock: lock, _next: next }))
+        let file = self.record_file(place);
+        let _ = fs::remove_file(&file);
+        let record = Arc::new(PublishedRecord { file, published: Mutex::default() });
+        Ok(Some(InstanceClaim { instance: self.clone(), record, _lock: lock, _next: next }))
     }
 
     /// The admin token, if there is one.
@@ -397,12 +462,13 @@ pub(crate) fn all_running() -> Vec<(DaemonInstance, DaemonRecord)> {
     all_claimed().into_iter().filter_map(|spot| spot.running().map(|note| spot.with_state_of(note))).collect()
 }
 
-/// The same, once those that follow another one run.
-pub(crate) fn all_settled() -> Vec<(DaemonInstance, DaemonRecord)> {
-    all_claimed()
-        .into_iter()
-        .filter_map(|spot| spot.wait_until_settled().map(|note| spot.with_state_of(note)))
-        .collect()
+/// The same, once those that follow another one run; a failure for each that can't be found.
+pub(crate) fn all_settled() -> Vec<Result<(DaemonInstance, DaemonRecord), CommandFailure>> {
+    let settled = |spot: DaemonInstance| match spot.wait_until_settled() {
+        Ok(note) => note.map(|note| Ok(spot.with_state_of(note))),
+        Err(failure) => Some(Err(failure)),
+    };
+    all_claimed().into_iter().filter_map(settled).collect()
 }
 
 /// The daemon, of whichever config, that listens on an address.
@@ -430,15 +496,17 @@ impl InstanceClaim {
 
     /// Says where the daemon is reached.
     pub(crate) fn publish(&self, note: &DaemonRecord) -> io::Result<()> {
-        private_file::replace_file(
-            &self.instance.record_file(&self.dir),
-            serde_json::to_string(note)?.as_bytes(),
-        )
+        self.record.publish(note)
     }
 
     /// Says no more where the daemon is reached, and stays the one that may be it.
     pub(crate) fn unpublish(&self) {
-        let _ = fs::remove_file(self.instance.record_file(&self.dir));
+        self.record.withdraw();
+    }
+
+    /// The record that [`publish`](Self::publish) writes.
+    pub(crate) fn record(&self) -> &Arc<PublishedRecord> {
+        &self.record
     }
 
     /// What it is the right to.
@@ -621,6 +689,42 @@ mod tests {
             drop(claim);
             assert_eq!(claimed.recv(), Ok(true));
         });
+    }
+
+    #[test]
+    fn a_record_that_is_lost_is_written_again_until_the_daemon_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let spot = spot(folder.path());
+        let claim = spot.claim(DaemonKind::Served, |_| {}).unwrap().unwrap();
+        let record = Arc::clone(claim.record());
+        assert!(!record.restore().unwrap(), "nothing is said before the daemon is up");
+        claim.publish(&note()).unwrap();
+        assert!(!record.restore().unwrap());
+        for lose in [|file: &Path| fs::remove_file(file), |file: &Path| fs::write(file, "{}")] {
+            lose(record.file()).unwrap();
+            assert_eq!(spot.running(), None);
+            assert!(record.restore().unwrap());
+            assert_eq!(spot.running(), Some(note()));
+        }
+        claim.unpublish();
+        assert!(!record.restore().unwrap());
+        assert_eq!(spot.running(), None);
+    }
+
+    #[test]
+    fn a_lock_without_a_record_is_told_with_its_holder_and_never_taken_for_no_daemon() {
+        let folder = tempfile::tempdir().unwrap();
+        let spot = spot(folder.path());
+        assert!(matches!(spot.wait_until_settled_within(Duration::ZERO), Ok(None)));
+        let claim = spot.claim(DaemonKind::Served, |_| {}).unwrap().unwrap();
+        let failure = spot.wait_until_settled_within(Duration::ZERO).unwrap_err();
+        let own = std::process::id();
+        assert!(
+            matches!(failure, CommandFailure::Unrecorded { pid: Some(pid), .. } if pid == own),
+            "{failure:?}"
+        );
+        claim.publish(&note()).unwrap();
+        assert_eq!(spot.wait_until_settled_within(Duration::ZERO).unwrap(), Some(note()));
     }
 
     #[test]

@@ -153,7 +153,7 @@ pub(crate) fn choose_backend(shared: &cli::GlobalOptions) -> Result<BackendChoic
     }
     let found = found?;
     let spot = instance_of(found.file())?;
-    match spot.as_ref().and_then(running_daemon) {
+    match spot.as_ref().map(running_daemon).transpose()?.flatten() {
         Some(there) => Ok(BackendChoice::Daemon(there)),
         None => {
             let chosen = config_file::load(found)?;
@@ -183,7 +183,7 @@ pub(crate) fn choose_backend_for(
             let token = admin_token_for(address, spot.as_ref());
             Some(DaemonClient::new(address.clone(), token))
         }
-        None => spot.as_ref().and_then(running_daemon),
+        None => spot.as_ref().map(running_daemon).transpose()?.flatten(),
     };
     let here = || {
         let file = Some((file.to_owned(), origin));
@@ -215,11 +215,12 @@ fn token_in_environment() -> Option<String> {
     std::env::var(ADMIN_TOKEN_VARIABLE).ok().filter(|token| !token.is_empty())
 }
 
-/// The daemon of a spot, if one runs; one that is being replaced is waited for.
-pub(crate) fn running_daemon(spot: &DaemonInstance) -> Option<DaemonClient> {
+/// The daemon of a spot, if one runs; one that is being replaced is waited for. Fails if a process holds the spot that
+/// can't be found.
+pub(crate) fn running_daemon(spot: &DaemonInstance) -> Result<Option<DaemonClient>, CommandFailure> {
     spot.wait_until_settled()?;
-    let (note, token) = spot.running_with_token()?;
-    Some(DaemonClient::new(DaemonAddress::local(&note.url)?, token))
+    let Some((note, token)) = spot.running_with_token() else { return Ok(None) };
+    Ok(DaemonAddress::local(&note.url).map(|address| DaemonClient::new(address, token)))
 }
 
 /// Asks the daemon of a spot, if one runs.
@@ -227,7 +228,10 @@ pub(crate) fn with_running_daemon<T>(
     spot: &DaemonInstance,
     ask: impl AsyncFnOnce(&DaemonClient) -> Result<T, RequestFailure>,
 ) -> Option<Result<T, RequestFailure>> {
-    let there = running_daemon(spot)?;
+    let there = match running_daemon(spot) {
+        Ok(there) => there?,
+        Err(failure) => return Some(Err(failure.into())),
+    };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return Some(Err(CommandFailure::Machine(error).into())),

@@ -22,20 +22,20 @@ pub(super) fn run(typed: &cli::DaemonsArgs) -> Result<(), CommandFailure> {
         .enable_all()
         .build()
         .map_err(CommandFailure::Machine)?;
-    let changing = instance::all_claimed().into_iter().filter(|spot| spot.running().is_none()).count();
+    let changing = instance::all_claimed().into_iter().filter(|spot| spot.running().is_none());
+    let changing: Vec<Option<u32>> = changing.map(|spot| spot.claim_holder()).collect();
     let daemons = runtime.block_on(list_daemons());
-    match changing {
-        0 => {}
-        1 => print_stderr("a daemon is being replaced or ends; it is listed when that is over"),
-        some => print_stderr(&format!(
-            "{some} daemons are being replaced or end; they are listed when that is over"
-        )),
+    for pid in &changing {
+        let pid = pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+        print_stderr(&format!(
+            "a daemon{pid} is being replaced, ends or has lost its record; it is listed when that is over"
+        ));
     }
     if typed.json {
         return output::print_json(&DaemonsOutput { daemons: &daemons });
     }
     if daemons.is_empty() {
-        if changing == 0 {
+        if changing.is_empty() {
             print_stderr("no daemon runs; `ostler serve` starts one");
         }
         return Ok(());

@@ -38,7 +38,7 @@ pub(super) fn run(typed: &cli::DownArgs, shared: &cli::GlobalOptions) -> Result<
     }
     let (mut ended, mut failed) = (Vec::new(), None);
     for target in targets {
-        match target.shut_down() {
+        match target.and_then(|target| target.shut_down()) {
             Ok(about) => ended.push(about),
             Err(failure) => {
                 if let Some(before) = failed.replace(failure) {
@@ -71,13 +71,17 @@ pub(super) fn run(typed: &cli::DownArgs, shared: &cli::GlobalOptions) -> Result<
 }
 
 /// The daemons that are meant.
-fn targets(typed: &cli::DownArgs, shared: &cli::GlobalOptions) -> Result<Vec<DownTarget>, CommandFailure> {
+fn targets(
+    typed: &cli::DownArgs,
+    shared: &cli::GlobalOptions,
+) -> Result<Vec<Result<DownTarget, CommandFailure>>, CommandFailure> {
     let target = |(spot, note): (DaemonInstance, instance::DaemonRecord)| {
         let there = DaemonClient::new(DaemonAddress::local(&note.url)?, spot.admin_token());
         Some(DownTarget { daemon: there, instance: Some(spot) })
     };
     if typed.all {
-        return Ok(instance::all_settled().into_iter().filter_map(target).collect());
+        let settled = instance::all_settled().into_iter();
+        return Ok(settled.filter_map(|found| found.map(target).transpose()).collect());
     }
     if let Some(address) = &shared.daemon {
         let is_meant = |(_, note): &(DaemonInstance, instance::DaemonRecord)| note.url == address.to_string();
@@ -86,12 +90,12 @@ fn targets(typed: &cli::DownArgs, shared: &cli::GlobalOptions) -> Result<Vec<Dow
             let there = DaemonClient::new(address.clone(), client::admin_token_for(address, None));
             DownTarget { daemon: there, instance: None }
         };
-        return Ok(vec![near.unwrap_or_else(named)]);
+        return Ok(vec![Ok(near.unwrap_or_else(named))]);
     }
     let spot = DaemonInstance::for_config(config_file::find(shared.config.as_deref())?.file())?;
     // The one that follows may have another state directory.
-    let found = spot.wait_until_settled().and_then(|note| target(spot.with_state_of(note)));
-    Ok(found.into_iter().collect())
+    let found = spot.wait_until_settled()?.and_then(|note| target(spot.with_state_of(note)));
+    Ok(found.map(Ok).into_iter().collect())
 }
 
 /// Says that there is nothing to end, and what there is.

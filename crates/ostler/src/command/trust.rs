@@ -122,7 +122,7 @@ fn revoke(file: &Path) -> Result<(), CommandFailure> {
 
 /// Has a running daemon apply an edit that waited for consent.
 fn reload_daemon(file: &Path) -> Result<(), CommandFailure> {
-    match DaemonInstance::for_config(Some(file)).ok().and_then(|spot| client::running_daemon(&spot)) {
+    match DaemonInstance::for_config(Some(file)).ok().and_then(|spot| client::running_daemon(&spot).ok()?) {
         Some(there) => operate::reload(there, LockFileAction::Ignore),
         None => Ok(()),
     }

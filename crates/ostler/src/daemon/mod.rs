@@ -46,7 +46,7 @@ pub(crate) use self::run::run;
 use crate::audit::AuditLog;
 use crate::auth::Authenticator;
 use crate::daemon_info::DaemonInfo;
-use crate::instance::DaemonRecord;
+use crate::instance::{DaemonRecord, PublishedRecord};
 
 /// Everything that requests and tasks of the daemon share.
 #[derive(Debug)]
@@ -70,6 +70,8 @@ pub(crate) struct Daemon {
     attached_clients: Arc<AttachedClients>,
     /// What it says of itself, and since when it is up.
     record: DaemonRecord,
+    /// Where it says so to commands.
+    published: Arc<PublishedRecord>,
     started: Instant,
     /// How long calls in flight have to finish, once the daemon is asked to end.
     shutdown: tokio::sync::watch::Sender<Option<Duration>>,

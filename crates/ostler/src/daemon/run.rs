@@ -101,6 +101,7 @@ pub(crate) async fn run(launch: LaunchOptions) -> Result<(), CommandFailure> {
         console,
         attached_clients: AttachedClients::new(Arc::clone(&activity)),
         record: note,
+        published: Arc::clone(claim.record()),
         started: Instant::now(),
         shutdown: tokio::sync::watch::Sender::new(None),
         relay: OnceLock::new(),

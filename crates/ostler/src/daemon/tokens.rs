@@ -1,4 +1,4 @@
-//! Tokens that come, go and expire while the daemon runs.
+//! Tokens that come, go and expire while the daemon runs, and the daemon's record: files that are looked at regularly.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::Daemon;
 use crate::auth::Authenticator;
 use crate::file_stamp::FileStamps;
 use crate::invocation::command;
-use crate::output::print_stderr;
+use crate::output::{Tint, print_stderr};
 
 /// How often it is looked whether a token has expired, or the file has
 /// changed without anybody saying so: nothing outlives its token by more.
@@ -44,6 +44,23 @@ impl Daemon {
         Ok(self.authenticator.count())
     }
 
+    /// Writes the record again that commands find the daemon by, if somebody has removed it. Not waited for: tokens
+    /// expire though the disk hangs.
+    fn restore_record(self: &Arc<Self>) {
+        let daemon = Arc::clone(self);
+        drop(tokio::task::spawn_blocking(move || {
+            let file = daemon.published.file().display();
+            match daemon.published.restore() {
+                Ok(true) => daemon.console.write_line(
+                    Tint::Warning,
+                    &format!("warning: the record of this daemon was lost, and is written again: {file}"),
+                ),
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%error, "the record of this daemon is lost: {file}"),
+            }
+        }));
+    }
+
     fn end_callers(&self, gone: &[Caller]) {
         if gone.is_empty() {
             return;
@@ -61,6 +78,8 @@ pub(super) async fn run(daemon: Arc<Daemon>) {
 async fn check_periodically(daemon: &Arc<Daemon>) {
     let mut seen = FileStamps::default();
     seen.add(daemon.authenticator.store().file());
+    let mut recorded = FileStamps::default();
+    recorded.add(daemon.published.file());
     // They may have changed since the start, when nobody knew whom to tell.
     let _ = daemon.reload_tokens().await;
     let mut ticks = tokio::time::interval(CHECK_INTERVAL);
@@ -76,6 +95,11 @@ async fn check_periodically(daemon: &Arc<Daemon>) {
             drop(tokio::task::spawn_blocking(move || keeper.save_uses()));
         }
         daemon.end_callers(&daemon.authenticator.expire());
+        let now = recorded.refreshed();
+        if now != recorded {
+            recorded = now;
+            daemon.restore_record();
+        }
         let now = seen.refreshed();
         if now != seen {
             seen = now;

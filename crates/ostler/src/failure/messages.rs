@@ -155,6 +155,13 @@ impl CommandFailure {
                 }
                 None => "wait until it has come up or ended".into(),
             }),
+            Self::Unrecorded { pid, .. } => Some(match pid {
+                Some(pid) => format!(
+                    "a daemon that works writes its record again within a second; `kill {pid}` ends one that does not, and its \
+                     servers with it"
+                ),
+                None => "a daemon that works writes its record again within a second; end one that does not".into(),
+            }),
             Self::StillRunning { pid, .. } => {
                 Some(format!("`kill -9 {pid}` ends it at once; its servers end with it"))
             }

@@ -172,6 +172,14 @@ pub(crate) enum CommandFailure {
     /// There is a daemon for this config.
     #[error("a daemon for this config is already running{}", at(.0))]
     AlreadyRunning(Option<DaemonRecord>),
+    /// A process holds the config and has not said where it is.
+    #[error("{} holds the lock of its config and has no record of where it is", daemon_of(.config.as_deref(), *.pid))]
+    Unrecorded {
+        /// Its config, where it is known.
+        config: Option<PathBuf>,
+        /// Its process, where the kernel tells.
+        pid: Option<u32>,
+    },
     /// A daemon was asked to end and is still there.
     #[error("the daemon at {url} has not ended")]
     StillRunning {
@@ -355,7 +363,10 @@ impl CommandFailure {
             | Self::Loop
             | Self::Relay { .. }
             | Self::NoCredentials(_) => 3,
-            Self::Unreachable { .. } | Self::NoDaemon { .. } | Self::DaemonNotStarted { .. } => 4,
+            Self::Unreachable { .. }
+            | Self::Unrecorded { .. }
+            | Self::NoDaemon { .. }
+            | Self::DaemonNotStarted { .. } => 4,
             Self::Refused { .. }
             | Self::Unapproved { .. }
             | Self::Untrusted { .. }
@@ -393,7 +404,7 @@ impl CommandFailure {
             Self::Unapproved { .. } => "not-approved",
             Self::NoConfig { .. } => "no-config",
             Self::Loop => "loop",
-            Self::Unreachable { .. } => "daemon-unreachable",
+            Self::Unreachable { .. } | Self::Unrecorded { .. } => "daemon-unreachable",
             Self::Refused { .. } => "daemon-refused",
             Self::NoDaemon { .. } => "no-daemon",
             Self::AlreadyRunning(_) => "already-running",
@@ -453,6 +464,14 @@ fn untrusted(is_edited: bool) -> &'static str {
 
 fn at(note: &Option<DaemonRecord>) -> String {
     note.as_ref().map(|note| format!(" at {}", note.url)).unwrap_or_default()
+}
+
+/// `the daemon of ~/ostler.toml (pid 4711)`
+fn daemon_of(config: Option<&Path>, pid: Option<u32>) -> String {
+    let config = config.map_or("a daemon".into(), |file| {
+        format!("the daemon of {}", output::escape_line(&crate::xdg::abbreviate_home(file)))
+    });
+    pid.map_or(config.clone(), |pid| format!("{config} (pid {pid})"))
 }
 
 fn none_of(servers: usize) -> String {

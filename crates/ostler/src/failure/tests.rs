@@ -36,6 +36,7 @@ fn every_failure_has_its_row_in_the_table_of_exit_codes() {
         (CommandFailure::NoConfig { looked_for: "x".into() }, 3),
         (CommandFailure::NoCredentials("0.0.0.0:1".parse().unwrap()), 3),
         (CommandFailure::AlreadyRunning(None), 1),
+        (CommandFailure::Unrecorded { config: None, pid: Some(1) }, 4),
         (CommandFailure::StillRunning { url: "u".into(), pid: 1 }, 1),
         (CommandFailure::Unreachable { url: "u".into(), why: "w".into() }, 4),
         (CommandFailure::NoDaemon { why: "w" }, 4),

@@ -74,7 +74,7 @@ impl DaemonFinder {
         match self.named {
             Some(_) => self.try_once(),
             None => {
-                self.instance()?.wait_until_settled();
+                self.instance()?.wait_until_settled()?;
                 self.find(START_TIMEOUT, UNREACHABLE_TIMEOUT)
             }
         }

@@ -71,6 +71,28 @@ fn down_ends_the_daemon_of_the_config_and_no_other() {
 }
 
 #[test]
+fn a_daemon_whose_record_is_deleted_is_found_again() {
+    let home = Home::with_servers(&[("fake", &[])]);
+    let daemon = Daemon::start(&home);
+    let entries = std::fs::read_dir(home.path(".local/state/ostler")).unwrap();
+    let mut files = entries.map(|entry| entry.unwrap().path());
+    let record = files.find(|path| path.extension().is_some_and(|end| end == "json")).unwrap();
+    std::fs::remove_file(&record).unwrap();
+    let call = home.run(&["call", "fake__pid"]);
+    assert_eq!(call.code, Some(0), "{call}");
+    assert_eq!(
+        home.run(&["call", "fake__pid"]).stdout,
+        call.stdout,
+        "the daemon has answered, and no second host"
+    );
+    assert!(record.exists());
+    assert_eq!(home.run(&["down"]).code, Some(0));
+    assert!(!record.exists());
+    let (_, _, said) = daemon.end();
+    assert!(said.contains("the record of this daemon was lost, and is written again"), "{said}");
+}
+
+#[test]
 fn down_ends_a_daemon_that_is_named_and_says_if_there_is_none() {
     let home = Home::with_servers(&[("fake", &[])]);
     let daemon = Daemon::start(&home);
