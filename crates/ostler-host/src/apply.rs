@@ -51,7 +51,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Reads the servers and roles of a config, and the pins of its lock.
-    pub fn from_config(config: &Config, lock: Option<&LockFile>) -> Self {
+    pub fn from_config(config: &Config, lock: Option<&Arc<LockFile>>) -> Self {
         Self {
             servers: config.servers.clone(),
             disabled: config.disabled.clone(),

@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nix::fcntl::OFlag;
 use ostler_core::config::{Config, ConfigError, ConfigFormat, ConfigSource, MAX_FILE_BYTES, Problem};
@@ -17,6 +18,7 @@ use crate::failure::CommandFailure;
 use crate::file_stamp::FileStamps;
 use crate::invocation::command;
 use crate::output::{self, Style, Tint, escape_line, print_stderr};
+use crate::pins::lock_file::KnownLock;
 use crate::pins::{self, LockFileResult};
 use crate::{instance, self_reference, workspace, xdg};
 
@@ -92,7 +94,7 @@ pub(crate) struct UsableConfig {
     /// Every file that was read for it, as it was then.
     pub(crate) stamps: FileStamps,
     /// The approved definitions, if there is a lock file beside it.
-    pub(crate) lock: Option<LockFile>,
+    pub(crate) lock: Option<Arc<LockFile>>,
     /// Where the daemon listens, if not where the config says.
     pub(crate) listens: Option<SocketAddr>,
 }
@@ -123,7 +125,8 @@ pub(crate) fn load_quietly(
             return Ok(UsableConfig { file: None, origin, config, problems, stamps, lock: None, listens });
         }
     };
-    let LoadedConfig { file, config, problems, stamps, lock_file: locked } = read_with_listen(file, listens)?;
+    let LoadedConfig { file, config, problems, stamps, lock_file: locked } =
+        read_with_listen(file, listens, None)?;
     let config = require_usable(&file, config, &problems)?;
     // Without what was approved, everything would seem to be.
     Ok(UsableConfig { file: Some(file), origin, config, problems, stamps, lock: locked?, listens })
@@ -291,13 +294,14 @@ pub(crate) fn require_usable(
 
 /// Reads a file and what it includes.
 pub(crate) fn read(file: PathBuf) -> Result<LoadedConfig, CommandFailure> {
-    read_with_listen(file, None)
+    read_with_listen(file, None, None)
 }
 
-/// The same for a daemon that listens elsewhere than its config says.
+/// The same for a daemon that listens elsewhere than its config says, and may know the lock file already.
 pub(crate) fn read_with_listen(
     file: PathBuf,
     listens: Option<SocketAddr>,
+    known_lock: Option<&KnownLock>,
 ) -> Result<LoadedConfig, CommandFailure> {
     let unreadable =
         |why: String, hint| CommandFailure::Unreadable { file: relative_to_cwd(&file).to_owned(), why, hint };
@@ -326,7 +330,7 @@ pub(crate) fn read_with_listen(
         }
     };
     let mut stamps = disk.asked.into_inner();
-    let locked = pins::lock_file::read(&file, &mut stamps);
+    let locked = pins::lock_file::read(&file, &mut stamps, known_lock);
     Ok(LoadedConfig { file, config, problems, stamps, lock_file: locked })
 }
 

@@ -27,6 +27,7 @@ pub use transport::{portable_transport_fingerprint, transport_fingerprint};
 pub use word_diff::{DiffSegment, MAX_WORDS, diff_words, spell_out_deceptive};
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::config::{Config, PinMode};
 use crate::server_name::ServerName;
@@ -37,7 +38,7 @@ pub struct PinPolicy {
     /// What happens to a definition that is not approved.
     pub mode: PinMode,
     /// What is.
-    pub lock: LockFile,
+    pub lock: Arc<LockFile>,
     /// Servers with `pins = "off"`.
     pub exempt: BTreeSet<ServerName>,
 }
@@ -57,14 +58,14 @@ pub enum PinStatus {
 
 impl PinPolicy {
     /// Pins without exemptions.
-    pub fn new(mode: PinMode, lock: LockFile) -> Self {
-        Self { mode, lock, exempt: BTreeSet::new() }
+    pub fn new(mode: PinMode, lock: impl Into<Arc<LockFile>>) -> Self {
+        Self { mode, lock: lock.into(), exempt: BTreeSet::new() }
     }
 
     /// Returns the pins of a config whose lock file this is.
-    pub fn from_config(config: &Config, lock: Option<&LockFile>) -> Option<Self> {
+    pub fn from_config(config: &Config, lock: Option<&Arc<LockFile>>) -> Option<Self> {
         let exempt = config.servers.iter().filter(|spec| !spec.is_pinned).map(|spec| spec.name.clone());
-        lock.map(|lock| Self { mode: config.pins, lock: lock.clone(), exempt: exempt.collect() })
+        lock.map(|lock| Self { mode: config.pins, lock: Arc::clone(lock), exempt: exempt.collect() })
     }
 
     /// Whether definitions of a section are compared. A server that the lock does not name has none approved; one

@@ -89,7 +89,7 @@ pub(super) fn run(typed: &cli::LockArgs, shared: &cli::GlobalOptions) -> Result<
         locked => locked?,
     };
     client::run_with_backend(way, async |reach| {
-        let mut lock = before.clone().unwrap_or_default();
+        let mut lock = before.as_deref().cloned().unwrap_or_default();
         let mut outcome = LockOutput { file: desk.file.clone(), ..LockOutput::default() };
         let reviewer = Reviewer::default();
         for (server, offered) in desk.fetch_definitions(reach, &names).await? {
@@ -101,7 +101,7 @@ pub(super) fn run(typed: &cli::LockArgs, shared: &cli::GlobalOptions) -> Result<
         outcome.handle_orphans(&desk, &mut lock, typed);
         // An empty lock file would refuse every tool of every server.
         let is_unfounded = before.is_none() && lock.servers.is_empty();
-        if before.as_ref() != Some(&lock) && !is_unfounded {
+        if before.as_deref() != Some(&lock) && !is_unfounded {
             let detail = names.iter().map(ServerName::as_str).collect::<Vec<_>>().join(", ");
             desk.write_lock(&lock, reach, ("pins-locked", &detail)).await?;
         }

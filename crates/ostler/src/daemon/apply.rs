@@ -49,7 +49,12 @@ impl Daemon {
             return Reload::now(ReloadOutcome::Unreadable { why, hint });
         };
         let listens = self.config_state.listens;
-        let read = tokio::task::spawn_blocking(move || config_file::read_with_listen(file, listens)).await;
+        let known_lock = match by {
+            ReloadCause::Operator => None,
+            ReloadCause::File | ReloadCause::Signal => self.config_state.known_lock(),
+        };
+        let read = move || config_file::read_with_listen(file, listens, known_lock.as_ref());
+        let read = tokio::task::spawn_blocking(read).await;
         let reading = match read {
             Ok(Ok(reading)) => reading,
             Ok(Err(failure)) => return self.finish_unreadable(failure.to_string()),

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ostler_core::config::{Config, Problem};
 use ostler_core::error::CallError;
@@ -17,6 +17,7 @@ use crate::api::{LockChange, Reload, ReloadOutcome};
 use crate::config_file::{ConfigOrigin, UsableConfig};
 use crate::file_stamp::FileStamps;
 use crate::pins::lock_context::lock_hash;
+use crate::pins::lock_file::KnownLock;
 use crate::pins::{LockFileError, LockFileResult};
 
 /// The config as it is applied.
@@ -48,12 +49,25 @@ struct ConfigStateInner {
     /// The files that the config was last read from, whatever came of it.
     stamps: FileStamps,
     /// The lock file that is in force.
-    lock: Option<LockFile>,
+    lock: Option<HashedLock>,
     /// Why the one on disk is not.
     broken_lock: Option<LockFileError>,
     /// The lock file on disk, where it is another one and waits for an operator; its hash, or none if it is gone.
     pending_lock: Option<Option<PinHash>>,
     last_reload: Option<Reload>,
+}
+
+/// A lock, and what it is recognized by.
+#[derive(Debug)]
+struct HashedLock {
+    lock: Arc<LockFile>,
+    hash: PinHash,
+}
+
+impl HashedLock {
+    fn new(lock: Arc<LockFile>) -> Self {
+        Self { hash: lock_hash(&lock), lock }
+    }
 }
 
 /// A server that should be up, and why it is not.
@@ -70,7 +84,7 @@ impl ConfigState {
             pending_starts: BTreeSet::new(),
             finished_starts: Vec::new(),
             stamps,
-            lock,
+            lock: lock.map(HashedLock::new),
             broken_lock: None,
             pending_lock: None,
             last_reload: None,
@@ -119,7 +133,7 @@ impl ConfigState {
     /// Returns what the host is to be by a config, or by the one that is applied, and by the lock that is in force.
     pub(super) fn snapshot(&self, config: Option<&Config>) -> Snapshot {
         let book = self.lock_inner();
-        Snapshot::from_config(config.unwrap_or(&book.config), book.lock.as_ref())
+        Snapshot::from_config(config.unwrap_or(&book.config), book.lock.as_ref().map(|held| &held.lock))
     }
 
     /// The lock file that is in force, and why the one on disk is not.
@@ -128,19 +142,32 @@ impl ConfigState {
         look: impl FnOnce(Option<&LockFile>, Option<&LockFileError>) -> T,
     ) -> T {
         let book = self.lock_inner();
-        look(book.lock.as_ref(), book.broken_lock.as_ref())
+        look(book.lock.as_ref().map(|held| &*held.lock), book.broken_lock.as_ref())
+    }
+
+    /// The hash of the lock file that is in force.
+    pub(super) fn lock_hash(&self) -> Option<PinHash> {
+        self.lock_inner().lock.as_ref().map(|held| held.hash)
+    }
+
+    /// The lock file that is in force, if it is the one on disk as it was last read.
+    pub(super) fn known_lock(&self) -> Option<KnownLock> {
+        let book = self.lock_inner();
+        let held =
+            book.lock.as_ref().filter(|_| book.broken_lock.is_none() && book.pending_lock.is_none())?;
+        Some(KnownLock { lock: Arc::clone(&held.lock), stamps: book.stamps.clone() })
     }
 
     /// Takes up the lock file that has been read. One that can't be used leaves the one before in force.
     pub(super) fn set_lock(&self, locked: LockFileResult) -> LockChange {
+        let locked = locked.map(|lock| lock.map(HashedLock::new));
         let mut book = self.lock_inner();
         match locked {
             Ok(lock) => {
                 let change = match (&book.lock, &lock) {
                     (Some(_), None) => LockChange::Gone,
-                    (before, now) if before.as_ref().map(lock_hash) == now.as_ref().map(lock_hash) => {
-                        LockChange::Unchanged
-                    }
+                    (None, None) => LockChange::Unchanged,
+                    (Some(before), Some(now)) if before.hash == now.hash => LockChange::Unchanged,
                     _ => LockChange::TakenUp,
                 };
                 (book.lock, book.broken_lock, book.pending_lock) = (lock, None, None);
@@ -154,11 +181,15 @@ impl ConfigState {
     }
 
     /// The lock file on disk has been read and is not taken up. Whether it is news that it is another one.
-    pub(super) fn set_lock_on_disk(&self, lock: Option<&LockFile>) -> bool {
+    pub(super) fn set_lock_on_disk(&self, lock: Option<&Arc<LockFile>>) -> bool {
         let mut book = self.lock_inner();
         book.broken_lock = None;
-        let found = lock.map(lock_hash);
-        let pending = (book.lock.as_ref().map(lock_hash) != found).then_some(found);
+        // Its hash is made only if it was read: all of it is written for that.
+        let found = lock.map(|lock| match &book.lock {
+            Some(held) if Arc::ptr_eq(&held.lock, lock) => held.hash,
+            _ => lock_hash(lock),
+        });
+        let pending = (book.lock.as_ref().map(|held| held.hash) != found).then_some(found);
         let is_news = pending.is_some() && book.pending_lock != pending;
         book.pending_lock = pending;
         is_news

@@ -16,7 +16,7 @@ impl Daemon {
     pub(super) async fn reload_pins(self: &Arc<Self>, wanted: Option<&str>) -> Result<bool, LockFileError> {
         let _turn = self.config_state.apply_mutex.lock().await;
         let Some(file) = self.config_state.file.clone() else { return Ok(true) };
-        let read = move || pins::lock_file::read(&file, &mut FileStamps::default());
+        let read = move || pins::lock_file::read(&file, &mut FileStamps::default(), None);
         let locked = match tokio::task::spawn_blocking(read).await {
             Ok(locked) => locked,
             // The daemon is ending, and nothing is pinned or unpinned by that.

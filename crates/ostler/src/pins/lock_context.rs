@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ostler_core::config::Config;
 use ostler_core::error::CallError;
@@ -69,7 +70,7 @@ impl LockContext {
     /// The lock, which must be there and in order.
     pub(crate) fn require_lock(&self) -> Result<LockFile, CommandFailure> {
         match self.locked.clone()? {
-            Some(lock) => Ok(lock),
+            Some(lock) => Ok(Arc::unwrap_or_clone(lock)),
             None => Err(CommandFailure::Usage {
                 what: format!("there is no {}", config_file::relative_to_cwd(&self.file).display()),
                 hint: Some(format!("{} makes one of what the servers offer now", command("lock"))),

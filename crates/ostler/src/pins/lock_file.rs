@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ostler_core::config::{Config, PinMode, Problem, Severity};
 use ostler_core::pins::{LockFile, MAX_LOCK};
@@ -20,7 +21,15 @@ const MAIN_CONFIG_NAME: &str = "ostler.toml";
 const LOCK_FILE_NAME: &str = "ostler.lock";
 
 /// What the lock file says; `None` if there is none.
-pub(crate) type LockFileResult = Result<Option<LockFile>, LockFileError>;
+pub(crate) type LockFileResult = Result<Option<Arc<LockFile>>, LockFileError>;
+
+/// A lock that was read before: its file is not read again as long as it is the same.
+#[derive(Debug, Clone)]
+pub(crate) struct KnownLock {
+    pub(crate) lock: Arc<LockFile>,
+    /// What the file was like, among others.
+    pub(crate) stamps: FileStamps,
+}
 
 /// A lock file that can't be used.
 #[derive(Debug, Clone)]
@@ -67,10 +76,14 @@ fn find_stray(config: &Path, file: &Path) -> Option<LockFileError> {
     })
 }
 
-/// Reads the lock file of a config, and notes what it was like.
-pub(crate) fn read(config: &Path, stamps: &mut FileStamps) -> LockFileResult {
+/// Reads the lock file of a config, and notes what it was like. One that is the same as before is not read: a lock has
+/// some megabytes, and a config is edited often.
+pub(crate) fn read(config: &Path, stamps: &mut FileStamps, known: Option<&KnownLock>) -> LockFileResult {
     let file = lock_file_path(config);
     stamps.add(&file);
+    if let Some(known) = known.filter(|known| known.stamps.subset(&file) == stamps.subset(&file)) {
+        return Ok(Some(Arc::clone(&known.lock)));
+    }
     let text = match read_at_most(&file, MAX_LOCK as u64) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -81,7 +94,7 @@ pub(crate) fn read(config: &Path, stamps: &mut FileStamps) -> LockFileResult {
             return Err(LockFileError { file, why: error.to_string(), hint });
         }
     };
-    LockFile::parse(&text).map(Some).map_err(|error| LockFileError {
+    LockFile::parse(&text).map(|lock| Some(Arc::new(lock))).map_err(|error| LockFileError {
         why: error.to_string(),
         hint: error.hint(command),
         file,
@@ -216,8 +229,28 @@ mod tests {
         write(&file, &LockFile::default()).unwrap();
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-        let read = read(&folder.path().join("ostler.toml"), &mut FileStamps::default());
-        assert_eq!(read.unwrap(), Some(LockFile::default()));
+        let read = read(&folder.path().join("ostler.toml"), &mut FileStamps::default(), None);
+        assert_eq!(read.unwrap(), Some(LockFile::default().into()));
+    }
+
+    #[test]
+    fn a_lock_file_that_has_not_changed_is_not_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (config, file) = (folder.path().join(MAIN_CONFIG_NAME), folder.path().join(LOCK_FILE_NAME));
+        write(&file, &LockFile::default()).unwrap();
+        let mut stamps = FileStamps::default();
+        stamps.add(&config);
+        let lock = read(&config, &mut stamps, None).unwrap().unwrap();
+        let known = KnownLock { lock: Arc::clone(&lock), stamps };
+        fs::write(&config, "").unwrap();
+        let read_again = || read(&config, &mut FileStamps::default(), Some(&known));
+        assert!(Arc::ptr_eq(&lock, &read_again().unwrap().unwrap()), "an edit of the config leaves it");
+        write(&file, &LockFile::default()).unwrap();
+        assert!(!Arc::ptr_eq(&lock, &read_again().unwrap().unwrap()));
+        fs::write(&file, "rubbish").unwrap();
+        read_again().unwrap_err();
+        fs::remove_file(&file).unwrap();
+        assert_eq!(read_again().unwrap(), None);
     }
 
     #[test]
@@ -237,14 +270,14 @@ mod tests {
     fn a_lock_file_that_is_no_configs_is_not_passed_over() {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join(".mcp.json");
-        let read = || read(&config, &mut FileStamps::default());
+        let read = || read(&config, &mut FileStamps::default(), None);
         write(&folder.path().join(LOCK_FILE_NAME), &LockFile::default()).unwrap();
         assert!(read().unwrap_err().hint.contains(".mcp.json.ostler.lock"));
         fs::write(folder.path().join(MAIN_CONFIG_NAME), "").unwrap();
         assert_eq!(read().unwrap(), None);
         fs::remove_file(folder.path().join(MAIN_CONFIG_NAME)).unwrap();
         write(&lock_file_path(&config), &LockFile::default()).unwrap();
-        assert_eq!(read().unwrap(), Some(LockFile::default()));
+        assert_eq!(read().unwrap(), Some(LockFile::default().into()));
     }
 
     #[test]

@@ -24,12 +24,8 @@ use crate::pins;
 /// What differs, as far as is known; nobody is asked.
 pub(super) async fn show(State(daemon): State<Arc<Daemon>>) -> Response {
     let mode = daemon.config_state.with_config(|config, _, _| config.pins);
-    let (sha256, error) = daemon.config_state.with_lock(|lock, broken| {
-        (
-            lock.map(|lock| pins::lock_context::lock_hash(lock).to_string()),
-            broken.map(|broken| broken.why.clone()),
-        )
-    });
+    let sha256 = daemon.config_state.lock_hash().map(|hash| hash.to_string());
+    let error = daemon.config_state.with_lock(|_, broken| broken.map(|broken| broken.why.clone()));
     let is_locked = sha256.is_some();
     let servers = match is_locked {
         true => {
