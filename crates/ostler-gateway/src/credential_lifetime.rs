@@ -8,6 +8,8 @@ use std::task::{Context, Poll};
 use ostler_core::caller::CredentialState;
 use tokio::sync::watch;
 
+use crate::client_request::GatewayReply;
+
 /// A credential's life, held by everything that was begun with it. Whoever
 /// gives passes out ends them; clones are the same pass.
 #[derive(Debug, Clone)]
@@ -68,6 +70,19 @@ impl CredentialLifetime {
 impl Default for CredentialLifetime {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// Answers a request, or ends it when its credential is revoked. Whether its server has run it is not known then.
+pub(crate) async fn unless_revoked(
+    lifetime: Option<CredentialLifetime>,
+    answering: impl Future<Output = GatewayReply>,
+) -> GatewayReply {
+    let Some(lifetime) = lifetime else { return answering.await };
+    tokio::select! {
+        biased;
+        reply = answering => reply,
+        () = lifetime.revoked() => GatewayReply::credential_revoked(),
     }
 }
 

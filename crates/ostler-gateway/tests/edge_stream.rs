@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ostler_gateway::{Gateway, GatewayOptions, Scope};
+use ostler_gateway::{Authenticated, CredentialLifetime, Gateway, GatewayOptions, Scope};
 use ostler_host::{Caller, Host, HostOptions};
 use ostler_testkit::{eventually, fake_mcp_spec};
 use serde_json::{Value, json};
@@ -147,7 +147,7 @@ async fn a_farewell_stands_between_messages_and_what_follows_is_answered() {
         bytes::Bytes::from_static(b"bye")
     };
     let serving =
-        tokio::spawn(gateway.serve_stream_with(reader, writer, Caller::local(), Scope::All, farewell));
+        tokio::spawn(gateway.serve_stream_with(reader, writer, Caller::local().into(), Scope::All, farewell));
     let (output, input) = tokio::io::split(ours);
     let mut peer = StreamClient { input, output: BufReader::new(output).lines(), serving };
     assert!(peer.request(MODERN_LIST).await["result"].is_object());
@@ -155,6 +155,32 @@ async fn a_farewell_stands_between_messages_and_what_follows_is_answered() {
     let line = tokio::time::timeout(PATIENCE, peer.output.next_line()).await.unwrap().unwrap();
     assert_eq!(line.as_deref(), Some("bye"));
     assert!(peer.request(MODERN_LIST).await["result"].is_object());
+}
+
+#[tokio::test]
+async fn requests_under_way_are_told_that_the_token_was_taken_back_and_then_the_connection_ends() {
+    let host = Host::new(HostOptions::default());
+    let spec = fake_mcp_spec("fake", &[]);
+    host.spawn(&Caller::local(), spec).await.unwrap();
+    let gateway = Gateway::new(host, GatewayOptions::default());
+    let (ours, theirs) = tokio::io::duplex(64 * 1024);
+    let (reader, writer) = tokio::io::split(theirs);
+    let lifetime = CredentialLifetime::new();
+    let admitted =
+        Authenticated { caller: Caller::new("token:zed", "local"), lifetime: Some(lifetime.clone()) };
+    let pending = std::future::pending();
+    let serving = tokio::spawn(gateway.serve_stream_with(reader, writer, admitted, Scope::All, pending));
+    let (output, input) = tokio::io::split(ours);
+    let mut peer = StreamClient { input, output: BufReader::new(output).lines(), serving };
+    peer.send(&modern_call(7, "fake__hang", "{}")).await;
+    // Answered behind the call: that is under way now.
+    assert!(peer.request(MODERN_LIST).await["result"].is_object());
+    lifetime.revoke();
+    let told = peer.receive().await;
+    assert_eq!((&told["id"], &told["error"]["code"]), (&json!(7), &json!(-31003)), "{told}");
+    assert!(told["error"]["message"].as_str().unwrap().contains("the token was taken back"), "{told}");
+    let end = tokio::time::timeout(PATIENCE, peer.output.next_line()).await.expect("an end in time");
+    assert_eq!(end.unwrap(), None);
 }
 
 #[tokio::test]

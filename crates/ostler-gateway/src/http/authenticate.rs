@@ -11,8 +11,6 @@ use ostler_host::{LoopDetected, VIA_HEADER};
 use super::response::{Response, refuse};
 use super::{EndpointTransport, origin, resource_metadata};
 use crate::auth::{AuthOutcome, AuthRequest, Authenticated, Unauthorized};
-use crate::client_request::GatewayReply;
-use crate::credential_lifetime::CredentialLifetime;
 use crate::gateway::Gateway;
 
 /// How long a credential may take to be checked. Its keys may have to be
@@ -87,19 +85,6 @@ const REVOKED: &str = "the token was taken back";
 /// Refuses a request whose credential was revoked before it was read.
 pub(super) fn revoked_response() -> Response {
     unauthorized(&Unauthorized::invalid(REVOKED), None)
-}
-
-/// Answers a request, or ends it when its credential is revoked. Whether its server has run it is not known then.
-pub(super) async fn unless_revoked(
-    pass: Option<CredentialLifetime>,
-    answering: impl Future<Output = GatewayReply>,
-) -> GatewayReply {
-    let Some(pass) = pass else { return answering.await };
-    tokio::select! {
-        biased;
-        reply = answering => reply,
-        () = pass.revoked() => GatewayReply::credential_revoked(),
-    }
 }
 
 fn check_timed_out() -> Response {

@@ -9,9 +9,10 @@ use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 
 use super::response::{Response, body, empty, refuse};
-use super::{EndpointRequest, RpcRequest, authenticate, legacy};
+use super::{EndpointRequest, RpcRequest, legacy};
 use crate::client_request::{ClientEra, ClientRequest, GatewayReply};
 use crate::client_session::ActiveSession;
+use crate::credential_lifetime::unless_revoked;
 use crate::dispatch::dispatch_request;
 use crate::notification_sink::NotificationSink;
 
@@ -81,7 +82,7 @@ async fn answer_all(visit: &EndpointRequest, session: &ActiveSession, batch: Vec
                         let pass = visit.lifetime.clone();
                         running.spawn(async move {
                             let answering = dispatch_request(&gateway, &mut exchange);
-                            (at, authenticate::unless_revoked(pass, answering).await.frame(Some(&id)))
+                            (at, unless_revoked(pass, answering).await.frame(Some(&id)))
                         });
                     }
                     Err(why) => {

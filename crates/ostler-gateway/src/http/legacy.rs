@@ -17,10 +17,10 @@ use super::response::{
     PROTOCOL_VERSION, Response, SESSION_ID, empty, json, no_randomness, overloaded, refuse,
 };
 use super::sse::{self, KeepAlive, LongStream, LongStreamPermit, acquire_long_stream};
-use super::{EndpointRequest, RpcRequest, authenticate, method_not_allowed, server_not_found};
+use super::{EndpointRequest, RpcRequest, method_not_allowed, server_not_found};
 use crate::client_request::{ClientEra, ClientRequest, GatewayReply};
 use crate::client_session::{ActiveSession, ClientSession, NewSession};
-use crate::credential_lifetime::CredentialEnd;
+use crate::credential_lifetime::{CredentialEnd, unless_revoked};
 use crate::dispatch::{self, dispatch_request};
 use crate::frame_queue::{FrameQueue, FrameReader};
 use crate::gateway::Gateway;
@@ -171,9 +171,8 @@ impl SessionRequestRun {
         let gateway: Gateway = visit.gateway.clone();
         // Boxed because it may have to move into a task of its own.
         let pass = visit.lifetime.clone();
-        let pending = Box::pin(async move {
-            authenticate::unless_revoked(pass, dispatch_request(&gateway, &mut exchange)).await
-        });
+        let pending =
+            Box::pin(async move { unless_revoked(pass, dispatch_request(&gateway, &mut exchange)).await });
         Self { pending, session, queue, id: ask.id }
     }
 

@@ -15,9 +15,9 @@ use ostler_wire::{Params, RequestId, SUBSCRIPTIONS_LISTEN, error_code, headers};
 use super::post::{FirstEvent, PendingReply, first_event};
 use super::response::{METHOD, NAME, PROTOCOL_VERSION, Response, json, modern_status, no_randomness};
 use super::sse::{self, KeepAlive, LongStream, LongStreamPermit, acquire_long_stream};
-use super::{EndpointRequest, RpcRequest, authenticate, server_not_found};
+use super::{EndpointRequest, RpcRequest, server_not_found};
 use crate::client_request::{ClientEra, ClientRequest, GatewayReply};
-use crate::credential_lifetime::CredentialEnd;
+use crate::credential_lifetime::{CredentialEnd, unless_revoked};
 use crate::dispatch::dispatch_request;
 use crate::gateway::Gateway;
 use crate::modern_meta;
@@ -75,9 +75,8 @@ pub(super) async fn handle_request(visit: EndpointRequest, ask: RpcRequest) -> R
     };
     // Boxed because it may have to move into the body of the response.
     let revocable = pass.clone();
-    let mut answering: PendingReply = Box::pin(async move {
-        authenticate::unless_revoked(revocable, dispatch_request(&gateway, &mut exchange)).await
-    });
+    let mut answering: PendingReply =
+        Box::pin(async move { unless_revoked(revocable, dispatch_request(&gateway, &mut exchange)).await });
     if !accepts.event_stream {
         drop(frames);
         return json_response(&answering.await, &id, names_server);

@@ -261,7 +261,7 @@ async fn serve_client(
     let winding_up = gateway.0.is_draining.subscribe();
     let (line, frames) = mpsc::channel(MAX_QUEUED_SSE_FRAMES);
     let principal = caller.principal().to_owned();
-    let Some(mut link) = StreamConnection::new(gateway, caller, scope, line) else { return };
+    let Some(mut link) = StreamConnection::new(gateway, caller.into(), scope, line) else { return };
     let mut pumping = JoinSet::new();
     pumping.spawn(forward_frames(frames, pipe));
     tokio::select! {

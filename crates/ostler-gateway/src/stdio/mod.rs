@@ -26,6 +26,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 pub(crate) use self::stream_connection::StreamConnection;
+use crate::auth::Authenticated;
 use crate::client_request::GatewayReply;
 use crate::command_extensions::CommandExtensions;
 use crate::gateway::Gateway;
@@ -65,16 +66,17 @@ impl Gateway {
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
     {
-        self.serve_stream_with(reader, writer, caller, scope, std::future::pending())
+        self.serve_stream_with(reader, writer, caller.into(), scope, std::future::pending())
     }
 
-    /// The same, for a client that understands one line more: when `farewell` is ready its line is sent between
-    /// two messages. What the client says afterwards is answered as before.
+    /// The same, for a client whose credential can end, and that understands one line more. When `farewell` is ready its
+    /// line is sent between two messages, and what the client says afterwards is answered as before. When the credential
+    /// ends nothing more is taken, and requests under way are answered: with an error if it was revoked.
     pub fn serve_stream_with<R, W, F>(
         &self,
         reader: R,
         writer: W,
-        caller: Caller,
+        admitted: Authenticated,
         scope: Scope,
         farewell: F,
     ) -> impl Future<Output = ()> + Send + use<R, W, F>
@@ -84,7 +86,7 @@ impl Gateway {
         F: Future<Output = Bytes> + Send + 'static,
     {
         let (line, frames) = mpsc::channel(MAX_QUEUED_FRAMES);
-        let link = StreamConnection::new(self.clone(), caller, scope, line);
+        let link = StreamConnection::new(self.clone(), admitted, scope, line);
         serve_connection((reader, writer), link, frames, farewell)
     }
 
@@ -138,13 +140,14 @@ async fn read_lines(
     link: &mut StreamConnection,
     farewell: impl Future<Output = Bytes>,
 ) {
-    let mut farewell = pin!(farewell);
-    let mut is_told = false;
+    let (mut farewell, mut credential_ended) = (pin!(farewell), pin!(link.credential_ended()));
+    let (mut is_told, mut is_credential_ended) = (false, false);
     let mut lines = LineSplitter::new(link.max_line());
     let mut end = None;
     loop {
         // What a session is needed for waits until it is open.
         while !link.is_initializing()
+            && !is_credential_ended
             && let Some(frame) = lines.next_frame().or_else(|| end.and_then(|_| lines.finish()))
         {
             if !handle_frame(link, frame).await {
@@ -161,6 +164,11 @@ async fn read_lines(
                     end = Some(Instant::now() + link.input_end_timeout());
                     link.close_input();
                 }
+            }
+            () = &mut credential_ended, if !is_credential_ended => {
+                is_credential_ended = true;
+                end.get_or_insert(Instant::now() + link.input_end_timeout());
+                link.close_input();
             }
             () = link.join_next(), if link.is_busy() => {}
             line = &mut farewell, if !is_told => {

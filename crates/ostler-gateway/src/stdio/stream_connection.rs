@@ -10,9 +10,11 @@ use ostler_wire::{Message, MessageError, MethodName, Params, RequestId, error_co
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
+use crate::auth::Authenticated;
 use crate::client_request::{ClientEra, ClientRequest, GatewayReply};
 use crate::client_session::{ClientSession, NewSession};
 use crate::command_extensions::SharedCommandExtensions;
+use crate::credential_lifetime::{CredentialLifetime, unless_revoked};
 use crate::dispatch::{self, dispatch_request};
 use crate::gateway::Gateway;
 use crate::http::batch;
@@ -38,6 +40,8 @@ pub(crate) struct StreamConnection {
     gateway: Gateway,
     /// In a session that lasts as long as the connection, for both eras.
     caller: Caller,
+    /// Ends with the caller's credential.
+    lifetime: Option<CredentialLifetime>,
     /// The same in no session, for commands: they share what has a process for each session.
     commands: Option<(Caller, SharedCommandExtensions)>,
     scope: Scope,
@@ -69,10 +73,11 @@ impl StreamConnection {
     /// Makes the link of a client; `None` on a machine without randomness, where clients would share a session.
     pub(crate) fn new(
         gateway: Gateway,
-        caller: Caller,
+        admitted: Authenticated,
         scope: Scope,
         line: mpsc::Sender<Bytes>,
     ) -> Option<Self> {
+        let Authenticated { caller, lifetime } = admitted;
         let Some(id) = session_table::random_session_id() else {
             tracing::error!("this machine has no source of randomness, so a client is refused");
             return None;
@@ -80,6 +85,7 @@ impl StreamConnection {
         Some(Self {
             gateway,
             caller: caller.in_session(id),
+            lifetime,
             commands: None,
             scope,
             output: line,
@@ -100,7 +106,7 @@ impl StreamConnection {
         line: mpsc::Sender<Bytes>,
     ) -> Option<Self> {
         let bare = caller.clone();
-        let mut link = Self::new(gateway, caller, Scope::All, line)?;
+        let mut link = Self::new(gateway, caller.into(), Scope::All, line)?;
         link.commands = Some((bare, commands));
         Some(link)
     }
@@ -108,6 +114,17 @@ impl StreamConnection {
     /// Returns how long requests under way may take once the input has ended. A command that leaves wants nothing more.
     pub(crate) fn input_end_timeout(&self) -> Duration {
         if self.commands.is_some() { Duration::ZERO } else { INPUT_END_TIMEOUT }
+    }
+
+    /// Waits for the end of the caller's credential. From then on nothing may be taken.
+    pub(crate) fn credential_ended(&self) -> impl Future<Output = ()> + use<> {
+        let lifetime = self.lifetime.clone();
+        async move {
+            match lifetime {
+                Some(lifetime) => lifetime.ended().await,
+                None => std::future::pending().await,
+            }
+        }
     }
 
     /// The longest line that is read.
@@ -226,12 +243,13 @@ impl StreamConnection {
                         (Ok(params), Some(session), Ok(())) => {
                             let client = ClientEra::Legacy(Arc::clone(session));
                             let mut exchange = self.client_request(client, id.clone(), method, params);
-                            let gateway = self.gateway.clone();
+                            let (gateway, lifetime) = (self.gateway.clone(), self.lifetime.clone());
                             self.batched_in_flight.insert(id.detached());
                             ids.push(id.detached());
                             let id = id.clone();
                             requests.spawn(async move {
-                                (at, dispatch_request(&gateway, &mut exchange).await.frame(Some(&id)))
+                                let answering = dispatch_request(&gateway, &mut exchange);
+                                (at, unless_revoked(lifetime, answering).await.frame(Some(&id)))
                             });
                             GatewayReply::refusal(error_code::INTERNAL_ERROR, "the request broke")
                         }
@@ -299,7 +317,7 @@ impl StreamConnection {
     /// Answers a request in a task of its own.
     fn spawn_request(&mut self, client: ClientEra, id: RequestId, method: MethodName, params: Params) {
         let mut exchange = self.client_request(client, id.clone(), method, params);
-        let gateway = self.gateway.clone();
+        let (gateway, lifetime) = (self.gateway.clone(), self.lifetime.clone());
         let line = self.output.clone();
         let mut hung_up = self.is_input_closed.subscribe();
         // The id must not keep the line alive that it came in.
@@ -307,18 +325,21 @@ impl StreamConnection {
         let running = self.tasks.spawn({
             let key = key.clone();
             async move {
-                if let ClientEra::Legacy(session) = &exchange.client {
-                    let caller = exchange.caller.clone();
-                    exchange.caller =
-                        dispatch::in_first_root(&gateway, session, &exchange.sink, caller).await;
-                }
-                let reply = match exchange.method.as_str() {
-                    ostler_wire::SUBSCRIPTIONS_LISTEN => tokio::select! {
-                        reply = dispatch_request(&gateway, &mut exchange) => reply,
-                        _ = hung_up.wait_for(|has_hung_up| *has_hung_up) => dispatch::closed_reply(id.raw()),
-                    },
-                    _ => dispatch_request(&gateway, &mut exchange).await,
+                let answering = async {
+                    if let ClientEra::Legacy(session) = &exchange.client {
+                        let caller = exchange.caller.clone();
+                        exchange.caller =
+                            dispatch::in_first_root(&gateway, session, &exchange.sink, caller).await;
+                    }
+                    match exchange.method.as_str() {
+                        ostler_wire::SUBSCRIPTIONS_LISTEN => tokio::select! {
+                            reply = dispatch_request(&gateway, &mut exchange) => reply,
+                            _ = hung_up.wait_for(|has_hung_up| *has_hung_up) => dispatch::closed_reply(id.raw()),
+                        },
+                        _ => dispatch_request(&gateway, &mut exchange).await,
+                    }
                 };
+                let reply = unless_revoked(lifetime, answering).await;
                 // Without a client nobody misses the answer.
                 let _ = line.send(reply.frame(Some(&id)).into()).await;
                 FinishedTask::Answered(key)
@@ -333,13 +354,14 @@ impl StreamConnection {
             Err(refusal) => return self.send_reply(&refusal, Some(&id)).await,
         };
         let (gateway, caller, scope) = (self.gateway.clone(), self.caller.clone(), self.scope.clone());
-        let line = self.output.clone();
+        let (line, lifetime) = (self.output.clone(), self.lifetime.clone());
         let key = id.detached();
         self.initializing = Some(key.clone());
         let running = self.tasks.spawn({
             let key = key.clone();
             async move {
-                let reply = dispatch::initialize(&gateway, &caller, &scope, introduction.version).await;
+                let answering = dispatch::initialize(&gateway, &caller, &scope, introduction.version);
+                let reply = unless_revoked(lifetime, answering).await;
                 let _ = line.send(reply.frame(Some(&id)).into()).await;
                 let GatewayReply::Result(_) = reply else { return FinishedTask::Answered(key) };
                 FinishedTask::SessionOpened(

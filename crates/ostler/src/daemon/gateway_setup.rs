@@ -66,15 +66,7 @@ pub(super) async fn serve_stream(
     farewell: impl Future<Output = Bytes> + Send + 'static,
 ) {
     let (reader, writer) = tokio::io::split(connection);
-    let Authenticated { caller, lifetime: pass } = admitted;
-    let serving = gateway.serve_stream_with(reader, writer, caller, Scope::All, farewell);
-    match pass {
-        None => serving.await,
-        Some(pass) => tokio::select! {
-            () = serving => {}
-            () = pass.ended() => {}
-        },
-    }
+    gateway.serve_stream_with(reader, writer, admitted, Scope::All, farewell).await;
 }
 
 /// Serves connections until the shutdown, and then what they have begun.
