@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ostler_core::caller::Caller;
+use ostler_core::caller::{Caller, CredentialState};
 use ostler_core::error::CallError;
 use ostler_core::fault::Delivery;
 
@@ -42,7 +42,7 @@ pub struct RequestRecord<'a> {
     /// The rule that refused it, where one did; the caller was told that there
     /// is nothing of that name.
     pub denied_by: Option<&'a str>,
-    /// What else there is to say: whose budget was used up, and its size.
+    /// What else there is to say: whose budget was used up, and its size; that a token was revoked.
     pub detail: Option<&'a str>,
     /// The arguments as they came.
     pub arguments: Option<&'a [u8]>,
@@ -72,6 +72,9 @@ pub type Recorder = Arc<dyn Fn(&RequestRecord<'_>) + Send + Sync>;
 /// in a time of its own.
 pub type RecordBackpressure = Arc<dyn Fn() -> Option<BoxFuture<'static, ()>> + Send + Sync>;
 
+/// Outcome of a request whose caller left.
+const CANCELLED: &str = "cancelled";
+
 /// A record in the making; dropping it unfinished records that the caller left.
 pub(crate) struct PendingRecord<'r, 'a> {
     request: &'r Request<'a>,
@@ -85,7 +88,7 @@ pub(crate) struct PendingRecord<'r, 'a> {
 
 impl<'r, 'a> PendingRecord<'r, 'a> {
     pub(crate) fn begin(request: &'r Request<'a>, recorder: Option<Recorder>) -> Self {
-        let (outcome, delivery, generation) = ("cancelled", None, None);
+        let (outcome, delivery, generation) = (CANCELLED, None, None);
         Self { request, recorder, outcome, delivery, generation, denied_by: None, detail: None }
     }
 
@@ -122,6 +125,8 @@ impl Drop for PendingRecord<'_, '_> {
         let took = self.request.received_at.elapsed();
         let (server, method, caller) = (self.request.server(), self.request.method(), self.request.caller());
         tracing::debug!(server, method, outcome = self.outcome, ?took, "call");
+        let is_revoked = self.outcome == CANCELLED && caller.credential_state() == CredentialState::Revoked;
+        let detail = self.detail.as_deref().or(is_revoked.then_some("the token was revoked"));
         // Lists are no calls; that a rule refuses one is told all the same.
         let is_list = Kind::ALL.iter().any(|kind| kind.method() == method);
         if let Some(recorder) = self.recorder.as_ref().filter(|_| !is_list || self.denied_by.is_some()) {
@@ -137,7 +142,7 @@ impl Drop for PendingRecord<'_, '_> {
                 delivery: self.delivery,
                 generation: self.generation,
                 denied_by: self.denied_by.as_deref(),
-                detail: self.detail.as_deref(),
+                detail,
                 arguments: self.request.params.arguments(),
                 took,
                 raw_params: Some(self.request.params.raw()),

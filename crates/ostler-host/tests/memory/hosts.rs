@@ -149,6 +149,24 @@ async fn every_request_is_recorded_once_also_when_its_caller_leaves() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_that_ends_with_its_token_is_recorded_with_the_reason() {
+    let world = TestHost::new().server("a", slow()).start().await;
+    let details = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&details);
+    world.host.set_recorder(Some(Arc::new(move |record| {
+        kept.lock().unwrap().push((record.outcome, record.detail.map(str::to_owned)));
+    })));
+    for state in [CredentialState::Valid, CredentialState::Expired, CredentialState::Revoked] {
+        let zed = Caller::new("token:zed", "researcher").with_ending_credential();
+        let mut call = pin!(world.call_as(&zed, "a", "slow"));
+        assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        zed.end_credential(state);
+    }
+    let revoked = Some("the token was revoked".to_owned());
+    assert_eq!(*details.lock().unwrap(), [("cancelled", None), ("cancelled", None), ("cancelled", revoked)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_isolated_server_has_a_session_for_each_caller() {
     let table = [(Isolation::Shared, 1), (Isolation::Caller, 2), (Isolation::Session, 3)];
     for (isolation, connects) in table {
