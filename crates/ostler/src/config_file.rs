@@ -374,15 +374,16 @@ pub(crate) fn print_no_servers(named: Option<&Path>, disabled: &[ServerName]) {
 
 /// Says problems on stderr.
 pub(crate) fn print_problems(problems: &[Problem]) {
-    let style = Style::stderr();
-    for problem in problems {
-        let (word, tint) =
-            if problem.is_error() { ("error:", Tint::Error) } else { ("warning:", Tint::Warning) };
-        let mut near = problem.clone();
-        near.file = relative_to_cwd(&problem.file).to_owned();
-        // The first such word is the severity: only the place stands before it.
-        print_stderr(&near.to_string().replacen(word, &style.paint(tint, word), 1));
-    }
+    problems.iter().for_each(|problem| print_stderr(&render_problem(problem)));
+}
+
+/// A problem as it is said on stderr.
+pub(crate) fn render_problem(problem: &Problem) -> String {
+    let (word, tint) = if problem.is_error() { ("error:", Tint::Error) } else { ("warning:", Tint::Warning) };
+    let mut near = problem.clone();
+    near.file = relative_to_cwd(&problem.file).to_owned();
+    // The first such word is the severity: only the place stands before it.
+    near.to_string().replacen(word, &Style::stderr().paint(tint, word), 1)
 }
 
 /// `2 errors, 1 warning`; nothing if there is no problem.

@@ -2,10 +2,12 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 use ostler_core::error::needs_escape;
 
 use crate::failure::CommandFailure;
+use crate::time_text::log_time;
 
 /// Whether data has gone to stdout. A document for programs that is followed by a second one can't be read.
 static HAS_PRINTED: AtomicBool = AtomicBool::new(false);
@@ -47,6 +49,12 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), CommandFai
 pub(crate) fn print_stderr(text: &str) {
     begin_line();
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// The same with the time before it, for a process that lives long.
+pub(crate) fn print_timed(text: &str) {
+    let time = log_time(SystemTime::now(), io::stderr().is_terminal());
+    print_stderr(&format!("{} {text}", Style::stderr().paint(Tint::Faint, &time)));
 }
 
 /// Whether the last line of the terminal is one that is rewritten.

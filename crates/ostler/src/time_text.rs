@@ -14,6 +14,13 @@ pub(crate) fn rfc3339(moment: SystemTime) -> String {
     timestamp(moment).to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
+/// Returns a moment in UTC as lines of a log begin: `2026-07-28T12:00:00Z`, or `12:00:00Z` for a person who reads along.
+pub(crate) fn log_time(moment: SystemTime, is_terminal: bool) -> String {
+    let text = rfc3339(moment);
+    let begin = if is_terminal { 11 } else { 0 };
+    format!("{}Z", &text[begin..19])
+}
+
 /// Returns the moment that is so many seconds after 1970 began. One that no clock can show is 1970.
 pub(crate) fn from_seconds(seconds: u64) -> SystemTime {
     UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).unwrap_or(UNIX_EPOCH)

@@ -40,7 +40,7 @@ use self::redact::AuditRedactor;
 use self::row::{AuditRow, RowFields, RowKind};
 use self::writer::{AuditWriter, AuditWriterOptions, WriterHealth};
 use crate::instance::DaemonInstance;
-use crate::output::print_stderr;
+use crate::output::{print_stderr, print_timed};
 
 /// How long a command waits at its end until its rows are written.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -52,6 +52,16 @@ pub(crate) enum ProcessLifetime {
     Daemon,
     /// A command, which ends soon.
     Command,
+}
+
+impl ProcessLifetime {
+    /// Says something about the audit on stderr. In a log a line is worth little without its time.
+    pub(super) fn print(self, text: &str) {
+        match self {
+            Self::Daemon => print_timed(text),
+            Self::Command => print_stderr(text),
+        }
+    }
 }
 
 /// Takes rows, until it is closed.
@@ -109,7 +119,7 @@ impl AuditLog {
             file: spot.audit_file(),
             key: spot.audit_key_file(),
             keeps_arguments: settings.arguments == AuditedArguments::Full,
-            is_daemon: stay == ProcessLifetime::Daemon,
+            lifetime: stay,
             redactor: Arc::default(),
         };
         let veil = Arc::clone(&place.redactor);
@@ -125,7 +135,7 @@ impl AuditLog {
                 when_full: settings.when_full,
             })),
             Err(error) => {
-                print_stderr(&format!("warning: the audit can't be written: no thread for it: {error}"));
+                stay.print(&format!("warning: the audit can't be written: no thread for it: {error}"));
                 None
             }
         }
@@ -167,7 +177,7 @@ impl AuditLog {
                 true => String::new(),
                 false => format!(": the disk has not taken them within {}", HumanDuration(within)),
             };
-            print_stderr(&format!("warning: {unwritten} rows of the audit could not be written{why}"));
+            self.lifetime.print(&format!("warning: {unwritten} rows of the audit could not be written{why}"));
         }
     }
 
@@ -177,7 +187,7 @@ impl AuditLog {
             let audit = Arc::clone(self);
             Box::pin(async move {
                 if audit.queue.wait_for_room().await {
-                    audit.health.report_stall();
+                    audit.health.report_stall(audit.lifetime);
                 }
             }) as BoxFuture<'static, ()>
         })

@@ -9,14 +9,14 @@ use ostler_core::config::{self, WhenFull};
 use ostler_core::fault::HumanDuration;
 use ostler_store::{BatchWriter, Committed, Database, NextBatch, StoreError, WriteError, WriterQueue};
 
+use super::ProcessLifetime;
 use super::batch::RowEncoder;
 use super::queue::{AuditBatch, PendingRows, RowQueue};
 use super::redact::AuditRedactor;
 use super::retention::{self, DeletedRows, Retention};
 use super::row::{self, AuditRow, QueuedRow, RowFields, RowKind};
-use super::schema::{self, LAYOUT};
-use crate::output::print_stderr;
 use crate::time_text;
+use super::schema::{self, LAYOUT};
 
 /// How long to wait before what failed is tried again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -53,9 +53,9 @@ impl WriterHealth {
     }
 
     /// Notes that calls have waited for room in vain.
-    pub(super) fn report_stall(&self) {
+    pub(super) fn report_stall(&self, lifetime: ProcessLifetime) {
         let words = format!("no row was written for {}", HumanDuration(super::queue::ROOM_TIMEOUT));
-        print_stderr(&format!(
+        lifetime.print(&format!(
             "warning: the audit is stalled: {words}\n  \
              hint: calls don't wait for it until rows are written again; what is dropped is counted"
         ));
@@ -79,8 +79,8 @@ pub(super) struct AuditWriterOptions {
     pub(super) key: PathBuf,
     /// Whether the text of arguments is kept.
     pub(super) keeps_arguments: bool,
-    /// Whether the rows are those of a daemon, of which the last is its end.
-    pub(super) is_daemon: bool,
+    /// Of a daemon the last row is its end.
+    pub(super) lifetime: ProcessLifetime,
     /// Hides values that rows must not hold.
     pub(super) redactor: Arc<AuditRedactor>,
 }
@@ -146,7 +146,7 @@ impl AuditWriter {
             queue,
             health,
             database: Database::new(options.file.clone(), LAYOUT),
-            checks_last_end: options.is_daemon,
+            checks_last_end: options.lifetime == ProcessLifetime::Daemon,
             options,
             settings,
             encoder: None,
@@ -255,7 +255,7 @@ impl AuditWriter {
             }
             _ => return,
         };
-        print_stderr(&format!("warning: {warning}"));
+        self.options.lifetime.print(&format!("warning: {warning}"));
         let said = RowFields { action, detail: &error.to_string(), ..RowFields::default() };
         self.own_rows.push(AuditRow::now(RowKind::Gap, "lost", &said).into());
     }
@@ -316,7 +316,7 @@ impl AuditWriter {
         let count = self.batch.dropped.count + self.queue.unreported();
         let was_dropping = std::mem::replace(&mut self.is_dropping, count > 0);
         if self.is_dropping && !was_dropping {
-            print_stderr(&format!(
+            self.options.lifetime.print(&format!(
                 "warning: rows of the audit are dropped, {count} so far: {}\n  \
                  hint: a row of the kind `gap` says how many are missing",
                 self.wait_cause()
@@ -340,7 +340,7 @@ impl AuditWriter {
                     HumanDuration(super::queue::ROOM_TIMEOUT)
                 ),
             };
-            print_stderr(&format!(
+            self.options.lifetime.print(&format!(
                 "warning: the audit can't be written: {error}\n  file: {}\n  \
                  hint: {hint}, and what is dropped is counted",
                 self.options.file.display()
@@ -357,7 +357,7 @@ impl AuditWriter {
                 0 => String::new(),
                 count => format!("; {count} rows were dropped"),
             };
-            print_stderr(&format!("the audit is written again, after {}{dropped}", HumanDuration(outage)));
+            self.options.lifetime.print(&format!("the audit is written again, after {}{dropped}", HumanDuration(outage)));
         }
     }
 

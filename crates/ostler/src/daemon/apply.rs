@@ -14,7 +14,7 @@ use super::Daemon;
 use crate::api::{ErrorBody, LockChange, Reload, ReloadOutcome, ServerError};
 use crate::audit::AuditedAction;
 use crate::config_file::{self, LoadedConfig};
-use crate::output::print_stderr;
+use crate::output::{Tint, print_stderr};
 use crate::trust::{self, TrustState};
 
 /// What has a config read again.
@@ -125,7 +125,10 @@ impl Daemon {
             snapshot.servers.iter().filter(|spec| spec.lazy).map(|spec| spec.name.clone()).collect();
         let Applied { added, failed, starting, .. } = self.host.apply_with(snapshot, in_force).await;
         for server in starting {
-            print_stderr(&format!("`{server}` takes long to start; the one before serves until it is up"));
+            self.console.write_line(
+                Tint::Plain,
+                &format!("`{server}` takes long to start; the one before serves until it is up"),
+            );
         }
         for server in added.into_iter().filter(|server| !lazy.contains(server)) {
             self.watch_start(server);
@@ -147,19 +150,23 @@ impl Daemon {
 
     fn finish_applied(&self, plan: Plan, failed: Vec<ServerError>, lock: LockChange) -> Reload {
         if !plan.is_empty() || !failed.is_empty() {
-            print_stderr(&describe_plan(&plan));
+            self.console.write_line(Tint::Plain, &describe_plan(&plan));
             self.audit_config("config-applied", &describe_plan(&plan));
         } else if self
             .config_state
             .with_config(|_, _, last| last.is_some_and(|last| last.outcome.is_refused()))
         {
-            print_stderr("the config can be used again; it is as it was, so nothing was changed");
+            self.console.write_line(
+                Tint::Plain,
+                "the config can be used again; it is as it was, so nothing was changed",
+            );
         }
         for ServerError { server, error } in &failed {
             let cause = error.cause.as_deref().unwrap_or(&error.message);
-            print_stderr(&format!(
-                "error: the change of `{server}` failed, so it stays as it was\n  cause: {cause}"
-            ));
+            self.console.write_line(
+                Tint::Plain,
+                &format!("error: the change of `{server}` failed, so it stays as it was\n  cause: {cause}"),
+            );
         }
         self.config_state.set_last_reload(ReloadOutcome::Applied { plan, failed, lock })
     }
@@ -170,15 +177,27 @@ impl Daemon {
         }
     }
 
+    /// Whether the last change came to the same, so that it has been told: an edit applies by itself, and is then often
+    /// applied by a command as well.
+    fn is_last_outcome(&self, is_same: impl FnOnce(&ReloadOutcome) -> bool) -> bool {
+        self.config_state.with_config(|_, _, last| last.is_some_and(|last| is_same(&last.outcome)))
+    }
+
     fn finish_broken(&self, problems: Vec<Problem>) -> Reload {
-        config_file::print_problems(&problems);
-        print_stderr("the config can't be used as it is now, so nothing was changed");
+        let is_same = |last: &ReloadOutcome| matches!(last, ReloadOutcome::Broken { problems: known } if *known == problems);
+        if !self.is_last_outcome(is_same) {
+            for problem in &problems {
+                self.console.write_line(Tint::Plain, &config_file::render_problem(problem));
+            }
+            self.console
+                .write_line(Tint::Plain, "the config can't be used as it is now, so nothing was changed");
+        }
         self.audit_config("config-refused", "it has errors");
         self.config_state.set_last_reload(ReloadOutcome::Broken { problems })
     }
 
     fn finish_untrusted(&self, file: PathBuf) -> Reload {
-        print_stderr(&format!(
+        self.console.write_line(Tint::Plain, &format!(
             "{} has changed what it runs or contacts, so nothing was changed\n  hint: read it; then consent with `ostler trust {}`",
             file.display(),
             quote(&file.parent().unwrap_or(&file).display().to_string()),
@@ -188,25 +207,30 @@ impl Daemon {
     }
 
     fn finish_unreadable(&self, why: String) -> Reload {
-        print_stderr(&format!("error: {why}, so nothing was changed"));
+        let is_same = |last: &ReloadOutcome| matches!(last, ReloadOutcome::Unreadable { why: known, .. } if *known == why);
+        if !self.is_last_outcome(is_same) {
+            self.console.write_line(Tint::Plain, &format!("error: {why}, so nothing was changed"));
+        }
         self.config_state.set_last_reload(ReloadOutcome::Unreadable { why, hint: None })
     }
 }
 
-/// `config applied: added a; removed b, c`
+/// `config applied: added a; removed b, c; 3 untouched`
 fn describe_plan(plan: &Plan) -> String {
     let Plan { added, changed, removed, untouched, roles, needs_restart } = plan;
     let mut parts = Vec::new();
     if !roles.is_empty() {
         parts.push(format!("roles {}", roles.join(", ")));
     }
-    for (word, servers) in
-        [("added", added), ("changed", changed), ("removed", removed), ("untouched", untouched)]
-    {
+    for (word, servers) in [("added", added), ("changed", changed), ("removed", removed)] {
         if !servers.is_empty() {
             let names: Vec<&str> = servers.iter().map(ServerName::as_str).collect();
             parts.push(format!("{word} {}", names.join(", ")));
         }
+    }
+    // Of what stays as it is, the number will do.
+    if !untouched.is_empty() {
+        parts.push(format!("{} untouched", untouched.len()));
     }
     let mut text = format!("config applied: {}", parts.join("; "));
     if !needs_restart.is_empty() {

@@ -20,7 +20,7 @@ use super::Daemon;
 use super::apply::ReloadCause;
 use crate::file_stamp::FileStamps;
 use crate::invocation::command;
-use crate::output::print_stderr;
+use crate::output::print_timed;
 
 /// How long the files must have been left alone before they are read: an
 /// editor that writes in steps is not read in the middle of one.
@@ -126,7 +126,7 @@ fn is_change(kind: EventKind) -> bool {
 }
 
 fn warn_unwatched(error: &notify::Error) {
-    print_stderr(&format!(
+    print_timed(&format!(
         "warning: the config can't be watched: {error}\n  hint: after an edit, run {} or send SIGHUP",
         command("reload")
     ));

@@ -14,6 +14,7 @@ use crate::config_file::UsableConfig;
 use crate::failure::CommandFailure;
 use crate::instance::{self, DaemonKind, DaemonRecord, InstanceClaim};
 use crate::invocation::Invocation;
+use crate::output::print_stderr;
 
 /// All that a daemon is started with.
 #[derive(Debug)]
@@ -58,7 +59,7 @@ impl LaunchOptions {
         let is_near = is_loopback(address.ip());
         match keeper.reload(|_| {}) {
             Ok(_) => {}
-            Err(error) if is_near => tokens::warn_unreadable(keeper, &error),
+            Err(error) if is_near => print_stderr(&tokens::describe_unreadable(keeper, &error)),
             Err(why) => {
                 let file = keeper.store().file().to_owned();
                 return Err(CommandFailure::Tokens { file, why });

@@ -7,7 +7,7 @@ use crate::api::LockChange;
 use crate::failure::CommandFailure;
 use crate::file_stamp::FileStamps;
 use crate::invocation::command;
-use crate::output::{Style, print_stderr};
+use crate::output::{Style, Tint};
 use crate::pins::lock_context::lock_hash;
 use crate::pins::{self, LockFileError, LockFileResult};
 
@@ -42,7 +42,7 @@ impl Daemon {
             }
             Ok(lock) => {
                 if self.config_state.set_lock_on_disk(lock.as_ref()) {
-                    print_stderr(&format!(
+                    self.console.write_line(Tint::Plain, &format!(
                         "warning: the lock file has changed on disk, and is not taken up\n  hint: look at the change; then \
                          {} takes it up",
                         command("reload")
@@ -57,12 +57,14 @@ impl Daemon {
     /// approved before stays approved, and nothing else is.
     pub(super) fn apply_lock(&self, locked: LockFileResult) -> LockChange {
         if let Err(broken) = &locked {
-            print_stderr(&CommandFailure::from(broken.clone()).render(Style::stderr()));
-            print_stderr("what was approved before stays in force");
+            self.console
+                .write_line(Tint::Plain, &CommandFailure::from(broken.clone()).render(Style::stderr()));
+            self.console.write_line(Tint::Plain, "what was approved before stays in force");
         }
         let change = self.config_state.set_lock(locked);
         if change == LockChange::Gone {
-            print_stderr("warning: the lock file is gone, so no tool is pinned any more");
+            self.console
+                .write_line(Tint::Plain, "warning: the lock file is gone, so no tool is pinned any more");
         }
         change
     }

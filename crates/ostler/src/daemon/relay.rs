@@ -12,7 +12,7 @@ use ostler_relay::service::{Service, ServiceOptions};
 
 use crate::failure::CommandFailure;
 use crate::instance::DaemonInstance;
-use crate::output::print_stderr;
+use crate::output::print_timed;
 use crate::relay::{self, CheckedBroker};
 
 /// How long calls of workers may go on when the daemon ends: as long as those
@@ -43,7 +43,7 @@ pub(super) async fn prepare(
         RelayJournal::Local => open_journal(spot).await?,
         RelayJournal::Shared => Arc::new(KvJournal::open(nats.clone(), &tenant)),
     };
-    let broker = CheckedBroker::new(NatsBroker::new(nats), relay.allow_open_broker, print_stderr);
+    let broker = CheckedBroker::new(NatsBroker::new(nats), relay.allow_open_broker, print_timed);
     let options = ServiceOptions {
         max_in_flight: relay.max_in_flight,
         status_sink: broker.status_sink(),

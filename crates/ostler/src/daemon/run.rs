@@ -30,7 +30,7 @@ use crate::config_file;
 use crate::failure::CommandFailure;
 use crate::fd_limits::FdLimits;
 use crate::instance::{DaemonKind, InstanceClaim};
-use crate::output::print_stderr;
+use crate::output::{Tint, print_stderr};
 use crate::signals::SignalListener;
 
 /// How long answers may take to leave once every call has ended.
@@ -135,7 +135,7 @@ pub(crate) async fn run(launch: LaunchOptions) -> Result<(), CommandFailure> {
     };
     // A signal is how a daemon ends, and nothing went wrong.
     if interrupts.run_until_signal(over).await.is_err() {
-        print_stderr("ending; Ctrl-C again leaves the servers to their guard");
+        daemon.console.write_line(Tint::Plain, "ending; Ctrl-C again leaves the servers to their guard");
     }
     // Nobody finds it any more; the spot is free when its servers are gone.
     claim.unpublish();

@@ -11,7 +11,7 @@ use super::Daemon;
 use crate::auth::Authenticator;
 use crate::file_stamp::FileStamps;
 use crate::invocation::command;
-use crate::output::{Tint, print_stderr};
+use crate::output::Tint;
 
 /// How often it is looked whether a token has expired, or the file has
 /// changed without anybody saying so: nothing outlives its token by more.
@@ -38,9 +38,9 @@ impl Daemon {
         let read =
             tokio::task::spawn_blocking(move || daemon.authenticator.reload(|gone| daemon.end_callers(gone)))
                 .await;
-        read.map_err(io::Error::other)
-            .flatten()
-            .inspect_err(|error| warn_unreadable(&self.authenticator, error))?;
+        read.map_err(io::Error::other).flatten().inspect_err(|error| {
+            self.console.write_line(Tint::Plain, &describe_unreadable(&self.authenticator, error))
+        })?;
         Ok(self.authenticator.count())
     }
 
@@ -110,11 +110,11 @@ async fn check_periodically(daemon: &Arc<Daemon>) {
 }
 
 /// Says that tokens can't be read, and what holds meanwhile.
-pub(super) fn warn_unreadable(keeper: &Authenticator, error: &io::Error) {
-    print_stderr(&format!(
+pub(super) fn describe_unreadable(keeper: &Authenticator, error: &io::Error) -> String {
+    format!(
         "error: the tokens in {} can't be read, so those from before stay\n  cause: {error}\n  hint: mend the file, \
          or move it away and make new tokens with {}",
         keeper.store().file().display(),
         command("token create")
-    ));
+    )
 }

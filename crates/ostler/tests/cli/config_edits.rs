@@ -92,6 +92,28 @@ fn a_broken_edit_changes_nothing_and_says_where() {
 }
 
 #[test]
+fn every_line_after_the_start_has_its_time_and_an_error_of_the_config_is_told_once() {
+    let home = Home::new();
+    home.write("ostler.toml", &(table("fake", "") + &table("same", "")));
+    let daemon = Daemon::start(&home);
+    home.write("ostler.toml", &table("fake", "lazzy = true"));
+    until_applied(&daemon, "broken");
+    assert_eq!(daemon.ask("POST /api/v1/config/reload", "").status, 422);
+    home.write("ostler.toml", &(table("fake", "max_in_flight = 3") + &table("same", "")));
+    until_applied(&daemon, "applied");
+    let (_, _, said) = daemon.end();
+    let after = said.split_once("/mcp\n  config:").unwrap().1;
+    let lines: Vec<&str> = after.lines().skip(1).filter(|line| !line.starts_with(' ')).collect();
+    let is_timed = |line: &&str| {
+        line.split_once(' ').is_some_and(|(time, _)| time.starts_with("20") && time.ends_with('Z'))
+    };
+    assert!(lines.iter().all(is_timed), "{said}");
+    assert_eq!(said.matches("unknown key `lazzy`").count(), 1, "{said}");
+    assert!(said.contains("config applied: changed fake; 1 untouched"), "{said}");
+    assert!(lines.last().unwrap().contains("ending;"), "{said}");
+}
+
+#[test]
 fn a_server_that_can_not_be_replaced_stays_as_it_was() {
     let home = Home::new();
     home.write("ostler.toml", &table("fake", "lazy = false"));

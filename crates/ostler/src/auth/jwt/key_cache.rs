@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 
 use super::key_set::KeySet;
 use super::key_source::KeySource;
-use crate::output::print_stderr;
+use crate::output::print_timed;
 
 /// How often an address is asked.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(3600);
@@ -113,7 +113,7 @@ impl KeyCache {
                 Ok(Some(set)) => self.replace(set),
                 Ok(None) => {}
                 Err(why) if !had_trouble => {
-                    print_stderr(&describe_failure(&why, self.keys.load().knows(None)))
+                    print_timed(&describe_failure(&why, self.keys.load().knows(None)))
                 }
                 Err(_) => {}
             }

@@ -23,7 +23,7 @@ use self::messages::{CauseText, ConsoleMessage};
 use self::writer::ConsoleWriter;
 use crate::invocation::Invocation;
 use crate::output::{Style, Tint, escape_line};
-use crate::time_text;
+use crate::time_text::log_time;
 
 /// Lines about one server in a minute: a crash and its recovery five times over.
 const MAX_LINES_PER_MINUTE: u32 = 10;
@@ -108,11 +108,7 @@ impl Console {
 
     /// Writes a line, with the time before it.
     pub(super) fn write_line(&self, tint: Tint, text: &str) {
-        let stamp = time_text::rfc3339(SystemTime::now());
-        let stamp = match self.is_terminal {
-            true => format!("{}Z", &stamp[11..19]),
-            false => format!("{}Z", &stamp[..19]),
-        };
+        let stamp = log_time(SystemTime::now(), self.is_terminal);
         self.writer.write(format!(
             "{} {}",
             self.style.paint(Tint::Faint, &stamp),
