@@ -67,6 +67,12 @@ pub struct ServerStatus {
     pub last_error: Option<LastError>,
     /// Of the live session.
     pub uptime_ms: Option<u64>,
+    /// How long the start of the live session took, from its process to the end of the handshake.
+    #[serde(default)]
+    pub start_ms: Option<u64>,
+    /// How long that start had waited for its turn before.
+    #[serde(default)]
+    pub start_wait_ms: Option<u64>,
     /// Its part of the cache.
     pub cache: CacheStats,
     /// Tools in its last list, before any role filter; `None` before the first list.
@@ -143,6 +149,8 @@ impl ServerStatus {
             start: None,
             last_error: None,
             uptime_ms: None,
+            start_ms: None,
+            start_wait_ms: None,
             cache: CacheStats::default(),
             tools: None,
             left_out: 0,
@@ -289,6 +297,13 @@ pub enum StartStage {
     Fetching,
     /// Its process runs and has not answered yet.
     Starting,
+}
+
+impl StartStage {
+    /// Returns whether the start waits for other servers, and nothing of it runs yet.
+    pub fn is_waiting(self) -> bool {
+        matches!(self, Self::Queued | Self::WaitingForRoom | Self::WaitingForDownload)
+    }
 }
 
 impl fmt::Display for StartStatus {

@@ -133,7 +133,9 @@ fn describe(slot: &Slot) -> ServerStatus {
         ejected: matches!(supervisor.phase(), Phase::Ejected { .. }),
         start,
         last_error: supervisor.failure().map(|failure| last_error(slot, failure, now)),
-        uptime_ms: live.map(|live| millis(live.since.elapsed())),
+        uptime_ms: live.as_ref().map(|live| millis(live.since.elapsed())),
+        start_ms: live.as_ref().map(|live| millis(live.start.took)),
+        start_wait_ms: live.map(|live| millis(live.start.waited)),
         tools: slot.cached_list(Kind::Tools).map(|known| known.items.len()),
         left_out: Kind::ALL
             .into_iter()

@@ -133,11 +133,22 @@ pub(crate) struct SlotState {
     pub(crate) is_removed: bool,
 }
 
+/// How long a start took.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StartDuration {
+    /// Before its turn came.
+    pub(crate) waited: Duration,
+    /// From the process to the end of the handshake.
+    pub(crate) took: Duration,
+}
+
 /// A session in use, with its number and who uses it.
 pub(crate) struct LiveSession {
     pub(crate) generation: u64,
     pub(crate) session: Arc<dyn ServerSession>,
     pub(crate) since: Instant,
+    /// How long its start took.
+    pub(crate) start: StartDuration,
     leases: AtomicUsize,
     unused: Notify,
 }
@@ -314,11 +325,12 @@ pub(crate) struct SlotDeps {
 }
 
 impl LiveSession {
-    pub(crate) fn new(generation: u64, session: Arc<dyn ServerSession>) -> Arc<Self> {
+    pub(crate) fn new(generation: u64, session: Arc<dyn ServerSession>, start: StartDuration) -> Arc<Self> {
         Arc::new(Self {
             generation,
             session,
             since: Instant::now(),
+            start,
             leases: AtomicUsize::new(0),
             unused: Notify::new(),
         })

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::cleanup_guard::CleanupGuard;
 use super::liveness_probe::LivenessProbe;
 use super::session_setup::{resync_session, set_up_session};
-use super::slot::{LiveSession, Slot, SlotState};
+use super::slot::{LiveSession, Slot, SlotState, StartDuration};
 use super::start_record::StartRecord;
 use super::startup::Startup;
 use super::transitions::{BreakerCheckpoint, SessionLoss};
@@ -176,9 +176,10 @@ impl SlotTask {
         let Some(Start { generation, since, startup, .. }) = self.start.take() else { return };
         match made {
             Ok((session, stay)) => {
-                let record = StartRecord { era: session.server_info().era, took: startup.age() };
-                self.slot.last_good_start.set(record);
-                self.on_started(LiveSession::new(generation, session), stay, since);
+                let took = startup.age();
+                self.slot.last_good_start.set(StartRecord { era: session.server_info().era, took });
+                let start = StartDuration { waited: since.elapsed().saturating_sub(took), took };
+                self.on_started(LiveSession::new(generation, session, start), stay, since);
             }
             Err(failure) => {
                 tracing::warn!(server = %self.slot.key.server, generation, %failure, "the server did not start");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -363,16 +363,14 @@ impl DaemonClient {
     }
 
     async fn probe_one(&self, server: &ServerName) -> Result<ProbeResult, CommandFailure> {
-        let began = Instant::now();
         let error = match self.list_tools(server.as_str()).await {
             Ok(_) => None,
             Err(RequestFailure::Call(error)) => Some(error),
             Err(RequestFailure::Daemon(failure)) => return Err(failure),
         };
-        let start = began.elapsed();
         let ServerResponse { status, .. } = self.get(&format!("/api/v1/servers/{server}")).await?;
         let stderr = if error.is_some() { self.last_output(server).await } else { Vec::new() };
-        Ok(ProbeResult { status, start, error, stderr, _binding: None })
+        Ok(ProbeResult { status, error, stderr, _binding: None })
     }
 
     /// Returns all that is kept of what the last process of a server wrote to stderr.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use ostler_core::card::CardReport;
@@ -178,11 +178,8 @@ impl InProcessBackend {
     }
 
     async fn probe_one(&self, spec: &ServerSpec, is_kept: bool) -> ProbeResult {
-        let began = Instant::now();
         let name = spec.name.as_str();
-        let bound = self.host.bind(&self.operator, name).await;
-        let start = began.elapsed();
-        let (binding, error) = match bound {
+        let (binding, error) = match self.host.bind(&self.operator, name).await {
             Ok(binding) => {
                 // A private list is kept for the first that asks for it, and commands list as the caller.
                 let _ = self.host.tools(&self.caller, name).await;
@@ -196,6 +193,6 @@ impl InProcessBackend {
         };
         let last = lines.rsplit(|line| line.is_start).next().unwrap_or_default();
         let stderr = last.iter().map(|line| line.text.clone()).collect();
-        ProbeResult { status: self.status(spec), start, error, stderr, _binding: binding.filter(|_| is_kept) }
+        ProbeResult { status: self.status(spec), error, stderr, _binding: binding.filter(|_| is_kept) }
     }
 }

@@ -121,8 +121,6 @@ impl From<RequestFailure> for CommandFailure {
 pub(crate) struct ProbeResult {
     /// How it is, and what it said.
     pub(crate) status: ServerStatus,
-    /// How long the start took, handshake included.
-    pub(crate) start: Duration,
     /// Why it could not be used.
     pub(crate) error: Option<CallError>,
     /// All that is kept of what its last process wrote to stderr, if it could not be used.

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use ostler_core::error::CallError;
 use ostler_core::fault::{Delivery, HumanDuration};
 use ostler_core::server_name::ServerName;
-use ostler_core::status::{ServerState, ServerStatus, StartStage};
+use ostler_core::status::{ServerState, ServerStatus, StartStage, StartStatus};
 
 use crate::invocation::command;
-use crate::output::{escape_line, print_stderr};
+use crate::output::{self, escape_line, print_stderr};
 
 /// How long work may take before it is worth a word.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
@@ -21,6 +21,9 @@ const REPEAT_INTERVALS: [Duration; 2] = [Duration::from_secs(5), Duration::from_
 
 /// Time between two looks for a failed start that a call waits for the next try of.
 const RETRY_POLL_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Names of servers in one line.
+const MAX_NAMES: usize = 3;
 
 /// Does work, and says something if it takes long.
 pub(super) async fn with_slow_message<T>(work: impl Future<Output = T>, say: impl FnOnce()) -> T {
@@ -128,8 +131,7 @@ pub(super) async fn with_start_messages<T>(
     statuses: impl AsyncFn() -> Vec<ServerStatus>,
 ) -> T {
     let mut work = pin!(work);
-    let mut told: HashMap<ServerName, (StartStage, Instant)> = HashMap::new();
-    let mut advised: HashSet<ServerName> = HashSet::new();
+    let mut messages = StartMessages::default();
     let every = REPEAT_INTERVALS[usize::from(!std::io::stderr().is_terminal())];
     loop {
         // Neither the work nor the look at it may hold up the other.
@@ -142,21 +144,54 @@ pub(super) async fn with_start_messages<T>(
             done = &mut work => return done,
             statuses = look => statuses,
         };
-        for status in statuses {
-            let Some(start) = status.start else { continue };
-            let is_told = told
-                .get(&status.name)
-                .is_some_and(|(stage, at)| *stage == start.stage && at.elapsed() < every);
-            if !is_told {
-                print_stderr(&escape_line(&format!("waiting: `{}` {start}", status.name)));
-                if let Some(hint) = &start.hint
-                    && advised.insert(status.name.clone())
-                {
-                    print_stderr(&escape_line(&format!("  hint: {hint}")));
-                }
-                told.insert(status.name, (start.stage, Instant::now()));
-            }
+        let starts = statuses.into_iter().filter_map(|status| Some((status.name, status.start?)));
+        for line in messages.take(starts.collect(), every) {
+            print_stderr(&escape_line(&line));
         }
+    }
+}
+
+/// What has been told of starts that are waited for.
+#[derive(Default)]
+struct StartMessages {
+    told: HashMap<ServerName, (StartStage, Instant)>,
+    advised: HashSet<ServerName>,
+    /// When servers were told of together that wait for others.
+    told_waiting: Option<Instant>,
+}
+
+impl StartMessages {
+    /// Returns the lines that are due: one for each start that runs, and one for all that wait for others.
+    fn take(&mut self, starts: Vec<(ServerName, StartStatus)>, every: Duration) -> Vec<String> {
+        let (mut running, waiting): (Vec<_>, Vec<_>) =
+            starts.into_iter().partition(|(_, start)| !start.stage.is_waiting());
+        let mut lines = Vec::new();
+        if waiting.len() <= 1 {
+            running.extend(waiting);
+        } else if self.told_waiting.is_none_or(|at| at.elapsed() >= every) {
+            self.told_waiting = Some(Instant::now());
+            let names = output::quote_names(waiting.iter().take(MAX_NAMES).map(|(name, _)| name.as_str()));
+            let more = match waiting.len().saturating_sub(MAX_NAMES) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            lines.push(format!("waiting: {} servers wait for others to start: {names}{more}", waiting.len()));
+        }
+        for (name, start) in running {
+            let is_told =
+                self.told.get(&name).is_some_and(|(stage, at)| *stage == start.stage && at.elapsed() < every);
+            if is_told {
+                continue;
+            }
+            lines.push(format!("waiting: `{name}` {start}"));
+            if let Some(hint) = &start.hint
+                && self.advised.insert(name.clone())
+            {
+                lines.push(format!("  hint: {hint}"));
+            }
+            self.told.insert(name, (start.stage, Instant::now()));
+        }
+        lines
     }
 }
 
@@ -223,6 +258,44 @@ mod tests {
         let longest =
             Deadline { began: Instant::now() + Duration::from_secs(60), timeout: Duration::from_nanos(1) };
         assert_eq!(longest.remaining_ms(), 1);
+    }
+
+    #[test]
+    fn servers_that_wait_for_others_share_a_line() {
+        let start = |stage| StartStatus {
+            stage,
+            downloader: None,
+            pid: None,
+            age_ms: 1_000,
+            stderr: Vec::new(),
+            serves_http: false,
+            hint: None,
+        };
+        let starts = |stages: &[StartStage]| {
+            let named = |(at, stage): (usize, &StartStage)| {
+                (ServerName::new(&format!("s{at}")).unwrap(), start(*stage))
+            };
+            stages.iter().enumerate().map(named).collect::<Vec<_>>()
+        };
+        use StartStage::{Queued, Starting, WaitingForDownload};
+        let (mut messages, hour) = (StartMessages::default(), Duration::from_secs(3_600));
+        let lines = messages.take(starts(&[Starting, Queued, Queued, WaitingForDownload, Queued]), hour);
+        let expected = [
+            "waiting: 4 servers wait for others to start: `s1`, `s2`, `s3` and 1 more",
+            "waiting: `s0` has been starting for 1s",
+        ];
+        assert_eq!(lines, expected);
+        assert!(messages.take(starts(&[Starting, Queued, Queued]), hour).is_empty(), "told already");
+        let last = messages.take(starts(&[Starting, Starting, Queued]), hour);
+        assert_eq!(
+            last,
+            [
+                "waiting: `s1` has been starting for 1s",
+                "waiting: `s2` waits for other servers to start for 1s"
+            ]
+        );
+        let again = messages.take(starts(&[Queued, Queued]), Duration::ZERO);
+        assert_eq!(again, ["waiting: 2 servers wait for others to start: `s0`, `s1`"]);
     }
 
     #[test]

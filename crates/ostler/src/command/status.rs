@@ -177,8 +177,6 @@ enum View {
 struct StatusRow {
     #[serde(flatten)]
     status: ServerStatus,
-    /// How long the start took; absent without a probe.
-    start_ms: Option<u128>,
     /// Why the probe failed.
     error: Option<ErrorBody>,
     /// The same for people.
@@ -222,14 +220,13 @@ impl StatusRow {
             false => failure.to_string(),
         };
         let words = status.start.as_ref().map(ToString::to_string).or_else(|| failure.map(described));
-        Self { status, start_ms: None, error: None, words, hint, stderr: Vec::new() }
+        Self { status, error: None, words, hint, stderr: Vec::new() }
     }
 
     fn from_probe(probed: &ProbeResult) -> Self {
         let error = probed.error.as_ref();
         Self {
             status: probed.status.clone(),
-            start_ms: error.is_none().then_some(probed.start.as_millis()),
             error: error.map(list_error_body),
             words: error.map(|error| error.reason()),
             hint: error.filter(|error| has_remedy(error)).and_then(list_hint),
@@ -263,9 +260,7 @@ impl StatusRow {
     /// Looks again. What went wrong is over when the server is up.
     fn refreshed(self, status: ServerStatus) -> Self {
         match (status.state, self.error) {
-            (ServerState::Ready, _) | (_, None) => {
-                Self { start_ms: self.start_ms, ..Self::from_status(status) }
-            }
+            (ServerState::Ready, _) | (_, None) => Self::from_status(status),
             (_, error) => Self { status, error, ..self },
         }
     }
@@ -548,7 +543,7 @@ fn render_offline(servers: &[StatusRow]) -> TextTable {
 fn render_probed(servers: &[StatusRow]) -> TextTable {
     let mut table = TextTable::new(&["NAME", "STATE", "PID", "PROTOCOL", "TOOLS", "START"]);
     for server in servers {
-        let start = server.start_ms.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis);
+        let start = server.status.start_ms.map(Duration::from_millis);
         let start = or_dash(start.map(|start| HumanDuration(start).to_string()));
         table.row(server.cells().into_iter().chain([start]));
     }

@@ -43,7 +43,9 @@ fn a_probe_shows_what_each_server_says() {
     assert_eq!(server(0)["error"]["code"], "server-unavailable");
     assert_eq!(server(0)["last_error"]["stderr"][0], "no licence");
     assert_eq!((&server(1)["state"], &server(1)["protocol"]), (&"ready".into(), &"2026-07-28".into()));
-    assert!(server(1)["pid"].is_u64() && server(1)["start_ms"].is_u64());
+    assert!(
+        server(1)["pid"].is_u64() && server(1)["start_ms"].is_u64() && server(1)["start_wait_ms"].is_u64()
+    );
     assert_eq!(server(2)["protocol"], "2025-11-25");
     assert_eq!(server(2)["containment"], "guard");
 }
