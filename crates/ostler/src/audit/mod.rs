@@ -99,6 +99,17 @@ pub(crate) struct AuditedAction<'a> {
     pub(crate) subject: &'a str,
     /// What else there is to say.
     pub(crate) detail: &'a str,
+    /// Who did it.
+    pub(crate) actor: AuditedActor,
+}
+
+/// Actor of something that is not a call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum AuditedActor {
+    #[default]
+    Operator,
+    /// Any process of this user: the daemon found the trace of it.
+    Unknown,
 }
 
 /// Who did it, unless a credential says otherwise.
@@ -143,16 +154,10 @@ impl AuditLog {
 
     /// Notes something that an operator did.
     pub(crate) fn record_action(&self, note: &AuditedAction<'_>) {
-        let AuditedAction { action, server, subject, detail } = *note;
-        let said = RowFields {
-            principal: OPERATOR,
-            role: OPERATOR,
-            server,
-            action,
-            subject,
-            detail,
-            ..RowFields::default()
-        };
+        let AuditedAction { action, server, subject, detail, actor } = *note;
+        let principal = if actor == AuditedActor::Operator { OPERATOR } else { "" };
+        let said =
+            RowFields { principal, role: principal, server, action, subject, detail, ..RowFields::default() };
         let outcome = if action == "config-refused" { "refused" } else { "ok" };
         self.push(AuditRow::now(RowKind::Admin, outcome, &said));
     }

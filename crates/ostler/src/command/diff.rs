@@ -37,7 +37,10 @@ struct DiffOutput {
 
 pub(super) fn run(typed: &cli::DiffArgs, shared: &cli::GlobalOptions) -> Result<(), CommandFailure> {
     let (desk, way) = LockContext::open(shared)?;
-    let lock = desk.require_lock()?;
+    let lock = match desk.require_lock() {
+        Ok(lock) => lock,
+        Err(missing) => return Err(desk.explain_missing_lock(way, missing)),
+    };
     let names = desk.select_servers(typed.server.as_slice())?;
     client::run_with_backend(way, async |reach| {
         warn_pending_lock(reach).await?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Daemon;
 use crate::api::LockChange;
+use crate::audit::{AuditedAction, AuditedActor};
 use crate::failure::CommandFailure;
 use crate::file_stamp::FileStamps;
 use crate::invocation::command;
@@ -47,7 +48,14 @@ impl Daemon {
                          {} takes it up",
                         command("reload")
                     ));
-                    self.audit_config("pins-changed-on-disk", "it was not taken up");
+                    if let Some(audit) = &self.audit {
+                        audit.record_action(&AuditedAction {
+                            action: "pins-changed-on-disk",
+                            detail: "it was not taken up",
+                            actor: AuditedActor::Unknown,
+                            ..AuditedAction::default()
+                        });
+                    }
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! What a failure says: the cause, what to do next, and what others said last.
 
 use std::io;
+use std::path::Path;
 
 use ostler_core::catalog::exposed_name;
 use ostler_core::config::Problem;
@@ -12,6 +13,7 @@ use crate::api::ErrorBody;
 use crate::elicitation;
 use crate::invocation::command;
 use crate::output::{Style, Tint, escape_line, split_stream_label};
+use crate::xdg;
 
 impl From<&CommandFailure> for ErrorBody {
     fn from(failure: &CommandFailure) -> Self {
@@ -126,11 +128,8 @@ impl CommandFailure {
                 let create = command("token create");
                 Some(format!("mend the file, or move it away and make new tokens with {create}"))
             }
-            Self::Machine(why) | Self::Tokens { why, .. } if is_disk_full(why) => Some(
-                "make room on the disk that holds Ostler's state directory (~/.local/state/ostler), then try again; what is there is \
-                 intact"
-                    .into(),
-            ),
+            Self::Tokens { file, why } if is_disk_full(why) => Some(full_disk_hint(file.parent())),
+            Self::Machine(why) if is_disk_full(why) => Some(full_disk_hint(xdg::state_dir().as_deref())),
             Self::Tokens { .. } => {
                 Some("the tokens are as they were; see that you may read and write the file, then try again".into())
             }
@@ -276,6 +275,15 @@ pub(crate) fn list_hint(error: &CallError) -> Option<String> {
         error if may_have_run(error) => Some("no tool was called; try again".into()),
         other => call_hint(other),
     }
+}
+
+/// What to do about a disk that is full.
+fn full_disk_hint(state_dir: Option<&Path>) -> String {
+    let place =
+        state_dir.map(|dir| format!(" ({})", escape_line(&xdg::abbreviate_home(dir)))).unwrap_or_default();
+    format!(
+        "make room on the disk that holds Ostler's state directory{place}, then try again; what is there is intact"
+    )
 }
 
 fn is_disk_full(error: &io::Error) -> bool {

@@ -80,9 +80,15 @@ fn over_budget_says_when_the_next_call_fits() {
 #[test]
 fn a_full_disk_is_no_reason_to_throw_tokens_away() {
     let hint = |kind: io::ErrorKind| {
-        CommandFailure::Tokens { file: "a.tokens".into(), why: io::Error::new(kind, "no") }.hint().unwrap()
+        CommandFailure::Tokens { file: "/srv/state/a.tokens".into(), why: io::Error::new(kind, "no") }
+            .hint()
+            .unwrap()
     };
     assert!(hint(io::ErrorKind::StorageFull).contains("make room"));
+    assert!(
+        hint(io::ErrorKind::StorageFull).contains("state directory (/srv/state)"),
+        "where the tokens are"
+    );
     assert!(hint(io::ErrorKind::PermissionDenied).contains("as they were"));
     assert!(hint(io::ErrorKind::InvalidData).contains("move it away"));
     let machine = CommandFailure::Machine(io::Error::from(io::ErrorKind::StorageFull)).hint();

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ostler_core::config::Config;
+use ostler_core::config::{Config, PinMode};
 use ostler_core::error::CallError;
 use ostler_core::pins::{self, Difference, LockFile, LockSection, LockedServer, Pin, PinHash};
 use ostler_core::server_name::ServerName;
@@ -75,6 +75,36 @@ impl LockContext {
                 what: format!("there is no {}", config_file::relative_to_cwd(&self.file).display()),
                 hint: Some(format!("{} makes one of what the servers offer now", command("lock"))),
             }),
+        }
+    }
+
+    /// Returns why there is no lock to compare with: one whose file was deleted is in force as long as the daemon runs.
+    pub(crate) fn explain_missing_lock(&self, way: BackendChoice, missing: CommandFailure) -> CommandFailure {
+        if !matches!((&self.locked, &way), (Ok(None), BackendChoice::Daemon(_))) {
+            return missing;
+        }
+        let pins = client::run_without_consent(way, async |reach| match reach {
+            Backend::Daemon(there) => Ok(Some(there.get::<PinsResponse>("/api/v1/pins").await?)),
+            Backend::InProcess(_) => Ok(None),
+        });
+        let Ok(Some(PinsResponse { mode, sha256: Some(hash), servers, .. })) = pins else { return missing };
+        if mode == PinMode::Off {
+            return missing;
+        }
+        let pinned = servers.iter().filter(|server| server.pinned > 0);
+        let pinned: Vec<String> =
+            pinned.map(|server| format!("{} of `{}`", server.pinned, server.server)).collect();
+        CommandFailure::Lock {
+            file: config_file::relative_to_cwd(&self.file).to_owned(),
+            why: format!(
+                "it is gone, and the daemon keeps the pins it held in force: {} ({hash})",
+                pinned.join(", ")
+            ),
+            hint: format!(
+                "take the last version back; {} makes one of what the servers offer now, {} drops the pins",
+                command("lock"),
+                command("reload")
+            ),
         }
     }
 

@@ -290,6 +290,25 @@ fn two_configs_in_one_directory_have_a_lock_file_each() {
 }
 
 #[test]
+fn pins_whose_file_was_deleted_are_named_by_diff_and_the_deed_is_nobodys_in_the_audit() {
+    let home = home();
+    let daemon = Daemon::start(&home);
+    let pinned = daemon.server("fake")["pinned"].clone();
+    fs::remove_file(home.path("ostler.lock")).unwrap();
+    until("it is noticed", || daemon.ask("GET /api/v1/pins", "").json()["pending"] == true);
+    let diff = home.run(&["diff"]);
+    assert_eq!(diff.code, Some(3), "{diff}");
+    assert!(diff.stderr.contains("the daemon keeps the pins it held in force"), "{diff}");
+    assert!(diff.stderr.contains(" of `fake` (sha256:"), "{diff}");
+    assert_eq!(daemon.server("fake")["pinned"], pinned);
+    let rows = || home.run(&["audit", "--json", "--limit", "0"]).stdout;
+    until("it is on record", || rows().contains("pins-changed-on-disk"));
+    let rows = rows();
+    let row = rows.lines().find(|line| line.contains("pins-changed-on-disk")).unwrap();
+    assert!(!row.contains("operator") && !row.contains("principal"), "{row}");
+}
+
+#[test]
 fn without_a_lock_there_is_nothing_to_compare_with() {
     let home = Home::with_servers(&[("fake", &[])]);
     assert_eq!(home.run(&["diff"]).code, Some(2));
