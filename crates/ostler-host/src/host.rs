@@ -11,6 +11,7 @@ use ostler_core::server_name::ServerName;
 use crate::admission::AdmissionControl;
 use crate::catalog::Catalog;
 use crate::idempotency_key::{IdempotencyKey, IdempotencyKeys};
+use crate::lists::list_turns::ListTurns;
 use crate::loop_detection::LoopDetector;
 use crate::notifications::NotificationBus;
 use crate::options::{HostOptions, RandomSourceError, random_key};
@@ -59,6 +60,8 @@ pub(crate) struct HostInner {
     pub(crate) launcher: Launcher,
     /// Exposed names and URIs.
     catalog: Catalog,
+    /// Turns of long lists.
+    pub(crate) list_turns: ListTurns,
     schemas: SchemaCache,
     sealed_tokens: SealedTokens,
     idempotency_keys: IdempotencyKeys,
@@ -110,6 +113,7 @@ impl Host {
                 spawner: options.guard.clone().map(|command| Arc::new(SpawnerClient::new(command))),
             },
             catalog: Catalog::default(),
+            list_turns: ListTurns::new(),
             schemas: SchemaCache::default(),
             sealed_tokens: SealedTokens::new(&seal_key, instance),
             idempotency_keys: IdempotencyKeys::new(instance),

@@ -81,7 +81,9 @@ pub use host::Host;
 pub use lifecycle::SpawnOutcome;
 pub use lifecycle_event::{LifecycleEvent, LifecycleEventKind, LifecycleObserver, OperatorAction};
 pub use limits::{Limits, RoleLimits};
-pub use lists::{Kind, ListWait, ListedItem, ServerListing, ShadowedItem, persisted_items, persisted_names};
+pub use lists::{
+    Kind, ListTurn, ListWait, ListedItem, ServerListing, ShadowedItem, persisted_items, persisted_names,
+};
 pub use log_level::LogLevel;
 pub use logs::LogReader;
 pub use notifications::HostNotification;

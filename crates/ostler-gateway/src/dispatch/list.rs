@@ -7,7 +7,7 @@ use bytes::Bytes;
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_host::{
-    Cursor, Kind, ListWait, ListedItem, Scope, ServerItem, ServerListing, ShadowedItem, run_blocking_if_large,
+    Cursor, Kind, ListTurn, ListWait, ListedItem, Scope, ServerItem, ServerListing, ShadowedItem,
 };
 use ostler_wire::{Era, MemberEdit};
 use serde_json::{Map, Value, json};
@@ -45,20 +45,16 @@ pub(crate) async fn answer_list(gateway: &Gateway, exchange: &mut ClientRequest,
         // A client of one server waits for its start, as it would without the gateway.
         Scope::Server(_) => ListWait::UntilListed,
     };
-    let listings = host.list(&exchange.caller, &exchange.scope, kind, patience).await;
-    if let Some(error) = failure_of_all(&listings) {
-        return GatewayReply::from_call_error(error, exchange.client.era());
-    }
-    let task = PageTask {
-        gateway: gateway.clone(),
-        scope: exchange.scope.clone(),
-        kind,
-        caller: exchange.caller.clone(),
-        era: exchange.client.era(),
-        listings,
-        cursor,
+    let (scope, caller, era) = (exchange.scope.clone(), exchange.caller.clone(), exchange.client.era());
+    let gateway = gateway.clone();
+    let write = move |listings: Vec<ServerListing>, turn: ListTurn| {
+        if let Some(error) = failure_of_all(&listings) {
+            return GatewayReply::from_call_error(error, era);
+        }
+        let task = PageTask { gateway, scope, kind, caller, era, listings, cursor };
+        GatewayReply::Result(turn.hold_with(ListingPage::build(&task).write(&task)))
     };
-    task.run().await
+    host.list_with(&exchange.caller, &exchange.scope, (kind, patience), write).await
 }
 
 /// Why there is nothing to show at all. An empty list would be a lie where
@@ -84,18 +80,6 @@ struct PageTask {
     era: Era,
     listings: Vec<ServerListing>,
     cursor: Option<Cursor>,
-}
-
-impl PageTask {
-    async fn run(self) -> GatewayReply {
-        let items = self.listings.iter().flat_map(|listing| &listing.items);
-        let size = items.map(|listed| listed.item.definition.len()).sum();
-        run_blocking_if_large(size, move || self.reply()).await
-    }
-
-    fn reply(self) -> GatewayReply {
-        GatewayReply::result(ListingPage::build(&self).write(&self))
-    }
 }
 
 /// One page of our own.

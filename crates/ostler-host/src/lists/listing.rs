@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 use super::Kind;
 use super::fetch::CoalescedFetch;
+use super::list_turns::ListTurn;
 use crate::blocking::run_blocking_if_large;
 use crate::catalog::{Scope, Tables};
 use crate::host::Host;
@@ -117,32 +118,74 @@ impl Host {
         kind: Kind,
         patience: impl Into<ListWait>,
     ) -> Vec<ServerListing> {
-        let patience = patience.into();
-        match scope {
-            Scope::All => self.list_all(caller, kind, patience).await,
-            Scope::Server(name) => match self.visible_server(caller, name.as_str()) {
-                Ok(server) => {
-                    let fetched =
-                        self.fetch_listing(caller, server, kind, (patience, ListBreadth::One)).await;
-                    // What was applied meanwhile may have hidden the server.
-                    match self.visible_server(caller, name.as_str()) {
-                        Ok(_) => {
-                            let current = Arc::clone(&self.current());
-                            current.filter_all(caller, kind, (vec![fetched], None)).await
-                        }
-                        Err(error) => vec![empty_listing(name, Some(error))],
-                    }
+        self.list_with(caller, scope, (kind, patience), |listings, _| listings).await
+    }
+
+    /// Lists as [`Host::list`] does and makes something of the listings, such as a page. Long lists are filtered and
+    /// made into it off the threads that calls share, a few at once, and callers take turns; `make` is given the turn.
+    /// Every server of a list that gets no turn is told as overloaded.
+    pub async fn list_with<T, M>(
+        &self,
+        caller: &Caller,
+        scope: &Scope,
+        (kind, patience): (Kind, impl Into<ListWait>),
+        make: M,
+    ) -> T
+    where
+        T: Send + 'static,
+        M: FnOnce(Vec<ServerListing>, ListTurn) -> T + Send + 'static,
+    {
+        let fetched = match self.fetch(caller, scope, kind, patience.into()).await {
+            Ok(fetched) => fetched,
+            Err(refused) => return make(vec![refused], ListTurn::default()),
+        };
+        let size = fetched.iter().filter_map(|fetched| Some(fetched.known.as_ref()?.size)).sum();
+        let (fetched, size, turn) = match self.inner().list_turns.acquire(caller.principal(), size).await {
+            Ok(turn) => (fetched, size, turn),
+            Err(error) => {
+                let shed = |fetched| FetchedList { known: None, error: Some(error.clone()), ..fetched };
+                (fetched.into_iter().map(shed).collect(), 0, ListTurn::default())
+            }
+        };
+        let tables = match scope {
+            Scope::All => Some(self.catalog().tables(self).await),
+            Scope::Server(_) => None,
+        };
+        // What was applied meanwhile may have taken a server away, or hidden it.
+        if let Scope::Server(name) = scope
+            && let Err(error) = self.visible_server(caller, name.as_str())
+        {
+            return make(vec![empty_listing(name, Some(error))], turn);
+        }
+        let (current, caller) = (Arc::clone(&self.current()), caller.clone());
+        let filter_and_make = move || make(current.filter_all(&caller, kind, (fetched, tables)), turn);
+        run_blocking_if_large(size, filter_and_make).await
+    }
+
+    /// Asks the servers of a scope for their lists. Fails with the listing of a server that the caller may not see.
+    async fn fetch(
+        &self,
+        caller: &Caller,
+        scope: &Scope,
+        kind: Kind,
+        patience: ListWait,
+    ) -> Result<Vec<FetchedList>, ServerListing> {
+        let name = match scope {
+            Scope::All => return Ok(self.fetch_all(caller, kind, patience).await),
+            Scope::Server(name) => name,
+        };
+        match self.visible_server(caller, name.as_str()) {
+            Ok(server) => {
+                Ok(vec![self.fetch_listing(caller, server, kind, (patience, ListBreadth::One)).await])
+            }
+            Err(error) => {
+                let (server, method) = (name.as_str(), kind.method());
+                if !self.record_if_denied(caller, DeniedRequest { server, method, item: None }) {
+                    let unknown = UnresolvedRequest { server, method, subject: "", outcome: error.code() };
+                    self.record_unresolved(caller, unknown);
                 }
-                Err(error) => {
-                    let (server, method) = (name.as_str(), kind.method());
-                    if !self.record_if_denied(caller, DeniedRequest { server, method, item: None }) {
-                        let unknown =
-                            UnresolvedRequest { server, method, subject: "", outcome: error.code() };
-                        self.record_unresolved(caller, unknown);
-                    }
-                    vec![empty_listing(name, Some(error))]
-                }
-            },
+                Err(empty_listing(name, Some(error)))
+            }
         }
     }
 
@@ -162,19 +205,12 @@ impl Host {
         }
     }
 
-    async fn list_all(&self, caller: &Caller, kind: Kind, patience: ListWait) -> Vec<ServerListing> {
+    async fn fetch_all(&self, caller: &Caller, kind: Kind, patience: ListWait) -> Vec<FetchedList> {
         let mut fetched = self.fetch_each(caller, self.visible_servers(caller), kind, patience).await;
         if let ListWait::AtMost(time) = patience {
             self.refetch_started(caller, kind, time, &mut fetched).await;
         }
-        let tables = self.catalog().tables(self).await;
-        let current = Arc::clone(&self.current());
-        // What was applied meanwhile may have taken a server away, or hidden it.
-        fetched.retain(|FetchedList { server, .. }| {
-            let name = &server.spec.name;
-            current.server(name.as_str()).is_some() && current.may_see(caller, name)
-        });
-        current.filter_all(caller, kind, (fetched, Some(tables))).await
+        fetched
     }
 
     /// Asks servers again that came up while others were waited for: they have something newer to list.
@@ -429,28 +465,28 @@ impl RegistrySnapshot {
     }
 
     /// Filters lists, and gives the items of several servers the names that their tables have.
-    async fn filter_all(
-        self: Arc<Self>,
+    fn filter_all(
+        &self,
         caller: &Caller,
         kind: Kind,
-        (fetched, tables): (Vec<FetchedList>, Option<Arc<Tables>>),
+        (mut fetched, tables): (Vec<FetchedList>, Option<Arc<Tables>>),
     ) -> Vec<ServerListing> {
-        let caller = caller.clone();
-        let size = fetched.iter().filter_map(|fetched| Some(fetched.known.as_ref()?.size)).sum();
-        let filter = move || {
-            let filtered = fetched.iter().map(|fetched| self.filter(&caller, kind, fetched));
-            let mut listings: Vec<ServerListing> = filtered.collect();
-            if let Some(tables) = tables {
-                let unusable = self.unusable_visible_to(&caller).filter(|unusable| unusable.is_failure());
-                let refused = |unusable| Some(self.unusable_error(Some(&caller), unusable));
-                listings
-                    .extend(unusable.map(|unusable| empty_listing(&unusable.spec().name, refused(unusable))));
-                listings.sort_by(|a, b| a.server.cmp(&b.server));
-                apply_exposed_names(&tables, kind, &mut listings);
-            }
-            listings
-        };
-        run_blocking_if_large(size, filter).await
+        if tables.is_some() {
+            fetched.retain(|FetchedList { server, .. }| {
+                let name = &server.spec.name;
+                self.server(name.as_str()).is_some() && self.may_see(caller, name)
+            });
+        }
+        let mut listings: Vec<ServerListing> =
+            fetched.iter().map(|fetched| self.filter(caller, kind, fetched)).collect();
+        if let Some(tables) = tables {
+            let unusable = self.unusable_visible_to(caller).filter(|unusable| unusable.is_failure());
+            let refused = |unusable| Some(self.unusable_error(Some(caller), unusable));
+            listings.extend(unusable.map(|unusable| empty_listing(&unusable.spec().name, refused(unusable))));
+            listings.sort_by(|a, b| a.server.cmp(&b.server));
+            apply_exposed_names(&tables, kind, &mut listings);
+        }
+        listings
     }
 
     /// Filters a list by the rules and pins of calls.

@@ -1,8 +1,13 @@
 //! One caller's flood and everybody else.
 
-use ostler_host::{CallArguments, Caller, Kind, Limits, Request, RoleLimits, ServerSpec};
+use std::thread::available_parallelism;
+
+use ostler_host::{
+    CallArguments, Caller, Kind, Limits, Request, RoleLimits, Scope, ServerListing, ServerSpec,
+};
 use ostler_testkit::{Reconfigure, Result, Script, ScriptedReply, TestHost, run_until_stalled};
 use ostler_wire::Params;
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 use crate::{codes, ms, secs};
@@ -150,4 +155,34 @@ async fn who_has_read_something_can_read_again_at_once() {
         let read = world.host.send_to("a", Request::new(&ada(), "resources/read", params)).await;
         assert!(read.is_ok(), "the {n}th: {read:?}");
     }
+}
+
+#[tokio::test]
+async fn long_lists_are_written_a_few_at_once_and_callers_take_turns() {
+    let long = serde_json::json!({"name": "long", "description": "x".repeat(1 << 20), "inputSchema": {"type": "object"}});
+    let world = TestHost::new().server("a", Script::new().definition(long)).start().await;
+    assert_eq!(world.host.tools(&world.caller, "a").await.unwrap().len(), 1);
+    let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
+    let (open, gate) = tokio::sync::watch::channel(false);
+    let list = |name: &'static str| {
+        let (host, begun, mut gate) = (world.host.clone(), begun.clone(), gate.clone());
+        let write = move |listings: Vec<ServerListing>, _turn| {
+            begun.send(name).unwrap();
+            // A test that has failed opens no gate.
+            let _ = Handle::current().block_on(gate.wait_for(|is_open| *is_open));
+            listings[0].items.len()
+        };
+        async move { host.list_with(&Caller::new(name, "any"), &Scope::All, (Kind::Tools, secs(10)), write).await }
+    };
+    let turns = available_parallelism().unwrap().get().max(2);
+    let mut lists = JoinSet::new();
+    (0..2 * turns).for_each(|_| drop(lists.spawn(list("ada"))));
+    for _ in 0..turns / 2 {
+        assert_eq!(begins.recv().await, Some("ada"));
+    }
+    run_until_stalled().await;
+    lists.spawn(list("bob"));
+    assert_eq!(begins.recv().await, Some("bob"), "one caller has at most half of the turns");
+    open.send_replace(true);
+    assert_eq!(lists.join_all().await, vec![1; 2 * turns + 1]);
 }

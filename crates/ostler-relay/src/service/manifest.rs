@@ -8,10 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use ostler_core::error::CallError;
 use ostler_host::upstream::ServerNotification;
-use ostler_host::{
-    Caller, HostNotification, Kind, Scope, ServerListing, ServerName, UnresolvedRequest,
-    run_blocking_if_large,
-};
+use ostler_host::{Caller, HostNotification, Kind, Scope, ServerListing, ServerName, UnresolvedRequest};
 use ostler_wire::{Message as Rpc, RequestId};
 use serde_json::value::RawValue;
 use tokio::sync::broadcast::Receiver;
@@ -138,26 +135,24 @@ async fn build_manifest(
             hint: "add it to the host's config, or give the worker a credential of another role".into(),
         });
     }
-    let listings = service.host.list(caller, &Scope::All, Kind::Tools, patience).await;
-    let ranks: HashMap<ServerName, usize> = service
-        .host
-        .servers_in_registration_order()
-        .into_iter()
-        .enumerate()
-        .map(|(rank, server)| (server, rank))
-        .collect();
-    let items = listings.iter().flat_map(|listing| &listing.items);
-    let size = items.map(|listed| listed.item.definition.len()).sum();
-    let service = Arc::clone(service);
-    let make = move || {
+    let made_by = Arc::clone(service);
+    let make = move |listings: Vec<ServerListing>, _turn| {
+        let service = &made_by;
+        let ranks: HashMap<ServerName, usize> = service
+            .host
+            .servers_in_registration_order()
+            .into_iter()
+            .enumerate()
+            .map(|(rank, server)| (server, rank))
+            .collect();
         // One without a rank is gone since it was listed, or can't be used here at all.
         let ranked = listings.iter().filter_map(|listing| Some((listing, *ranks.get(&listing.server)?)));
         let servers =
-            ranked.map(|(listing, rank)| manifest_server(&service, listing, rank)).collect::<Result<_, _>>();
+            ranked.map(|(listing, rank)| manifest_server(service, listing, rank)).collect::<Result<_, _>>();
         let servers = servers.map_err(|error| serialize_error(&error))?;
         Ok(Manifest::new(service.name.to_string(), service.clock.now(), servers))
     };
-    run_blocking_if_large(size, make).await
+    service.host.list_with(caller, &Scope::All, (Kind::Tools, patience), make).await
 }
 
 fn manifest_server(
