@@ -143,6 +143,14 @@ impl Payload {
         Self { permit: Some(permit), ..self }
     }
 
+    /// Returns the bytes of an answer that is there as a whole.
+    pub(crate) fn whole_len(&self) -> usize {
+        match &self.form {
+            PayloadForm::Whole(text) => text.len(),
+            PayloadForm::Stream(_) => 0,
+        }
+    }
+
     pub(super) fn into_body(self) -> Body {
         match self {
             Self { form: PayloadForm::Whole(text), permit: None } => Body::from(text),

@@ -163,6 +163,12 @@ impl ConnectionTable {
         self.lock().all.values().filter_map(Weak::upgrade).collect()
     }
 
+    /// Returns the bytes of large answers that their clients have not taken yet.
+    #[cfg(test)]
+    pub(super) fn unread_bytes(&self) -> usize {
+        self.unread.load(Ordering::Relaxed)
+    }
+
     /// Forgets a connection that has ended.
     pub(super) fn remove(&self, number: u64) {
         self.lock().remove(number);

@@ -19,6 +19,8 @@ pub(super) struct TrackedBody {
     body: Payload,
     guard: RequestGuard,
     stop: Option<Stop>,
+    /// Bytes that were counted as unread before they were polled.
+    counted: usize,
 }
 
 /// What a request holds until the last byte of its answer.
@@ -42,7 +44,12 @@ impl TrackedBody {
                 let _ = stop.wait_for(|stop| *stop).await;
             })
         });
-        Self { body, guard, stop }
+        // A whole answer takes its memory from now on, also while its client has not taken the one before.
+        let counted = body.whole_len();
+        if let Some(busy) = &guard.busy {
+            busy.add_unread(counted);
+        }
+        Self { body, guard, stop, counted }
     }
 
     /// A body that holds nothing.
@@ -65,11 +72,12 @@ impl http_body::Body for TrackedBody {
             self.body = Payload::whole(Bytes::new());
             self.stop = None;
         }
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
-        if let (Poll::Ready(Some(Ok(frame))), Some(busy)) = (&frame, &self.guard.busy)
+        let Self { body, guard, counted, .. } = &mut *self;
+        let frame = Pin::new(body).poll_frame(cx);
+        if let (Poll::Ready(Some(Ok(frame))), Some(busy)) = (&frame, &guard.busy)
             && let Some(part) = frame.data_ref()
         {
-            busy.add_unread(part.len());
+            busy.add_unread(part.len().saturating_sub(std::mem::take(counted)));
         }
         frame
     }
@@ -80,5 +88,31 @@ impl http_body::Body for TrackedBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::task::Waker;
+
+    use http_body::Body;
+
+    use super::*;
+    use crate::server::ConnectionLimits;
+    use crate::server::connection_table::ConnectionTable;
+
+    #[tokio::test]
+    async fn a_whole_answer_counts_as_unread_before_it_is_polled_and_once() {
+        let table = Arc::new(ConnectionTable::new(&ConnectionLimits::default()));
+        let connection = table.admit().unwrap();
+        let guard = RequestGuard::new(connection.begin_request().unwrap(), None);
+        let mut body = TrackedBody::new(Payload::whole(vec![b'x'; 1 << 20]), guard, None);
+        assert_eq!(table.unread_bytes(), 1 << 20);
+        let polled = Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(polled, Poll::Ready(Some(Ok(_)))));
+        assert_eq!(table.unread_bytes(), 1 << 20);
+        connection.note_flush();
+        assert_eq!(table.unread_bytes(), 0);
     }
 }
