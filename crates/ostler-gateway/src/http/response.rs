@@ -143,6 +143,11 @@ impl Payload {
         Self { permit: Some(permit), ..self }
     }
 
+    /// Returns whether it answers a caller that was authenticated.
+    pub(crate) fn serves_caller(&self) -> bool {
+        self.permit.is_some()
+    }
+
     /// Returns the bytes of an answer that is there as a whole.
     pub(crate) fn whole_len(&self) -> usize {
         match &self.form {

@@ -21,6 +21,18 @@ const LARGE: usize = 64 * 1024;
 /// command. Only clients that know the secret have it, so that others can't fill the reserved connections with it.
 pub(super) const RESERVATION_TIME: Duration = Duration::from_secs(1);
 
+/// How long a caller's connection may take nothing before newcomers evict it: a slow client takes something in this time.
+pub(super) const STALL_GRACE: Duration = Duration::from_secs(1);
+
+/// When a connection is evicted for a newcomer: the lowest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct EvictionRank {
+    /// Whether it owes an answer to a caller, who has a limit of its own. Strangers are evicted first.
+    owes_caller: bool,
+    /// Since when it idles, or its client has taken nothing.
+    since: Instant,
+}
+
 /// One connection. It lives as long as the socket does, also when that has
 /// been upgraded.
 #[derive(Debug)]
@@ -45,6 +57,8 @@ struct ConnectionState {
     /// What the client has taken since it first had to be waited for.
     stalled: Option<Stalled>,
     is_evicted: bool,
+    /// Whether the last answer was to a caller that was authenticated.
+    served_caller: bool,
     /// Whether a request came that precedes a privileged one.
     has_prelude: bool,
     /// Whether a privileged request came.
@@ -75,6 +89,7 @@ impl ConnectionState {
             is_sending_head: true,
             stalled: None,
             is_evicted: false,
+            served_caller: false,
             has_prelude: false,
             is_privileged: false,
         }
@@ -124,7 +139,7 @@ impl HttpConnection {
         state.requests += 1;
         state.is_sending_head = false;
         drop(state);
-        Some(BusyGuard(Some(Arc::clone(self))))
+        Some(BusyGuard { connection: Some(Arc::clone(self)), serves_caller: false })
     }
 
     /// Returns whether it is kept for privileged requests.
@@ -226,11 +241,23 @@ impl HttpConnection {
         state.is_too_slow(now, limits) || !is_served && state.is_idle_for_too_long(now, limits)
     }
 
-    pub(super) fn idle_since(&self) -> Option<Instant> {
+    /// Returns its rank among those that newcomers evict; `None` while a request is answered or its client takes the
+    /// answer.
+    pub(super) fn eviction_rank(&self) -> Option<EvictionRank> {
         let has_unread = self.has_unread();
         let state = self.state();
-        let is_served = has_unread || state.stalled.is_some() || state.requests > 0;
-        (!is_served && !state.is_evicted).then_some(state.since)
+        if state.is_evicted || state.requests > 0 {
+            return None;
+        }
+        match state.stalled {
+            Some(stalled) if !state.served_caller => {
+                Some(EvictionRank { owes_caller: false, since: stalled.last })
+            }
+            Some(stalled) => (Instant::now() >= stalled.last + STALL_GRACE)
+                .then_some(EvictionRank { owes_caller: true, since: stalled.last }),
+            None if has_unread => None,
+            None => Some(EvictionRank { owes_caller: false, since: state.since }),
+        }
     }
 
     /// Returns whether the next request of an operator's command may be on its way.
@@ -253,8 +280,8 @@ impl HttpConnection {
         self.state().is_evicted
     }
 
-    /// Makes the connection leave if nothing is being answered.
-    pub(super) fn evict_if_idle(&self) -> bool {
+    /// Makes the connection leave if no request is being answered.
+    pub(super) fn evict_if_unused(&self) -> bool {
         let mut state = self.state();
         if state.requests > 0 {
             return false;
@@ -287,27 +314,36 @@ impl Drop for HttpConnection {
 
 /// A request that is being answered.
 #[derive(Debug)]
-pub(super) struct BusyGuard(Option<Arc<HttpConnection>>);
+pub(super) struct BusyGuard {
+    connection: Option<Arc<HttpConnection>>,
+    serves_caller: bool,
+}
 
 impl BusyGuard {
     /// A part of the answer is to be written.
     pub(super) fn add_unread(&self, bytes: usize) {
-        if let Some(connection) = self.0.as_ref().filter(|_| bytes >= LARGE) {
+        if let Some(connection) = self.connection.as_ref().filter(|_| bytes >= LARGE) {
             connection.add_unread(bytes);
         }
     }
 
+    /// Whether the answer is to a caller that was authenticated.
+    pub(super) fn set_serves_caller(&mut self, serves_caller: bool) {
+        self.serves_caller = serves_caller;
+    }
+
     /// The connection is its handler's from now on, which never idles.
     pub(super) fn detach(mut self) {
-        self.0 = None;
+        self.connection = None;
     }
 }
 
 impl Drop for BusyGuard {
     fn drop(&mut self) {
-        let Some(connection) = &self.0 else { return };
+        let Some(connection) = &self.connection else { return };
         let mut state = connection.state();
         state.requests -= 1;
         state.since = Instant::now();
+        state.served_caller = self.serves_caller;
     }
 }

@@ -1,4 +1,4 @@
-//! Connection table: bounds the connections of one listener and evicts idle ones.
+//! Connection table: bounds the connections of one listener and evicts idle and stalled ones.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,11 +8,11 @@ use hashbrown::{HashMap, HashSet};
 use tokio::time::Instant;
 
 use super::ConnectionLimits;
-use super::connection::HttpConnection;
+use super::connection::{EvictionRank, HttpConnection};
 
-/// Connections that are remembered as those that idle longest, so that a crowd
+/// Connections that are remembered as the next to be evicted, so that a crowd
 /// of newcomers does not have all of them looked through for each.
-const MAX_IDLE_CANDIDATES: usize = 64;
+const MAX_CANDIDATES: usize = 64;
 
 /// The connections of one listener.
 #[derive(Debug)]
@@ -32,9 +32,8 @@ struct ConnectionTableState {
     /// The numbers of those that are reserved.
     reserved: HashSet<u64>,
     last: u64,
-    /// Those that idled longest when all were last looked through, and since
-    /// when. Whoever else idles does so for less long.
-    idle_candidates: VecDeque<(Instant, Weak<HttpConnection>)>,
+    /// The first to be evicted when all were last looked through, by their ranks.
+    candidates: VecDeque<(EvictionRank, Weak<HttpConnection>)>,
 }
 
 impl ConnectionTable {
@@ -49,25 +48,25 @@ impl ConnectionTable {
         }
     }
 
-    /// Takes in a new connection. If the table is full, the connection that idled longest leaves. If none idles, the
-    /// new one is reserved, and a reserved connection that idles leaves for it; `None` if none does, or all have just
-    /// had a privileged request.
+    /// Takes in a new connection. If the table is full, the connection leaves that idled longest, or whose client has
+    /// taken nothing of its last answer for longest. If there is none, the new one is reserved, and a reserved
+    /// connection leaves for it likewise; `None` if none does, or all have just had a privileged request.
     pub(super) fn admit(self: &Arc<Self>) -> Option<Arc<HttpConnection>> {
         if self.lock().unreserved() < self.max {
             return Some(self.insert(false));
         }
-        if let Some(connection) = self.longest_idle().and_then(|leaving| self.replace(&leaving)) {
+        if let Some(connection) = self.next_to_evict().and_then(|leaving| self.replace(&leaving)) {
             return Some(connection);
         }
         if self.lock().reserved.len() < self.max_reserved {
             return Some(self.insert(true));
         }
-        self.replace(&self.longest_idle_reserved()?)
+        self.replace(&self.next_reserved_to_evict()?)
     }
 
-    /// Gives the place of a connection that idles to a new one.
+    /// Gives the place of a connection that is not used to a new one.
     fn replace(self: &Arc<Self>, leaving: &Arc<HttpConnection>) -> Option<Arc<HttpConnection>> {
-        if !leaving.evict_if_idle() {
+        if !leaving.evict_if_unused() {
             return None;
         }
         self.lock().remove(leaving.number());
@@ -116,42 +115,42 @@ impl ConnectionTable {
         }
     }
 
-    fn longest_idle(&self) -> Option<Arc<HttpConnection>> {
-        if let Some(known) = self.next_idle_candidate() {
+    fn next_to_evict(&self) -> Option<Arc<HttpConnection>> {
+        if let Some(known) = self.next_candidate() {
             return Some(known);
         }
         let ordinary = self.all().into_iter().filter(|connection| !connection.is_reserved());
-        let idle = ordinary.filter_map(|connection| Some((connection.idle_since()?, connection)));
-        let mut idle: Vec<_> = idle.collect();
-        idle.sort_unstable_by_key(|(since, connection)| (*since, connection.number()));
-        let idlest = idle
+        let ranked = ordinary.filter_map(|connection| Some((connection.eviction_rank()?, connection)));
+        let mut ranked: Vec<_> = ranked.collect();
+        ranked.sort_unstable_by_key(|(rank, connection)| (*rank, connection.number()));
+        let first = ranked
             .iter()
-            .take(MAX_IDLE_CANDIDATES)
-            .map(|(since, connection)| (*since, Arc::downgrade(connection)))
+            .take(MAX_CANDIDATES)
+            .map(|(rank, connection)| (*rank, Arc::downgrade(connection)))
             .collect();
-        self.lock().idle_candidates = idlest;
-        self.next_idle_candidate()
+        self.lock().candidates = first;
+        self.next_candidate()
     }
 
-    fn longest_idle_reserved(&self) -> Option<Arc<HttpConnection>> {
+    fn next_reserved_to_evict(&self) -> Option<Arc<HttpConnection>> {
         let reserved: Vec<Arc<HttpConnection>> = {
             let taken = self.lock();
             taken.reserved.iter().filter_map(|number| taken.all.get(number)?.upgrade()).collect()
         };
         let now = Instant::now();
         let evictable = reserved.into_iter().filter(|connection| !connection.is_recently_privileged(now));
-        let idle = evictable.filter_map(|connection| Some((connection.idle_since()?, connection)));
-        idle.min_by_key(|(since, connection)| (*since, connection.number())).map(|(_, connection)| connection)
+        let ranked = evictable.filter_map(|connection| Some((connection.eviction_rank()?, connection)));
+        ranked.min_by_key(|(rank, connection)| (*rank, connection.number())).map(|(_, connection)| connection)
     }
 
-    /// The next of those that were found to idle longest, if it has done so since.
-    fn next_idle_candidate(&self) -> Option<Arc<HttpConnection>> {
+    /// Returns the next of those that were found first, if its rank is the same still.
+    fn next_candidate(&self) -> Option<Arc<HttpConnection>> {
         loop {
             // A statement of its own: a connection that is dropped takes the lock.
-            let next = self.lock().idle_candidates.pop_front();
-            let (since, connection) = next?;
+            let next = self.lock().candidates.pop_front();
+            let (rank, connection) = next?;
             if let Some(connection) = connection.upgrade()
-                && connection.idle_since() == Some(since)
+                && connection.eviction_rank() == Some(rank)
             {
                 return Some(connection);
             }

@@ -1,7 +1,7 @@
 //! HTTP server: connections in, bounded in number and in time.
 //!
 //! ```text
-//! listener ─ accept ─ a place, or the longest idle connection leaves, or a reserved place, or 503
+//! listener ─ accept ─ a place, or an idle or stalled connection leaves, or a reserved place, or 503
 //!                       │
 //!                     task: hyper on a metered socket ─ throttle ─ service
 //! sweep ─ connections that idle, dawdle or do not read leave
@@ -56,8 +56,8 @@ const MAX_HEAD: usize = 64 * 1024;
 /// What connections may do.
 #[derive(Debug, Clone)]
 pub struct ConnectionLimits {
-    /// Connections at once. One more makes the longest idle one leave; if none
-    /// idles it is refused with 503.
+    /// Connections at once. One more makes the longest idle one leave, or one
+    /// whose client does not read; if there is none it is refused with 503.
     pub max_connections: usize,
     /// Connections beyond these, for requests that the service says are
     /// [privileged](HttpService::with_privileged). Others get 503 on them.
@@ -218,7 +218,7 @@ impl ConnectionTask {
         self: Arc<Self>,
         request: Request<Incoming>,
     ) -> Result<Response<TrackedBody>, Infallible> {
-        let Some(busy) = self.connection.begin_request() else {
+        let Some(mut busy) = self.connection.begin_request() else {
             // The connection was just told to leave.
             let mut refusal = Response::new(TrackedBody::untracked(Payload::whole("")));
             *refusal.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
@@ -235,6 +235,7 @@ impl ConnectionTask {
             busy.detach();
             return Ok(response.map(TrackedBody::untracked));
         }
+        busy.set_serves_caller(response.body().serves_caller());
         let stop = response.extensions().get::<LongStream>().map(|_| self.stop.clone());
         let under_way = RequestGuard::new(busy, active);
         Ok(response.map(|body| TrackedBody::new(body, under_way, stop)))

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::server::Privilege;
-use crate::server::connection::RESERVATION_TIME;
+use crate::server::connection::{RESERVATION_TIME, STALL_GRACE};
 
 const MIB: usize = 1 << 20;
 
@@ -86,4 +86,47 @@ async fn newcomers_evict_no_operator_between_its_proof_and_its_request() {
     tokio::time::advance(RESERVATION_TIME).await;
     let _newcomer = table.admit().unwrap();
     assert!(operator.is_evicted(), "it idles");
+}
+
+/// A connection whose last answer is not read.
+fn stalled(table: &Arc<ConnectionTable>, serves_caller: bool) -> Arc<HttpConnection> {
+    let connection = table.admit().unwrap();
+    let mut busy = connection.begin_request().unwrap();
+    busy.set_serves_caller(serves_caller);
+    connection.note_write(None);
+    drop(busy);
+    connection
+}
+
+#[tokio::test(start_paused = true)]
+async fn newcomers_evict_strangers_that_do_not_read_the_one_first_that_has_taken_nothing_for_longest() {
+    let limits = ConnectionLimits { max_connections: 3, ..ConnectionLimits::default() };
+    let table = Arc::new(ConnectionTable::new(&limits));
+    let caller = stalled(&table, true);
+    tokio::time::advance(Duration::from_millis(500)).await;
+    let (steady, silent) = (stalled(&table, false), stalled(&table, false));
+    tokio::time::advance(Duration::from_millis(100)).await;
+    steady.note_write(Some(1));
+    let _served: Vec<_> = (0..2)
+        .map(|evicted| {
+            let newcomer = table.admit().expect("a stranger makes room");
+            assert_eq!([silent.is_evicted(), steady.is_evicted()], [true, evicted == 1]);
+            (newcomer.begin_request().unwrap(), newcomer)
+        })
+        .collect();
+    assert!(table.admit().is_none() && !caller.is_evicted(), "a caller may be slow");
+    tokio::time::advance(STALL_GRACE).await;
+    table.admit().expect("a caller that takes nothing makes room, too");
+    assert!(caller.is_evicted());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_evicts_no_connection_whose_request_is_under_way() {
+    let limits = ConnectionLimits { max_connections: 1, ..ConnectionLimits::default() };
+    let table = Arc::new(ConnectionTable::new(&limits));
+    let connection = table.admit().unwrap();
+    let _busy = connection.begin_request().unwrap();
+    connection.note_write(None);
+    tokio::time::advance(STALL_GRACE).await;
+    assert!(table.admit().is_none() && !connection.is_evicted());
 }
