@@ -14,6 +14,9 @@ use crate::http::SseClients;
 use crate::options::GatewayOptions;
 use crate::session_table::SessionTable;
 
+/// Bytes of answers that wait for the rest of their batch, over all batches. Half of them at most are one caller's.
+const MAX_BATCH_BYTES: usize = 128 << 20;
+
 /// Serves the servers of a host to MCP clients of both eras. Clones are
 /// handles to the same gateway.
 #[derive(Debug, Clone)]
@@ -38,6 +41,8 @@ pub(crate) struct GatewayShared {
     pub(crate) long_streams: Arc<KeyedLimit>,
     /// What one caller may hold open over HTTP.
     pub(crate) per_caller: Arc<KeyedLimit>,
+    /// Bytes of answers that wait for the rest of their batch.
+    pub(crate) batch_bytes: Arc<KeyedLimit>,
     /// True once the gateway winds up: long streams end by themselves.
     pub(crate) is_draining: watch::Sender<bool>,
 }
@@ -56,6 +61,7 @@ impl Gateway {
             long_streams: KeyedLimit::new(options.max_streams, options.max_streams.div_ceil(2)),
             // A caller that may hold nothing at all could not even be told so.
             per_caller: KeyedLimit::per_key(options.max_per_caller.max(1)),
+            batch_bytes: KeyedLimit::new(MAX_BATCH_BYTES, MAX_BATCH_BYTES / 2),
             is_draining: watch::Sender::new(false),
             host,
             options,

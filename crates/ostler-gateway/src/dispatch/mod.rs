@@ -116,6 +116,11 @@ pub(crate) fn is_policy_checked(method: &str) -> bool {
     )
 }
 
+/// Returns whether a method lists: its answer may be a whole page.
+pub(crate) fn is_list(method: &str) -> bool {
+    matches!(method, "tools/list" | "prompts/list" | "resources/list" | "resources/templates/list")
+}
+
 /// Takes a notification of a client; the refusal of what is none.
 pub(crate) fn handle_notification(
     gateway: &Gateway,

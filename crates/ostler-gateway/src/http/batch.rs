@@ -1,11 +1,17 @@
 //! Batches, which only revision 2025-03-26 knows.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
+use ostler_core::caller::Caller;
+use ostler_core::error::CallError;
+use ostler_core::keyed_limit::{KeyedPermit, PermitRequest};
 use ostler_wire::{Message, Params, error_code};
 use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::response::{Response, body, empty, refuse};
@@ -13,7 +19,10 @@ use super::{EndpointRequest, RpcRequest, legacy};
 use crate::client_request::{ClientEra, ClientRequest, GatewayReply};
 use crate::client_session::ActiveSession;
 use crate::credential_lifetime::unless_revoked;
+use crate::credential_lifetime::{CredentialLifetime, CredentialState};
 use crate::dispatch::dispatch_request;
+use crate::dispatch::{self, dispatch_request};
+use crate::gateway::Gateway;
 use crate::notification_sink::NotificationSink;
 
 /// The revision that knows batches.
@@ -21,6 +30,16 @@ pub(crate) const BATCH_VERSION: &str = "2025-03-26";
 
 /// Messages in one batch.
 const MAX_BATCH: usize = 64;
+
+/// Bytes of the answers of one batch beyond which no further request of it is begun. They are sent together, so they
+/// are all in memory at once.
+const MAX_BATCH_ANSWERS: usize = 16 << 20;
+
+/// Lists of one batch that are answered at once: as many as there are kinds. Each may be a page of some MiB.
+const MAX_LISTS: usize = 4;
+
+/// When a request that found no room may be sent again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Answers a batch with a batch, in the same order. Requests of a batch share
 /// one response, so nothing can be said before their answers.
@@ -38,11 +57,10 @@ pub(super) async fn post(visit: EndpointRequest, text: Bytes) -> Response {
         Ok(batch) => batch,
         Err(why) => return refuse(StatusCode::BAD_REQUEST, &why),
     };
-    let answers = answer_all(&visit, &session, batch).await;
-    if answers.is_empty() {
-        return empty(StatusCode::ACCEPTED);
+    match answer_all(&visit, &session, batch).await {
+        None => empty(StatusCode::ACCEPTED),
+        Some(answers) => body(StatusCode::OK, answers),
     }
-    body(StatusCode::OK, join_batch(&answers))
 }
 
 /// Returns the messages of a batch.
@@ -54,62 +72,160 @@ pub(crate) fn split_batch(text: &Bytes) -> Result<Vec<Bytes>, String> {
     Ok(messages.into_iter().map(|message| text.slice_ref(message.get().as_bytes())).collect())
 }
 
-/// Returns a batch of answers.
-pub(crate) fn join_batch(answers: &[Vec<u8>]) -> Vec<u8> {
-    let mut text = b"[".to_vec();
-    text.extend_from_slice(&answers.join(&b','));
-    text.push(b']');
-    text
+/// Requests of a batch under way, and the answers in the batch's order.
+///
+/// All requests run at once, but for lists and for requests beyond what their caller may have open: these are answered
+/// [a few](MAX_LISTS) at once. Once the answers are large, or those of all batches are, no further request is begun.
+pub(crate) struct BatchRun {
+    shared: Arc<BatchShared>,
+    answers: Vec<Option<BatchAnswer>>,
+    running: JoinSet<(usize, BatchAnswer)>,
 }
 
-/// The answers of a batch, in its order. All requests run at once.
-async fn answer_all(visit: &EndpointRequest, session: &ActiveSession, batch: Vec<Bytes>) -> Vec<Vec<u8>> {
-    let mut answers: Vec<Option<Vec<u8>>> = vec![None; batch.len()];
-    let mut running = JoinSet::new();
+/// What the requests of one batch share.
+struct BatchShared {
+    gateway: Gateway,
+    /// Whether requests count among those that their caller has open over HTTP.
+    is_counted: bool,
+    turns: Semaphore,
+    /// Bytes of the answers.
+    size: AtomicUsize,
+}
+
+/// An answer, and its share of what all batches may hold.
+struct BatchAnswer {
+    text: Vec<u8>,
+    _permit: Option<KeyedPermit>,
+}
+
+impl BatchRun {
+    /// Begins a batch of so many messages.
+    pub(crate) fn new(gateway: Gateway, messages: usize, is_counted: bool) -> Self {
+        let (turns, size) = (Semaphore::new(MAX_LISTS), AtomicUsize::new(0));
+        let shared = Arc::new(BatchShared { gateway, is_counted, turns, size });
+        let answers = std::iter::repeat_with(|| None).take(messages).collect();
+        Self { shared, answers, running: JoinSet::new() }
+    }
+
+    /// Answers a message that needs no request.
+    pub(crate) fn answer(&mut self, at: usize, text: Vec<u8>) {
+        self.answers[at] = Some(BatchAnswer { text, _permit: None });
+    }
+
+    /// Begins a request, which ends with the credential.
+    pub(crate) fn spawn(&mut self, at: usize, request: ClientRequest, lifetime: Option<CredentialLifetime>) {
+        let broken = GatewayReply::refusal(error_code::INTERNAL_ERROR, "the request broke");
+        self.answer(at, broken.frame(Some(&request.id)));
+        let shared = Arc::clone(&self.shared);
+        self.running.spawn(async move { (at, shared.answer_request(request, lifetime).await) });
+    }
+
+    /// Returns whether no request is under way.
+    pub(crate) fn is_done(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// Waits for all answers and joins them; `None` if nothing is to be answered.
+    pub(crate) async fn finish(mut self) -> Option<Vec<u8>> {
+        while let Some(answered) = self.running.join_next().await {
+            if let Ok((at, answer)) = answered {
+                self.answers[at] = Some(answer);
+            }
+        }
+        self.join()
+    }
+
+    /// Joins the answers that are there. Each is dropped once it is copied.
+    pub(crate) fn join(self) -> Option<Vec<u8>> {
+        let answers: Vec<BatchAnswer> = self.answers.into_iter().flatten().collect();
+        let size: usize = answers.iter().map(|answer| answer.text.len() + 1).sum();
+        let mut text = Vec::with_capacity(size + 1);
+        for answer in answers {
+            text.push(if text.is_empty() { b'[' } else { b',' });
+            text.extend_from_slice(&answer.text);
+        }
+        if text.is_empty() {
+            return None;
+        }
+        text.push(b']');
+        Some(text)
+    }
+}
+
+impl BatchShared {
+    async fn answer_request(
+        &self,
+        mut request: ClientRequest,
+        lifetime: Option<CredentialLifetime>,
+    ) -> BatchAnswer {
+        let (id, caller) = (request.id.clone(), request.caller.clone());
+        let is_list = dispatch::is_list(&request.method);
+        // The batch itself is counted, for the few that run in turns.
+        let permit =
+            (self.is_counted && !is_list).then(|| self.gateway.0.per_caller.acquire(caller.principal()).ok());
+        let is_in_turn = is_list || matches!(permit, Some(None));
+        let _turn = if is_in_turn { self.turns.acquire().await.ok() } else { None };
+        let reserved = if is_list { self.hold(&caller, self.gateway.0.options.page_bytes) } else { None };
+        if self.size.load(Ordering::Relaxed) >= MAX_BATCH_ANSWERS || is_list && reserved.is_none() {
+            let what = "the answers of batches take too much room; send requests one by one".into();
+            let error = CallError::Overloaded { what, retry_after: RETRY_AFTER };
+            let text = GatewayReply::from_own_error(&error).frame(Some(&id));
+            return BatchAnswer { text, _permit: None };
+        }
+        // Nothing is begun with a credential that was revoked while the request waited.
+        if lifetime.as_ref().is_some_and(|lifetime| lifetime.state() == CredentialState::Revoked) {
+            let text = GatewayReply::credential_revoked().frame(Some(&id));
+            return BatchAnswer { text, _permit: None };
+        }
+        let answering = dispatch_request(&self.gateway, &mut request);
+        let text = authenticate::unless_revoked(lifetime, answering).await.frame(Some(&id));
+        self.size.fetch_add(text.len(), Ordering::Relaxed);
+        let held = self.hold(&caller, text.len());
+        BatchAnswer { text, _permit: held.or(reserved) }
+    }
+
+    /// Takes room for so many bytes of answers.
+    fn hold(&self, caller: &Caller, bytes: usize) -> Option<KeyedPermit> {
+        let wanted = PermitRequest::many(bytes);
+        self.gateway.0.batch_bytes.acquire_many(caller.principal(), wanted).ok()
+    }
+}
+
+/// Answers a batch, in its order; `None` if nothing is to be answered.
+async fn answer_all(visit: &EndpointRequest, session: &ActiveSession, batch: Vec<Bytes>) -> Option<Vec<u8>> {
+    let mut run = BatchRun::new(visit.gateway.clone(), batch.len(), true);
     for (at, message) in batch.into_iter().enumerate() {
         match Message::parse(message) {
             Ok(Message::Request { id, method, params }) => {
                 match params.map_or(Ok(Params::empty()), Params::parse) {
                     Ok(_) if method == "ping" => {
-                        answers[at] = Some(GatewayReply::empty_result().frame(Some(&id)))
+                        run.answer(at, GatewayReply::empty_result().frame(Some(&id)))
                     }
                     Ok(params) => {
-                        let broken = GatewayReply::refusal(error_code::INTERNAL_ERROR, "the request broke");
-                        answers[at] = Some(broken.frame(Some(&id)));
-                        let gateway = visit.gateway.clone();
-                        let mut exchange =
-                            client_request(visit, session, RpcRequest { id: id.clone(), method, params });
-                        let pass = visit.lifetime.clone();
-                        running.spawn(async move {
-                            let answering = dispatch_request(&gateway, &mut exchange);
-                            (at, unless_revoked(pass, answering).await.frame(Some(&id)))
-                        });
+                        let request = client_request(visit, session, RpcRequest { id, method, params });
+                        run.spawn(at, request, visit.lifetime.clone());
                     }
                     Err(why) => {
                         let refusal = GatewayReply::refusal(error_code::INVALID_PARAMS, &why.to_string());
-                        answers[at] = Some(refusal.frame(Some(&id)));
+                        run.answer(at, refusal.frame(Some(&id)));
                     }
                 }
             }
             Ok(Message::Notification { method, params }) => {
-                let refusal = legacy::handle_notification(visit, session, &method, params.as_ref()).err();
-                answers[at] = refusal.map(|refusal| refusal.frame(None));
+                if let Err(refusal) = legacy::handle_notification(visit, session, &method, params.as_ref()) {
+                    run.answer(at, refusal.frame(None));
+                }
             }
             Ok(Message::Response { id, outcome }) => {
                 legacy::handle_response(session, id.as_ref(), outcome);
             }
             Err(why) => {
-                answers[at] =
-                    Some(GatewayReply::refusal(error_code::INVALID_REQUEST, &why.to_string()).frame(None))
+                let refusal = GatewayReply::refusal(error_code::INVALID_REQUEST, &why.to_string());
+                run.answer(at, refusal.frame(None));
             }
         }
     }
-    while let Some(answered) = running.join_next().await {
-        if let Ok((at, answer)) = answered {
-            answers[at] = Some(answer);
-        }
-    }
-    answers.into_iter().flatten().collect()
+    run.finish().await
 }
 
 fn client_request(visit: &EndpointRequest, session: &ActiveSession, ask: RpcRequest) -> ClientRequest {

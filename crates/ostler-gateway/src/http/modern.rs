@@ -22,6 +22,7 @@ use crate::dispatch::dispatch_request;
 use crate::gateway::Gateway;
 use crate::modern_meta;
 use crate::notification_sink::{FrameReceiver, NotificationSink};
+use crate::server::Backlog;
 use crate::session_table;
 
 /// Answers a modern request. Dropping the future, or the body of the response
@@ -213,9 +214,15 @@ impl http_body::Body for ModernStream {
 pub(crate) struct ClientConnection {
     /// Begun by the first request that needs it.
     session: OnceLock<(Host, Caller)>,
+    /// Where bytes count that wait for its streams; nowhere if another program serves it.
+    pub(super) backlog: Option<Backlog>,
 }
 
 impl ClientConnection {
+    pub(crate) fn new(backlog: Backlog) -> Self {
+        Self { session: OnceLock::new(), backlog: Some(backlog) }
+    }
+
     /// Puts the caller of a modern request into a session. A credential is one client's, over how many connections its
     /// requests may come, and its principal tells it from others. Callers without one are all `local`: those are told apart
     /// by their connections, which nobody can choose.

@@ -30,6 +30,7 @@ use super::sse::{self, KeepAlive, LongStreamPermit, acquire_long_stream};
 use super::{EndpointRequest, Peer, authenticate, check_head};
 use crate::credential_lifetime::CredentialEnd;
 use crate::gateway::{Gateway, GatewayShared};
+use crate::server::Backlog;
 use crate::session_table;
 use crate::stdio::StreamConnection;
 use ostler_host::Scope;
@@ -137,7 +138,8 @@ fn open_stream(visit: EndpointRequest, path: &str) -> Response {
     let Some(id) = session_table::random_session_id() else {
         return no_randomness();
     };
-    let EndpointRequest { gateway, caller, scope, lifetime: pass, .. } = visit;
+    let EndpointRequest { gateway, connection, caller, scope, lifetime: pass, .. } = visit;
+    let backlog = connection.and_then(|connection| connection.backlog.clone());
     let (messages, inbox) = mpsc::channel(INBOX_CAPACITY);
     let waiting = Arc::<AtomicUsize>::default();
     let known = SseInbox {
@@ -156,7 +158,7 @@ fn open_stream(visit: EndpointRequest, path: &str) -> Response {
         gateway,
         (caller, scope),
         SseMessages { inbox, waiting_bytes: waiting },
-        pipe,
+        (pipe, backlog),
     ));
     sse::respond(SseStream {
         endpoint_event: Some(opening.into()),
@@ -256,12 +258,13 @@ async fn serve_client(
     gateway: Gateway,
     (caller, scope): (Caller, Scope),
     received: SseMessages,
-    pipe: mpsc::Sender<Bytes>,
+    (pipe, backlog): (mpsc::Sender<Bytes>, Option<Backlog>),
 ) {
     let winding_up = gateway.0.is_draining.subscribe();
     let (line, frames) = mpsc::channel(MAX_QUEUED_SSE_FRAMES);
     let principal = caller.principal().to_owned();
-    let Some(mut link) = StreamConnection::new(gateway, caller.into(), scope, line) else { return };
+    let link = StreamConnection::for_http(gateway, (caller, scope), line, backlog);
+    let Some(mut link) = link else { return };
     let mut pumping = JoinSet::new();
     pumping.spawn(forward_frames(frames, pipe));
     tokio::select! {

@@ -41,8 +41,9 @@ pub(super) struct HttpConnection {
     number: u64,
     is_reserved: bool,
     state: Mutex<ConnectionState>,
-    /// Its part of the unread bytes of all.
+    /// Its part of the unread bytes of all: given to the socket, and waiting for it to be free.
     unread: AtomicUsize,
+    backlog: AtomicUsize,
     evicted: Notify,
 }
 
@@ -121,6 +122,7 @@ impl HttpConnection {
             is_reserved,
             state: Mutex::new(ConnectionState::new()),
             unread: AtomicUsize::new(0),
+            backlog: AtomicUsize::new(0),
             evicted: Notify::new(),
         }
     }
@@ -202,26 +204,39 @@ impl HttpConnection {
 
     /// So many bytes are to be written.
     pub(super) fn add_unread(&self, bytes: usize) {
+        self.add(&self.unread, bytes);
+    }
+
+    fn add(&self, part: &AtomicUsize, bytes: usize) {
         let Some(table) = self.table.upgrade() else { return };
         // The sum first: it is never less than its parts.
         table.unread.fetch_add(bytes, Ordering::Relaxed);
-        self.unread.fetch_add(bytes, Ordering::Relaxed);
+        part.fetch_add(bytes, Ordering::Relaxed);
         table.enforce_unread_limit();
     }
 
     /// Up to so many bytes are not unread any more; how many that are.
     fn subtract_unread(&self, bytes: usize) -> usize {
+        self.subtract(&self.unread, bytes)
+    }
+
+    fn subtract(&self, part: &AtomicUsize, bytes: usize) -> usize {
         // Small answers were never counted, and need nothing here.
-        if bytes == 0 || self.unread.load(Ordering::Relaxed) == 0 {
+        if bytes == 0 || part.load(Ordering::Relaxed) == 0 {
             return 0;
         }
-        let less = |unread: usize| Some(unread.saturating_sub(bytes));
-        let before = self.unread.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).unwrap_or(0);
+        let less = |counted: usize| Some(counted.saturating_sub(bytes));
+        let before = part.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).unwrap_or(0);
         let taken = before.min(bytes);
         if let Some(table) = self.table.upgrade() {
             table.unread.fetch_sub(taken, Ordering::Relaxed);
         }
         taken
+    }
+
+    /// Returns where bytes count that wait for a stream of the connection.
+    pub(super) fn backlog(self: &Arc<Self>) -> Backlog {
+        Backlog(Arc::downgrade(self))
     }
 
     /// Returns since when the client has taken nothing of large answers that it is owed.
@@ -231,7 +246,7 @@ impl HttpConnection {
 
     /// Counts nothing of what it is owed any more, and returns how much that was.
     pub(super) fn clear_unread(&self) -> usize {
-        self.subtract_unread(usize::MAX)
+        self.subtract_unread(usize::MAX) + self.subtract(&self.backlog, usize::MAX)
     }
 
     pub(super) fn has_timed_out(&self, now: Instant, limits: &ConnectionLimits) -> bool {
@@ -267,7 +282,7 @@ impl HttpConnection {
     }
 
     fn has_unread(&self) -> bool {
-        self.unread.load(Ordering::Relaxed) > 0
+        self.unread.load(Ordering::Relaxed) > 0 || self.backlog.load(Ordering::Relaxed) > 0
     }
 
     /// Waits until the connection has to leave.
@@ -305,9 +320,37 @@ impl HttpConnection {
 
 impl Drop for HttpConnection {
     fn drop(&mut self) {
-        self.subtract_unread(usize::MAX);
+        self.clear_unread();
         if let Some(table) = self.table.upgrade() {
             table.remove(self.number);
+        }
+    }
+}
+
+/// Where bytes count that wait for a stream of a connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Backlog(Weak<HttpConnection>);
+
+/// Bytes that wait for a stream of a connection. Dropping it counts them out.
+#[derive(Debug)]
+pub(crate) struct BacklogShare {
+    connection: Weak<HttpConnection>,
+    bytes: usize,
+}
+
+impl Backlog {
+    /// Counts bytes in; `None` if the connection has ended.
+    pub(crate) fn add(&self, bytes: usize) -> Option<BacklogShare> {
+        let connection = self.0.upgrade()?;
+        connection.add(&connection.backlog, bytes);
+        Some(BacklogShare { connection: Weak::clone(&self.0), bytes })
+    }
+}
+
+impl Drop for BacklogShare {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.upgrade() {
+            connection.subtract(&connection.backlog, self.bytes);
         }
     }
 }

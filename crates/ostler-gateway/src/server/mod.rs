@@ -38,9 +38,10 @@ use self::connection_table::ConnectionTable;
 use self::metered_socket::MeteredSocket;
 use self::throttle::Throttle;
 use self::tracked_body::{RequestGuard, TrackedBody};
-use crate::http::{LongStream, Payload, Peer, no_connection, raw_no_connection};
+use crate::http::{ClientConnection, LongStream, Payload, Peer, no_connection, raw_no_connection};
 
 pub use self::activity::{Activity, ActivityGuard};
+pub(crate) use self::connection::{Backlog, BacklogShare};
 pub use self::service::{HttpService, OnRefusal, Privilege, PrivilegeCheck, RefusalHandler};
 
 /// Connections that are accepted in a row, before what is under way has its turn.
@@ -123,7 +124,8 @@ pub async fn serve(
                 Ok((stream, address)) => match table.admit() {
                     Some(connection) => {
                         let (service, throttle) = (Arc::clone(&service), Arc::clone(&throttle));
-                        let peer = Peer { address: Some(address), connection: Some(Arc::default()) };
+                        let client = Arc::new(ClientConnection::new(connection.backlog()));
+                        let peer = Peer { address: Some(address), connection: Some(client) };
                         let task = ConnectionTask { service, throttle, connection, peer, stop: stop.clone() };
                         connections.spawn(task.run(stream));
                     }

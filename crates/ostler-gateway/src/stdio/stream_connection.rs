@@ -6,8 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
 use ostler_core::caller::Caller;
+use ostler_core::error::CallError;
+use ostler_core::keyed_limit::KeyedPermit;
 use ostler_wire::{Message, MessageError, MethodName, Params, RequestId, error_code};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 use crate::auth::Authenticated;
@@ -17,10 +19,11 @@ use crate::command_extensions::SharedCommandExtensions;
 use crate::credential_lifetime::{CredentialLifetime, unless_revoked};
 use crate::dispatch::{self, dispatch_request};
 use crate::gateway::Gateway;
-use crate::http::batch;
+use crate::http::batch::{self, BatchRun};
 use crate::initialize_params::{InitializeParams, cancelled_request_id};
 use crate::modern_meta;
 use crate::notification_sink::NotificationSink;
+use crate::server::{Backlog, BacklogShare};
 use crate::session_requests::MAX_SESSION_REQUESTS;
 use crate::session_table;
 use ostler_host::Scope;
@@ -35,6 +38,44 @@ const INPUT_END_TIMEOUT: Duration = Duration::from_secs(60);
 /// than it reads.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Lists of one client that are under way or wait for it to read: as many as there are kinds, which clients ask for at
+/// once. Each may be a page of some MiB.
+const MAX_LISTS: usize = 4;
+
+/// When a request that found no room may be sent again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// The way of answers to a client.
+struct FrameSender {
+    output: mpsc::Sender<Bytes>,
+    backlog: Option<Backlog>,
+}
+
+impl FrameSender {
+    /// Sends an answer, which counts and keeps its turn until the client takes it. Without a client nobody misses it.
+    async fn send(&self, text: Vec<u8>, list_turn: Option<OwnedSemaphorePermit>) {
+        let share = self.backlog.as_ref().and_then(|backlog| backlog.add(text.len()));
+        let frame = match (&share, &list_turn) {
+            (None, None) => text.into(),
+            _ => Bytes::from_owner(HeldFrame { text, _share: share, _list_turn: list_turn }),
+        };
+        let _ = self.output.send(frame).await;
+    }
+}
+
+/// An answer, and what is held until its client takes it.
+struct HeldFrame {
+    text: Vec<u8>,
+    _share: Option<BacklogShare>,
+    _list_turn: Option<OwnedSemaphorePermit>,
+}
+
+impl AsRef<[u8]> for HeldFrame {
+    fn as_ref(&self) -> &[u8] {
+        &self.text
+    }
+}
+
 /// One client on a stream.
 pub(crate) struct StreamConnection {
     gateway: Gateway,
@@ -46,6 +87,12 @@ pub(crate) struct StreamConnection {
     commands: Option<(Caller, SharedCommandExtensions)>,
     scope: Scope,
     output: mpsc::Sender<Bytes>,
+    /// Whether requests count among those that their caller has open over HTTP.
+    is_counted: bool,
+    /// Where bytes count that wait for the client.
+    backlog: Option<Backlog>,
+    /// Lists that are written or wait for the client.
+    list_turns: Arc<Semaphore>,
     /// Opened by `initialize`.
     session: Option<Arc<ClientSession>>,
     /// The `initialize` that is under way: a server may have to start for it.
@@ -89,6 +136,9 @@ impl StreamConnection {
             commands: None,
             scope,
             output: line,
+            is_counted: false,
+            backlog: None,
+            list_turns: Arc::new(Semaphore::new(MAX_LISTS)),
             session: None,
             initializing: None,
             tasks: JoinSet::new(),
@@ -96,6 +146,18 @@ impl StreamConnection {
             batched_in_flight: HashSet::new(),
             is_input_closed: watch::Sender::new(false),
         })
+    }
+
+    /// Makes the link of a client whose requests come over HTTP, one by one.
+    pub(crate) fn for_http(
+        gateway: Gateway,
+        (caller, scope): (Caller, Scope),
+        line: mpsc::Sender<Bytes>,
+        backlog: Option<Backlog>,
+    ) -> Option<Self> {
+        let mut link = Self::new(gateway, caller.into(), scope, line)?;
+        (link.is_counted, link.backlog) = (true, backlog);
+        Some(link)
     }
 
     /// Makes the link of a command of the program.
@@ -202,9 +264,13 @@ impl StreamConnection {
                 )),
             }
         };
-        match client.and_then(|client| self.admit(&id).map(|()| client)) {
-            Ok(client) => {
-                self.spawn_request(client, id, method, params);
+        let admitted = client.and_then(|client| {
+            self.admit(&id)?;
+            Ok((client, self.acquire_permit()?))
+        });
+        match admitted {
+            Ok((client, permit)) => {
+                self.spawn_request((client, permit), id, method, params);
                 true
             }
             Err(reply) => self.send_reply(&reply, Some(&id)).await,
@@ -220,6 +286,23 @@ impl StreamConnection {
         if is_full { Err(GatewayReply::overloaded()) } else { Ok(()) }
     }
 
+    /// Counts a request among those that its caller has open, until its answer is in the line.
+    fn acquire_permit(&self) -> Result<Option<KeyedPermit>, GatewayReply> {
+        if !self.is_counted {
+            return Ok(None);
+        }
+        let limit = &self.gateway.0.per_caller;
+        limit.acquire(self.caller.principal()).map(Some).map_err(|_| {
+            let what = format!("this caller has {} requests and streams open", limit.max_per_key());
+            GatewayReply::from_own_error(&CallError::Overloaded { what, retry_after: RETRY_AFTER })
+        })
+    }
+
+    /// Returns the way of answers to the client.
+    fn frames(&self) -> FrameSender {
+        FrameSender { output: self.output.clone(), backlog: self.backlog.clone() }
+    }
+
     fn allows_batches(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.version() == batch::BATCH_VERSION)
     }
@@ -230,8 +313,11 @@ impl StreamConnection {
             Ok(messages) => messages,
             Err(why) => return self.send_reply(&invalid_request(&why), None).await,
         };
-        let mut answers: Vec<Option<Vec<u8>>> = vec![None; messages.len()];
-        let mut requests = JoinSet::new();
+        let permit = match self.acquire_permit() {
+            Ok(permit) => permit,
+            Err(reply) => return self.send_reply(&reply, None).await,
+        };
+        let mut run = BatchRun::new(self.gateway.clone(), messages.len(), self.is_counted);
         let mut ids = Vec::new();
         for (at, message) in messages.into_iter().enumerate() {
             match Message::parse(message) {
@@ -242,23 +328,18 @@ impl StreamConnection {
                         (Ok(_), _, Err(reply)) => reply,
                         (Ok(params), Some(session), Ok(())) => {
                             let client = ClientEra::Legacy(Arc::clone(session));
-                            let mut exchange = self.client_request(client, id.clone(), method, params);
-                            let (gateway, lifetime) = (self.gateway.clone(), self.lifetime.clone());
+                            let request = self.client_request(client, id.clone(), method, params);
                             self.batched_in_flight.insert(id.detached());
                             ids.push(id.detached());
-                            let id = id.clone();
-                            requests.spawn(async move {
-                                let answering = dispatch_request(&gateway, &mut exchange);
-                                (at, unless_revoked(lifetime, answering).await.frame(Some(&id)))
-                            });
-                            GatewayReply::refusal(error_code::INTERNAL_ERROR, "the request broke")
+                            run.spawn(at, request, self.lifetime.clone());
+                            continue;
                         }
                         (Ok(_), None, _) => invalid_request("not initialized"),
                         (Err(why), _, _) => {
                             GatewayReply::refusal(error_code::INVALID_PARAMS, &why.to_string())
                         }
                     };
-                    answers[at] = Some(reply.frame(Some(&id)));
+                    run.answer(at, reply.frame(Some(&id)));
                 }
                 Ok(Message::Notification { method, params }) => {
                     self.handle_notification(&method, params.as_ref())
@@ -268,22 +349,21 @@ impl StreamConnection {
                         session.handle_response(&id, outcome);
                     }
                 }
-                Err(why) => answers[at] = Some(invalid_request(&why.to_string()).frame(None)),
+                Err(why) => run.answer(at, invalid_request(&why.to_string()).frame(None)),
             }
         }
-        if requests.is_empty() {
-            let answers: Vec<Vec<u8>> = answers.into_iter().flatten().collect();
-            return answers.is_empty() || self.send_line(batch::join_batch(&answers).into()).await;
+        if run.is_done() {
+            return match run.join() {
+                None => true,
+                Some(answers) => self.send_line(answers.into()).await,
+            };
         }
-        let line = self.output.clone();
+        let frames = self.frames();
         self.tasks.spawn(async move {
-            while let Some(answered) = requests.join_next().await {
-                if let Ok((at, answer)) = answered {
-                    answers[at] = Some(answer);
-                }
+            let _permit = permit;
+            if let Some(answers) = run.finish().await {
+                frames.send(answers, None).await;
             }
-            let answers: Vec<Vec<u8>> = answers.into_iter().flatten().collect();
-            let _ = line.send(batch::join_batch(&answers).into()).await;
             FinishedTask::Batch(ids)
         });
         true
@@ -315,16 +395,29 @@ impl StreamConnection {
     }
 
     /// Answers a request in a task of its own.
-    fn spawn_request(&mut self, client: ClientEra, id: RequestId, method: MethodName, params: Params) {
+    fn spawn_request(
+        &mut self,
+        (client, permit): (ClientEra, Option<KeyedPermit>),
+        id: RequestId,
+        method: MethodName,
+        params: Params,
+    ) {
         let mut exchange = self.client_request(client, id.clone(), method, params);
         let (gateway, lifetime) = (self.gateway.clone(), self.lifetime.clone());
-        let line = self.output.clone();
+        let frames = self.frames();
+        let list_turns = dispatch::is_list(&exchange.method).then(|| Arc::clone(&self.list_turns));
         let mut hung_up = self.is_input_closed.subscribe();
         // The id must not keep the line alive that it came in.
         let key = id.detached();
         let running = self.tasks.spawn({
             let key = key.clone();
             async move {
+                let _permit = permit;
+                // Waits as long as the client leaves lists unread. The semaphore is never closed.
+                let list_turn = match list_turns {
+                    Some(turns) => turns.acquire_owned().await.ok(),
+                    None => None,
+                };
                 let answering = async {
                     if let ClientEra::Legacy(session) = &exchange.client {
                         let caller = exchange.caller.clone();
@@ -340,8 +433,10 @@ impl StreamConnection {
                     }
                 };
                 let reply = unless_revoked(lifetime, answering).await;
-                // Without a client nobody misses the answer.
-                let _ = line.send(reply.frame(Some(&id)).into()).await;
+                let text = reply.frame(Some(&id));
+                // The host writes no other list before a long one is dropped.
+                drop(reply);
+                frames.send(text, list_turn).await;
                 FinishedTask::Answered(key)
             }
         });
@@ -476,4 +571,31 @@ impl Drop for StreamConnection {
 
 fn invalid_request(why: &str) -> GatewayReply {
     GatewayReply::refusal(error_code::INVALID_REQUEST, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_testkit::{Script, TestHost, run_until_stalled};
+
+    use super::*;
+    use crate::options::GatewayOptions;
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_than_a_few_lists_wait_for_a_client_that_does_not_read() {
+        let world = TestHost::new().server("a", Script::echo()).start().await;
+        let gateway = Gateway::new(world.host.clone(), GatewayOptions::default());
+        let (line, mut frames) = mpsc::channel(64);
+        let mut client = StreamConnection::new(gateway, Caller::local().into(), Scope::All, line).unwrap();
+        for id in 0..10 {
+            let meta = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+            let list =
+                format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/list","params":{{"_meta":{meta}}}}}"#);
+            assert!(client.handle_line(list.into()).await);
+        }
+        for _ in 0..10 {
+            run_until_stalled().await;
+            assert!(frames.len() <= MAX_LISTS, "{} lists wait", frames.len());
+            assert!(frames.recv().await.unwrap().starts_with(br#"{"jsonrpc":"2.0","id":"#));
+        }
+    }
 }

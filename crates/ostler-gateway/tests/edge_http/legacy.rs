@@ -1,8 +1,12 @@
 //! Legacy sessions.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_gateway::{ConnectionLimits, GatewayOptions};
+use ostler_host::Caller;
+use ostler_testkit::{Script, ScriptedServer, TestHost};
+use serde_json::json;
 
 use crate::world::{Request, World};
 
@@ -131,6 +135,31 @@ async fn a_batch_is_answered_with_a_batch_where_batches_exist() {
     let session = world.send(Request::initialize("2025-06-18")).await.session();
     assert_eq!(world.send(batch.clone().in_session(&session)).await.status, 400);
     assert_eq!(world.send(batch).await.status, 400);
+}
+
+#[tokio::test]
+async fn a_batch_of_long_lists_is_answered_up_to_a_size_and_the_rest_is_not_begun() {
+    const MIB: usize = 1 << 20;
+    let world = World::new().await;
+    let tool =
+        |name: &str| json!({"name": name, "description": "x".repeat(MIB), "inputSchema": {"type": "object"}});
+    let script = Script::new().definition(tool("a")).definition(tool("b")).definition(tool("c"));
+    let connector = Arc::new(ScriptedServer::new(script));
+    world.host.spawn_with(&Caller::local(), TestHost::spec("long"), connector).await.unwrap();
+    let session = world.send(Request::initialize("2025-03-26")).await.session();
+    let requests = (0..64).map(|id| json!({"jsonrpc": "2.0", "id": id, "method": "tools/list"}));
+    let batch = Request::post(serde_json::Value::from_iter(requests).to_string());
+    let response = world.send(batch.in_session(&session)).await;
+    let answers = response.json();
+    let ids: Vec<_> =
+        answers.as_array().unwrap().iter().map(|answer| answer["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids, (0..64).collect::<Vec<_>>());
+    let is_list =
+        |answer: &&serde_json::Value| answer["result"]["tools"].as_array().is_some_and(|it| it.len() == 3);
+    let lists = answers.as_array().unwrap().iter().filter(is_list).count();
+    assert!((5..10).contains(&lists) && response.body.len() < 32 * MIB, "{lists} lists");
+    let refused = |answer: &&serde_json::Value| answer["error"]["data"]["code"] == "overloaded";
+    assert_eq!(answers.as_array().unwrap().iter().filter(refused).count(), 64 - lists);
 }
 
 #[tokio::test]

@@ -232,3 +232,19 @@ async fn a_gateway_that_winds_up_answers_what_is_under_way_and_ends_the_stream()
     assert_eq!(client.message().await["id"], 7);
     assert!(client.reads_to_end().await);
 }
+
+#[tokio::test]
+async fn requests_on_a_stream_count_among_those_of_their_caller_until_they_are_answered() {
+    let world = world_with(GatewayOptions { max_per_caller: 4, ..GatewayOptions::default() }).await;
+    let mut client = SseTestClient::open(&world, Request::new("GET", "/sse")).await;
+    client.initialize(&world).await;
+    let mut is_refused = false;
+    for id in 1..=10 {
+        is_refused |= world.send(client.post(&call(id, "fake__hang", json!({})))).await.status == 503;
+    }
+    // One whose POST is still being answered is refused on the stream.
+    if !is_refused {
+        assert_eq!(client.message().await["error"]["data"]["code"], "overloaded");
+    }
+    assert!(world.host.status_of("fake").unwrap().in_flight <= 3, "the stream is the fourth");
+}

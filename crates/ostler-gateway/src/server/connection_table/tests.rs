@@ -130,3 +130,18 @@ async fn a_newcomer_evicts_no_connection_whose_request_is_under_way() {
     tokio::time::advance(STALL_GRACE).await;
     assert!(table.admit().is_none() && !connection.is_evicted());
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_stream_counts_as_unread_until_the_stream_takes_it() {
+    let table = table();
+    let (one, other) = (slow(&table, 0), slow(&table, 0));
+    let waiting = other.backlog().add(2 * MIB).unwrap();
+    other.note_flush();
+    assert_eq!(table.unread_bytes(), 2 * MIB, "it was not given to the socket");
+    drop(waiting);
+    assert_eq!(table.unread_bytes(), 0);
+    let waiting = [one.backlog().add(2 * MIB).unwrap(), one.backlog().add(2 * MIB).unwrap()];
+    assert!(one.is_evicted() && !other.is_evicted());
+    drop(waiting);
+    assert_eq!(table.unread_bytes(), 0, "it is counted out once");
+}
