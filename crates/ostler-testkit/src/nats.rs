@@ -1,8 +1,7 @@
-//! Real NATS servers, for tests of what goes through one.
+//! Real NATS servers for tests of the relay.
 //!
-//! A server has a free port of the loopback, a folder of its own and nothing
-//! in common with another. It goes with the test: when it is dropped, and also
-//! when the test's process is killed.
+//! A server has a free port on the loopback address, a folder of its own and nothing in common with
+//! another server. It ends when it is dropped, and also when the test's process is killed.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt as _;
@@ -15,37 +14,37 @@ use tempfile::TempDir;
 
 use crate::procs::{Proc, eventually};
 
-/// A server that takes longer to come up, or to read its config again, never will.
+/// Longer than any start or reload of the config takes on a busy machine.
 const NATS_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What it says once it has taken its config again.
+/// The log line after a reload of the config.
 const RELOADED: &str = "Reloaded server configuration";
 
-/// Which NATS server.
+/// A version of the NATS server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NatsVersion {
-    /// The old one that Debian has. Its JetStream is not enough for key-value
-    /// buckets of the current client.
+    /// The old version of Debian. Its JetStream lacks what key-value buckets of the current client
+    /// need.
     #[default]
     Core,
-    /// A recent one.
+    /// A recent version.
     Current,
 }
 
-/// How a server is set up.
+/// The setup of a NATS server.
 #[derive(Debug, Clone, Default)]
 pub struct NatsSetup {
-    /// What its config file holds beside the address: accounts, users, limits.
+    /// The config file's content beside the address: accounts, users, limits.
     pub config: String,
-    /// Its environment, which the config may refer to.
+    /// The environment, to which the config may refer.
     pub env: Vec<(String, String)>,
-    /// Whether it keeps streams and buckets.
+    /// Turns JetStream on, for streams and buckets.
     pub jetstream: bool,
-    /// Which one.
+    /// The version to start.
     pub version: NatsVersion,
 }
 
-/// A running server.
+/// A running NATS server.
 #[derive(Debug)]
 pub struct NatsServer {
     setup: NatsSetup,
@@ -55,7 +54,7 @@ pub struct NatsServer {
 }
 
 impl NatsServer {
-    /// Starts one and waits until it takes connections.
+    /// Starts a server and waits until it accepts connections.
     pub async fn start(setup: NatsSetup) -> Self {
         let folder = tempfile::Builder::new().prefix("nats-").tempdir().expect("a temporary folder");
         let mut server = Self { setup, folder, child: None, port: None };
@@ -63,32 +62,32 @@ impl NatsServer {
         server
     }
 
-    /// A server of that version without any config.
-    pub async fn start_default(which: NatsVersion) -> Self {
-        Self::start(NatsSetup { version: which, ..NatsSetup::default() }).await
+    /// Starts a server of a version without any config.
+    pub async fn start_default(version: NatsVersion) -> Self {
+        Self::start(NatsSetup { version, ..NatsSetup::default() }).await
     }
 
-    /// Where it is: `nats://127.0.0.1:PORT`.
+    /// Returns the address, `nats://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port())
     }
 
-    /// Its port.
+    /// Returns the port.
     pub fn port(&self) -> u16 {
         self.port.expect("a server that was started has a port")
     }
 
-    /// Its folder, for files that its config names.
+    /// Returns the server's folder, for files that its config names.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Everything that it has said.
+    /// Returns the log so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder().join("log")).unwrap_or_default()
     }
 
-    /// SIGKILL; returns when it is gone.
+    /// Kills the server with SIGKILL and waits until it is reaped.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().expect("one's own child can be killed");
@@ -96,13 +95,13 @@ impl NatsServer {
         }
     }
 
-    /// Starts it again on the same port, after [`Self::kill`] or in place of it.
+    /// Starts the server again on the same port, after [`Self::kill`] or in place of it.
     pub async fn restart(&mut self) {
         self.kill();
         self.write_config();
         self.child = Some(self.spawn());
         let pid = self.proc().pid;
-        // The server writes it when it listens, and not before.
+        // The server writes the file only once it listens.
         let ports = self.folder().join(format!("nats-server_{pid}.ports"));
         let mut port = None;
         eventually("the NATS server listens", NATS_TIMEOUT, || {
@@ -114,7 +113,8 @@ impl NatsServer {
         self.port = port;
     }
 
-    /// Gives it another config and waits until it has taken it. Panics if it does not.
+    /// Replaces the config and waits until the server has reloaded it. Panics if the server refuses
+    /// it.
     pub async fn reload(&mut self, config: &str) {
         self.setup.config = config.to_owned();
         self.write_config();
@@ -129,7 +129,7 @@ impl NatsServer {
         .await;
     }
 
-    /// Freezes it: its connections stay open, and nothing moves on them.
+    /// Freezes the server with SIGSTOP: its connections stay open, and nothing moves on them.
     pub async fn freeze(&self) {
         let proc = self.proc();
         proc.signal(Signal::SIGSTOP);
@@ -141,7 +141,7 @@ impl NatsServer {
         self.proc().signal(Signal::SIGCONT);
     }
 
-    /// Its process.
+    /// Returns the server's process.
     pub fn proc(&self) -> Proc {
         let child = self.child.as_ref().expect("the server was not killed");
         Proc::find(child.id()).unwrap_or_else(|| panic!("the NATS server has ended:\n{}", self.log()))
@@ -166,8 +166,8 @@ impl NatsServer {
         std::fs::write(self.folder().join("nats.conf"), config).expect("the config can be written");
     }
 
-    /// `setpriv` has the kernel kill it with the thread that has started it,
-    /// and becomes it: the number stays.
+    /// Starts the server under `setpriv`, which makes the kernel kill it with the thread that
+    /// started it. `setpriv` executes the server in its own process, so the pid stays.
     fn spawn(&self) -> Child {
         let log = File::options().create(true).append(true).open(self.folder().join("log"));
         let log = log.expect("the log can be written");
@@ -189,18 +189,18 @@ impl Drop for NatsServer {
     }
 }
 
-/// The port in `{"nats":["nats://127.0.0.1:4222"]}`, if it is written already.
+/// Returns the port in `{"nats":["nats://127.0.0.1:4222"]}`, if the file is complete.
 fn port_in(ports: &str) -> Option<u16> {
     let ports: serde_json::Value = serde_json::from_str(ports).ok()?;
-    // With TLS it is another scheme, and the same place.
+    // With TLS the scheme differs, and the address is the same.
     ports["nats"].as_array()?.first()?.as_str()?.rsplit(':').next()?.parse().ok()
 }
 
-/// Where the program of that version is.
-fn program(which: NatsVersion) -> PathBuf {
+/// Returns the path of the program of a version.
+fn program(version: NatsVersion) -> PathBuf {
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools");
     let on_path = std::env::var_os("PATH").unwrap_or_default();
-    let (variable, places): (_, Vec<PathBuf>) = match which {
+    let (variable, places): (_, Vec<PathBuf>) = match version {
         NatsVersion::Core => {
             let folders = std::env::split_paths(&on_path).chain(["/usr/sbin".into()]);
             let prepared = tools.join("nats-core/usr/sbin");
@@ -212,6 +212,6 @@ fn program(which: NatsVersion) -> PathBuf {
     let named = std::env::var_os(variable).map(PathBuf::from);
     let found = named.into_iter().chain(places).find(|place| place.is_file());
     found.unwrap_or_else(|| {
-        panic!("no NATS server ({which:?}) is here: run ./scripts/prepare, or name one in {variable}")
+        panic!("no NATS server ({version:?}) is here: run ./scripts/prepare, or name one in {variable}")
     })
 }

@@ -1,7 +1,7 @@
-//! Real processes, as `/proc` tells about them.
+//! Real processes, read from `/proc`.
 //!
-//! Tests with real processes wait for conditions and not for time:
-//! [`eventually`] looks again and again until its limit is over.
+//! Tests with real processes wait for conditions and not for time: [`eventually`] polls until its
+//! limit.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,19 +11,19 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::time::{Instant, sleep};
 
-/// Between two looks at a condition.
+/// Often enough that a test loses little time, and rarely enough to leave the CPU to the processes.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// One process, told from a later one of the same number by when it began.
+/// A process, told apart by its start time from a later one with the same pid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Proc {
-    /// Its number.
+    /// The pid.
     pub pid: u32,
-    /// When it began, in clock ticks since boot.
+    /// The start time, in clock ticks since boot.
     start_time: u64,
 }
 
-/// What `/proc/PID/stat` says.
+/// The fields of `/proc/PID/stat` that tests need.
 struct Stat {
     name: String,
     state: char,
@@ -32,44 +32,44 @@ struct Stat {
 }
 
 impl Proc {
-    /// The living process of that number.
+    /// Returns the living process with a pid.
     pub fn find(pid: u32) -> Option<Self> {
         let stat = Stat::read(pid)?;
         stat.is_alive().then_some(Self { pid, start_time: stat.start_time })
     }
 
-    /// The test's own process.
+    /// Returns the test's own process.
     pub fn current() -> Self {
         Self::find(std::process::id()).expect("whoever asks is alive")
     }
 
-    /// Whether it still runs. A zombie does not, and neither does a stranger
-    /// that was given the number since.
+    /// Returns whether the process still runs. A zombie does not, and neither does a later process
+    /// with the same pid.
     pub fn is_alive(self) -> bool {
         Stat::read(self.pid).is_some_and(|stat| stat.start_time == self.start_time && stat.is_alive())
     }
 
-    /// Whether even its zombie is gone: its parent knows how it ended.
+    /// Returns whether its parent has reaped it, so that even its zombie is gone.
     pub fn is_reaped(self) -> bool {
         Stat::read(self.pid).is_none_or(|stat| stat.start_time != self.start_time)
     }
 
-    /// Its short name, as `ps` shows it; empty when it is gone.
+    /// Returns the short name, as `ps` shows it; empty when the process is gone.
     pub fn name(self) -> String {
         Stat::read(self.pid).map(|stat| stat.name).unwrap_or_default()
     }
 
-    /// The process that started it, or whoever adopted it.
+    /// Returns the parent: the process that started it, or the one that adopted it.
     pub fn parent(self) -> Option<Self> {
         Self::find(Stat::read(self.pid)?.parent)
     }
 
-    /// Every living descendant, parents before children.
+    /// Returns every living descendant, parents before children.
     pub fn descendants(self) -> Vec<Self> {
         self.descendants_where(Stat::is_alive)
     }
 
-    /// Descendants that ended and that nobody has reaped.
+    /// Returns descendants that have ended and are not reaped.
     pub fn zombies(self) -> Vec<Self> {
         self.descendants_where(|stat| stat.state == 'Z')
     }
@@ -94,7 +94,7 @@ impl Proc {
         found
     }
 
-    /// SIGKILL, from nobody it could have expected it from.
+    /// Kills the process with SIGKILL.
     pub fn kill(self) {
         self.signal(Signal::SIGKILL);
     }
@@ -106,7 +106,7 @@ impl Proc {
         }
     }
 
-    /// Whether a signal has stopped it, with all its threads.
+    /// Returns whether a signal has stopped the process with all its threads.
     pub fn is_frozen(self) -> bool {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid)).into_iter().flatten().flatten();
         let mut states =
@@ -114,20 +114,21 @@ impl Proc {
         states.all(|state| state == Some('T'))
     }
 
-    /// Memory in use, in KiB; 0 when it is gone.
+    /// Returns the resident memory in KiB; 0 when the process is gone.
     pub fn rss_kib(self) -> u64 {
         self.status_kib("VmRSS:")
     }
 
-    /// Anonymous memory in use, in KiB; 0 when it is gone. Leaves out pages of files, which
-    /// the kernel drops and reads again as the machine's load has it.
+    /// Returns the anonymous memory in KiB; 0 when the process is gone. Leaves out pages of files,
+    /// which the kernel drops and reads again as the machine's load has it.
     pub fn anonymous_kib(self) -> u64 {
         self.status_kib("RssAnon:")
     }
 
-    /// Memory that it has written to and shares with no other process, in KiB; 0 when it is gone.
+    /// Returns the memory that the process has written to and shares with no other, in KiB; 0 when
+    /// the process is gone.
     pub fn private_kib(self) -> u64 {
-        // Pages of a program that was just linked are dirty too, until they are on the disk.
+        // Pages of a freshly linked program are dirty too, until they are on the disk.
         let (mut sum, mut dirty) = (0, 0);
         for line in self.read("smaps").lines() {
             if line.starts_with("Private_Dirty:") {
@@ -139,7 +140,7 @@ impl Proc {
         sum
     }
 
-    /// Pages of files in its memory that the kernel may drop, in KiB; 0 when it is gone.
+    /// Returns the pages of files that the kernel may drop, in KiB; 0 when the process is gone.
     pub fn unlocked_file_kib(self) -> u64 {
         let smaps = self.read("smaps");
         let (mut sum, mut rss, mut is_of_file) = (0, 0, false);
@@ -164,7 +165,7 @@ impl Proc {
         std::fs::read_to_string(format!("/proc/{}/{file}", self.pid)).unwrap_or_default()
     }
 
-    /// Open descriptors.
+    /// Returns the number of open descriptors.
     pub fn descriptors(self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.pid)).map_or(0, Iterator::count)
     }
@@ -175,7 +176,7 @@ impl Stat {
         Self::read_file(Path::new(&format!("/proc/{pid}/stat")))
     }
 
-    /// The second field, the program's name, may hold spaces and parentheses,
+    /// Reads a `stat` file. The second field, the program's name, may hold spaces and parentheses,
     /// so counting starts behind the last `)`.
     fn read_file(file: &Path) -> Option<Self> {
         let text = std::fs::read_to_string(file).ok()?;
@@ -204,27 +205,26 @@ fn all_pids() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The processes whose numbers stand in a file, one per line; those that are
-/// gone are left out.
+/// Returns the living processes whose pids stand in a file, one per line.
 pub fn read_processes(file: &Path) -> Vec<Proc> {
     read_lines(file).iter().filter_map(|line| Proc::find(line.parse().ok()?)).collect()
 }
 
-/// The lines of a file that need not exist yet.
+/// Returns the lines of a file, which need not exist yet.
 pub fn read_lines(file: &Path) -> Vec<String> {
     std::fs::read_to_string(file).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
-/// Makes this process the parent of every orphan below it, so that nothing
-/// that a killed child leaves behind escapes [`Proc::descendants`].
+/// Makes this process the parent of every orphan below it, so that no orphan of a killed child
+/// escapes [`Proc::descendants`].
 pub fn become_subreaper() {
     nix::sys::prctl::set_child_subreaper(true).expect("Linux has subreapers");
 }
 
-/// The peak of a process's anonymous memory beyond what it had at the beginning.
+/// Peak of a process's anonymous memory beyond its memory at the start.
 ///
 /// The kernel keeps the peak of all resident memory only. Pages of files, which it drops and reads
-/// again as the machine's load has it, are taken off.
+/// again as the machine's load has it, are subtracted.
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryGrowth {
     process: Proc,
@@ -233,7 +233,7 @@ pub struct MemoryGrowth {
 }
 
 impl MemoryGrowth {
-    /// Forgets the peak so far, and begins anew.
+    /// Resets the peak and starts measuring.
     pub fn begin(process: Proc) -> Self {
         std::fs::write(format!("/proc/{}/clear_refs", process.pid), "5").expect("the process is ours");
         let file_kib = process.status_kib("RssFile:");
@@ -247,7 +247,7 @@ impl MemoryGrowth {
     }
 }
 
-/// Waits until a condition holds; panics with `what` when it does not in time.
+/// Waits until a condition holds; panics with `what` at the limit.
 pub async fn eventually(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + limit;
     while !is_so() {

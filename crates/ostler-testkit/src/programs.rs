@@ -1,42 +1,43 @@
-//! Where the programs under test are.
+//! Paths of the programs under test.
 
 use std::path::PathBuf;
 
 use ostler_host::process::GuardCommand;
 use ostler_host::{ServerName, ServerSpec};
 
-/// The scripted MCP server.
+/// Returns the path of the scripted MCP server.
 pub fn fake_mcp() -> PathBuf {
     program("fake-mcp")
 }
 
-/// The product's own binary.
+/// Returns the path of the product's own binary.
 pub fn ostler() -> PathBuf {
     program("ostler")
 }
 
-/// A host in a process of its own, for tests that kill it.
+/// Returns the path of a host in a process of its own, for tests that kill it.
 pub fn host_under_test() -> PathBuf {
     program("host-under-test")
 }
 
-/// An example of the crate under test.
+/// Returns the path of an example of the crate under test.
 pub fn example(name: &str) -> PathBuf {
     program(&format!("examples/{name}"))
 }
 
-/// A guard by the product's own binary.
+/// Returns the command of guards by the product's own binary.
 pub fn guard_command() -> GuardCommand {
     GuardCommand { program: ostler(), args: vec!["guard".into(), "--warden".into()] }
 }
 
-/// A server that runs `fake-mcp` with these arguments.
+/// Returns a server that runs `fake-mcp` with these arguments.
 pub fn fake_mcp_spec(name: &str, args: &[&str]) -> ServerSpec {
     let name = ServerName::new(name).expect("a test names its servers well");
     ServerSpec::stdio(name, fake_mcp().to_string_lossy()).args(args.iter().copied())
 }
 
-/// Test programs stand in `target/<profile>/deps`, binaries one folder up.
+/// Returns the path of a program. Test programs stand in `target/<profile>/deps`, binaries one
+/// folder up.
 fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a running program has a path");
     let folder = test.ancestors().find(|folder| folder.join(name).is_file());

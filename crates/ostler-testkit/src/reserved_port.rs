@@ -1,12 +1,12 @@
-//! Ports of one test.
+//! Reserved ports: a test keeps its port while no program listens on it.
 
 use std::net::SocketAddr;
 
 use tokio::net::TcpSocket;
 
-/// A port of this test alone, for programs that are started again at the same place. A socket that is bound and never
-/// listens keeps it: the system gives such a port to no other program that asks for any, and a program that names it
-/// may listen there, because both sockets set `SO_REUSEADDR`.
+/// A port of this test alone, for programs that start again at the same address. A socket that is
+/// bound and never listens keeps it: the system gives the port to no program that asks for any
+/// port, and a program that names it may listen there, because both sockets set `SO_REUSEADDR`.
 #[derive(Debug)]
 pub struct ReservedPort(TcpSocket);
 
@@ -15,7 +15,7 @@ impl ReservedPort {
     ///
     /// # Panics
     ///
-    /// If the machine has none.
+    /// If no port is free.
     pub fn new() -> Self {
         let socket = TcpSocket::new_v4().and_then(|socket| {
             socket.set_reuseaddr(true)?;
@@ -25,7 +25,7 @@ impl ReservedPort {
         Self(socket.unwrap_or_else(|error| panic!("no port: {error}")))
     }
 
-    /// Returns its address.
+    /// Returns the port's address.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! What a scripted server does about one request.
+//! Replies of a scripted server.
 
 use std::time::Duration;
 
@@ -7,39 +7,39 @@ use ostler_core::fault::{Delivery, Exit, Fault, FaultKind};
 use ostler_wire::{RpcError, RpcOutcome};
 use serde_json::{Value, json};
 
-/// What a scripted server does about one request, and when.
+/// The reply to one request: steps, a delay, and the answer or its failure.
 #[derive(Debug, Clone)]
 pub struct ScriptedReply {
     pub(crate) after: Duration,
-    /// What it does before, in order.
+    /// The steps before the answer, in order.
     pub(crate) steps: Vec<ReplyStep>,
     pub(crate) action: ReplyAction,
 }
 
-/// What a server does while a request is in its hands.
+/// A step of a server between a request and its answer.
 #[derive(Debug, Clone)]
 pub(crate) enum ReplyStep {
-    /// It reports progress: the members beside the token, a piece of a JSON object.
+    /// Progress: the members beside the token, a piece of a JSON object.
     Progress(String),
-    /// It sends a notification that belongs to the request.
+    /// A notification that belongs to the request: method and parameters.
     Notify(String, String),
-    /// It asks the caller, and waits for what it says.
+    /// A request to the caller, which is waited for: method and parameters.
     RequestClient(String, String),
-    /// It takes its time.
+    /// A pause.
     Pause(Duration),
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum ReplyAction {
-    /// It answers.
+    /// The server answers.
     Answer(RpcOutcome),
-    /// The attempt fails in this way; the session lives on.
+    /// The attempt fails with this fault; the session lives on.
     Fail(Fault),
-    /// The server ends; all its requests end with it.
+    /// The server ends, and all its requests end with it.
     Crash,
-    /// The server is found dead: no byte of the request leaves.
+    /// The server is found dead before any byte of the request is sent.
     CrashBeforeRead,
-    /// It never answers.
+    /// The server never answers.
     Never,
 }
 
@@ -58,13 +58,13 @@ impl ScriptedReply {
         Self::result(json!({"content": [{"type": "text", "text": text}]}).to_string())
     }
 
-    /// Answers with one text part that may be remembered.
+    /// Answers with one text part that may be cached.
     pub fn cacheable(text: &str, ttl: Duration, scope: &str) -> Self {
         let content = json!([{"type": "text", "text": text}]);
         Self::result(json!({"content": content, "ttlMs": ttl.as_millis(), "cacheScope": scope}).to_string())
     }
 
-    /// The tool says that it failed.
+    /// Answers with an error of the tool (`isError`).
     pub fn tool_error(text: &str) -> Self {
         Self::result(json!({"content": [{"type": "text", "text": text}], "isError": true}).to_string())
     }
@@ -79,32 +79,32 @@ impl ScriptedReply {
         })))
     }
 
-    /// Fails this attempt, and nothing else.
+    /// Fails this attempt with a fault; the session lives on.
     pub fn fault(fault: Fault) -> Self {
         Self::immediate(ReplyAction::Fail(fault))
     }
 
-    /// An answer that is none.
+    /// Answers with text that is not JSON.
     pub fn malformed() -> Self {
         Self::fault(Fault::unknown(FaultKind::Malformed("not JSON".into())))
     }
 
-    /// The server ends with the request in its hands.
+    /// Crashes the server after it has received the request.
     pub fn crash() -> Self {
         Self::immediate(ReplyAction::Crash)
     }
 
-    /// The server turns out to be dead before any byte of the request has left.
+    /// Crashes the server before any byte of the request is sent.
     pub fn crash_before_read() -> Self {
         Self::immediate(ReplyAction::CrashBeforeRead)
     }
 
-    /// The request is never answered.
+    /// Never answers.
     pub fn never() -> Self {
         Self::immediate(ReplyAction::Never)
     }
 
-    /// Whether the server has the request in its hands.
+    /// Returns whether the server receives the request.
     pub(crate) fn is_received(&self) -> bool {
         match &self.action {
             ReplyAction::Answer(_) | ReplyAction::Crash | ReplyAction::Never => true,
@@ -118,38 +118,37 @@ impl ScriptedReply {
         self
     }
 
-    /// The same, but the caller is asked first; what it says is written down.
+    /// Sends a request to the caller first; the server's history records the answer.
     #[must_use]
     pub fn asking(self, method: &str, params: Value) -> Self {
         self.with_step(ReplyStep::RequestClient(method.into(), params.to_string()))
     }
 
-    /// The same, but progress is reported first: the text of a JSON object's
-    /// members, to which the token is added.
+    /// Reports progress first: the text of a JSON object's members, to which the token is added.
     #[must_use]
     pub fn reporting(self, members: &str) -> Self {
         self.with_step(ReplyStep::Progress(members.into()))
     }
 
-    /// The same, but a line goes into the log first.
+    /// Sends a log notification first.
     #[must_use]
     pub fn logging(self, level: &str, line: &str) -> Self {
         let params = json!({"level": level, "data": line});
         self.with_step(ReplyStep::Notify("notifications/message".into(), params.to_string()))
     }
 
-    /// The same, but some time passes between what comes before and what follows.
+    /// Pauses between the steps before and after.
     #[must_use]
     pub fn pausing(self, time: Duration) -> Self {
         self.with_step(ReplyStep::Pause(time))
     }
 
-    /// Whether the caller is asked anything; its time stands still meanwhile.
+    /// Returns whether the caller gets a request; the call's deadline is extended meanwhile.
     pub(crate) fn asks_client(&self) -> bool {
         self.steps.iter().any(|step| matches!(step, ReplyStep::RequestClient(..)))
     }
 
-    /// The same, but only so long after the request came.
+    /// Delays the reply.
     #[must_use]
     pub fn after(mut self, delay: Duration) -> Self {
         self.after = delay;
@@ -157,5 +156,5 @@ impl ScriptedReply {
     }
 }
 
-/// How a scripted server ends when it crashes.
+/// The exit of a scripted server that crashes.
 pub(crate) const CRASH_EXIT: FaultKind = FaultKind::Exited(Exit::Code(1));

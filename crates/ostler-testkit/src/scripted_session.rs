@@ -1,4 +1,4 @@
-//! One session of a scripted server.
+//! Session of a scripted server: runs the reply that the script has for each request.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::scripted_reply::{CRASH_EXIT, ReplyAction, ReplyStep, ScriptedReply};
 use crate::scripted_server::{ReceivedRequest, ScriptedServer};
 
-/// How a session stands.
+/// The fate of a session. It ends once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum SessionFate {
     Alive,
@@ -26,12 +26,13 @@ enum SessionFate {
     Closed,
 }
 
-/// One session of a scripted server.
+/// A session of a scripted server.
 pub(crate) struct ScriptedSession {
-    stage: ScriptedServer,
-    plan: ConnectContext,
+    server: ScriptedServer,
+    context: ConnectContext,
     state: Mutex<ScriptedState>,
-    /// Wakes in the order of waiting, which a `watch` would not: runs can be repeated.
+    /// Wakes waiters in the order of pending, which a `watch` does not, so that runs are
+    /// repeatable.
     ended: Notify,
 }
 
@@ -39,23 +40,23 @@ struct ScriptedState {
     fate: SessionFate,
     is_hung: bool,
     last_response: Option<Instant>,
-    /// Since when each waiting request waits, by its number.
+    /// The arrival of each open request, by its number.
     pending: BTreeMap<usize, Instant>,
 }
 
 impl ScriptedSession {
-    pub(crate) fn new(stage: ScriptedServer, plan: ConnectContext) -> Self {
+    pub(crate) fn new(server: ScriptedServer, context: ConnectContext) -> Self {
         let state = ScriptedState {
             fate: SessionFate::Alive,
             is_hung: false,
             last_response: None,
             pending: BTreeMap::new(),
         };
-        Self { stage, plan, state: Mutex::new(state), ended: Notify::new() }
+        Self { server, context, state: Mutex::new(state), ended: Notify::new() }
     }
 
     pub(crate) fn generation(&self) -> u64 {
-        self.plan.generation
+        self.context.generation
     }
 
     pub(crate) fn is_alive(&self) -> bool {
@@ -71,10 +72,10 @@ impl ScriptedSession {
     }
 
     pub(crate) fn announce(&self, event: ServerNotification) {
-        (self.plan.notification_sink)(event);
+        (self.context.notification_sink)(event);
     }
 
-    /// A session ends once.
+    /// Ends the session, unless it has ended.
     fn set_ended(&self, fate: SessionFate) {
         let mut state = self.state();
         if state.fate == SessionFate::Alive {
@@ -84,21 +85,21 @@ impl ScriptedSession {
         }
     }
 
-    /// Waits for the end.
+    /// Waits deadline the session has ended.
     async fn wait_for_end(&self) -> SessionFate {
         loop {
-            let over = self.ended.notified();
-            tokio::pin!(over);
-            over.as_mut().enable();
+            let ended = self.ended.notified();
+            tokio::pin!(ended);
+            ended.as_mut().enable();
             let fate = self.state().fate.clone();
             if fate != SessionFate::Alive {
                 return fate;
             }
-            over.await;
+            ended.await;
         }
     }
 
-    /// Why nothing can be sent any more.
+    /// Returns the reason why nothing can be sent any more, if the session has ended.
     fn end_reason(&self) -> Option<FaultKind> {
         match self.state().fate {
             SessionFate::Alive => None,
@@ -111,66 +112,70 @@ impl ScriptedSession {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn handle_request(&self, ask: UpstreamRequest<'_>) -> Result<RpcOutcome, Fault> {
+    async fn handle_request(&self, request: UpstreamRequest<'_>) -> Result<RpcOutcome, Fault> {
         if let Some(kind) = self.end_reason() {
             return Err(Fault::not_sent(kind));
         }
-        let asked = self.stage.record_request(self.generation(), &ask);
+        let received = self.server.record_request(self.generation(), &request);
         let began = Instant::now();
-        let mut waiting = ScriptedPending::register(self, &asked);
-        let reply = self.stage.script.reply_to(&asked);
+        let mut pending = ScriptedPending::register(self, &received);
+        let reply = self.server.script.reply_to(&received);
         if reply.is_received() {
-            self.stage.record_execution(&asked);
+            self.server.record_execution(&received);
         }
-        let until = if reply.asks_client() { ask.hard_deadline } else { ask.deadline };
+        let deadline = if reply.asks_client() { request.hard_deadline } else { request.deadline };
         let result = tokio::select! {
-            // What the server did before its end or the deadline counts.
+            // Steps that ran before the end or the deadline count.
             biased;
-            result = self.run_reply(&ask, reply) => Some(result),
+            result = self.run_reply(&request, reply) => Some(result),
             _ = self.wait_for_end() => None,
-            () = sleep_until(until) => Some(Err(Fault::unknown(FaultKind::TimedOut(ask.deadline - began)))),
+            () = sleep_until(deadline) => Some(Err(Fault::unknown(FaultKind::TimedOut(request.deadline - began)))),
         };
         let result =
             result.unwrap_or_else(|| Err(Fault::unknown(self.end_reason().unwrap_or(FaultKind::Closed))));
-        waiting.is_cancelled = matches!(&result, Err(Fault { kind: FaultKind::TimedOut(_), .. }));
+        pending.is_cancelled = matches!(&result, Err(Fault { kind: FaultKind::TimedOut(_), .. }));
         if result.is_ok() {
             self.state().last_response = Some(Instant::now());
-            self.stage.history().answered += 1;
+            self.server.history().answered += 1;
         }
         result
     }
 
-    /// What comes before the answer, then the answer.
-    async fn run_reply(&self, ask: &UpstreamRequest<'_>, reply: ScriptedReply) -> Result<RpcOutcome, Fault> {
+    /// Runs the steps before the answer, then the answer.
+    async fn run_reply(
+        &self,
+        request: &UpstreamRequest<'_>,
+        reply: ScriptedReply,
+    ) -> Result<RpcOutcome, Fault> {
         for step in &reply.steps {
-            self.run_step(ask, step).await;
+            self.run_step(request, step).await;
         }
         self.finish_reply(reply).await
     }
 
-    async fn run_step(&self, ask: &UpstreamRequest<'_>, step: &ReplyStep) {
-        match (step, ask.observer) {
+    async fn run_step(&self, request: &UpstreamRequest<'_>, step: &ReplyStep) {
+        match (step, request.observer) {
             (ReplyStep::Pause(time), _) => sleep(*time).await,
-            (ReplyStep::Progress(members), Some(voice)) if voice.wants_progress() => {
-                let params = format!("{{\"progressToken\":{},{members}}}", self.plan.generation).into();
+            (ReplyStep::Progress(members), Some(observer)) if observer.wants_progress() => {
+                let params = format!("{{\"progressToken\":{},{members}}}", self.context.generation).into();
                 if let Some(progress) = ProgressParams::parse(&params) {
-                    voice.on_progress(&progress);
+                    observer.on_progress(&progress);
                 }
             }
-            (ReplyStep::Notify(method, params), Some(voice)) if voice.wants_notifications() => {
-                voice.on_notification(method, Some(&params.clone().into()));
+            (ReplyStep::Notify(method, params), Some(observer)) if observer.wants_notifications() => {
+                observer.on_notification(method, Some(&params.clone().into()));
             }
-            (ReplyStep::RequestClient(method, params), voice) => {
-                let answer = match voice.filter(|voice| voice.can_answer(method)) {
-                    Some(voice) => {
-                        let (question, answer) =
+            (ReplyStep::RequestClient(method, params), observer) => {
+                let answer = match observer.filter(|observer| observer.can_answer(method)) {
+                    Some(observer) => {
+                        let (server_request, answer) =
                             ServerRequest::new(method.as_str().into(), Some(params.clone().into()));
-                        voice.on_request(question);
+                        observer.on_request(server_request);
                         answer.await.ok()
                     }
                     None => None,
                 };
-                self.stage.history().client_answers.push(answer);
+                self.server.history().client_answers.push(answer);
             }
             _ => {}
         }
@@ -201,19 +206,19 @@ impl ScriptedSession {
 
 impl ServerSession for ScriptedSession {
     fn server_info(&self) -> &ServerInfo {
-        &self.stage.script.hello
+        &self.server.script.server_info
     }
 
-    fn request<'a>(&'a self, ask: UpstreamRequest<'a>) -> BoxFuture<'a, Result<RpcOutcome, Fault>> {
-        Box::pin(self.handle_request(ask))
+    fn request<'a>(&'a self, request: UpstreamRequest<'a>) -> BoxFuture<'a, Result<RpcOutcome, Fault>> {
+        Box::pin(self.handle_request(request))
     }
 
     fn notify(&self, method: &str, _params: Option<&[u8]>) {
-        self.stage.history().notifications.push(method.to_owned());
+        self.server.history().notifications.push(method.to_owned());
     }
 
     fn listen(&self, resources: &[String]) {
-        self.stage.history().listen_requests.push(resources.to_vec());
+        self.server.history().listen_requests.push(resources.to_vec());
     }
 
     fn ended(&self) -> BoxFuture<'_, ServerFailure> {
@@ -228,8 +233,8 @@ impl ServerSession for ScriptedSession {
     fn close(&self, _: CloseMode) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.set_ended(SessionFate::Closed);
-            sleep(self.stage.script.close_after).await;
-            self.stage.history().closed.push(self.generation());
+            sleep(self.server.script.close_after).await;
+            self.server.history().closed.push(self.generation());
         })
     }
 
@@ -243,7 +248,7 @@ impl ServerSession for ScriptedSession {
     }
 }
 
-/// A request that waits for its answer; dropped before that, it is cancelled.
+/// An open request; it counts as cancelled if it is dropped before its answer.
 struct ScriptedPending<'a> {
     session: &'a ScriptedSession,
     number: usize,
@@ -251,17 +256,17 @@ struct ScriptedPending<'a> {
 }
 
 impl<'a> ScriptedPending<'a> {
-    fn register(session: &'a ScriptedSession, asked: &ReceivedRequest) -> Self {
-        session.state().pending.insert(asked.number, Instant::now());
-        Self { session, number: asked.number, is_cancelled: true }
+    fn register(session: &'a ScriptedSession, received: &ReceivedRequest) -> Self {
+        session.state().pending.insert(received.number, Instant::now());
+        Self { session, number: received.number, is_cancelled: true }
     }
 }
 
 impl Drop for ScriptedPending<'_> {
     fn drop(&mut self) {
         self.session.state().pending.remove(&self.number);
-        let mut book = self.session.stage.history();
-        book.in_flight -= 1;
-        book.cancelled += usize::from(self.is_cancelled);
+        let mut history = self.session.server.history();
+        history.in_flight -= 1;
+        history.cancelled += usize::from(self.is_cancelled);
     }
 }

@@ -1,4 +1,4 @@
-//! A server in memory that answers at once, for what only the way to it costs.
+//! Static server: answers at once from memory, so that benchmarks measure the path to it alone.
 
 use std::sync::Arc;
 
@@ -12,21 +12,21 @@ use ostler_host::upstream::{
 use ostler_wire::{Era, RpcOutcome, ServerInfo};
 use tokio::time::Instant;
 
-/// Connects to a server with so many tools, `t0` and on. Unlike that of a
-/// [`Script`](crate::Script) it counts and remembers nothing.
+/// Connector of a server with `tools` tools, `t0` and on. Unlike a [`Script`](crate::Script) it
+/// records nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct StaticServer {
     pub tools: usize,
 }
 
 struct StaticSession {
-    hello: ServerInfo,
+    server_info: ServerInfo,
     tools: usize,
 }
 
 impl Connector for StaticServer {
     fn connect(&self, _: ConnectContext) -> BoxFuture<'_, Result<Arc<dyn ServerSession>, ServerFailure>> {
-        let hello = ServerInfo {
+        let server_info = ServerInfo {
             era: Era::Legacy,
             version: "2025-11-25".into(),
             capabilities: Bytes::from_static(br#"{"tools":{}}"#),
@@ -35,7 +35,7 @@ impl Connector for StaticServer {
             session_meta: None,
         };
         let tools = self.tools;
-        Box::pin(async move { Ok(Arc::new(StaticSession { hello, tools }) as Arc<dyn ServerSession>) })
+        Box::pin(async move { Ok(Arc::new(StaticSession { server_info, tools }) as Arc<dyn ServerSession>) })
     }
 
     fn containment(&self) -> Containment {
@@ -45,17 +45,17 @@ impl Connector for StaticServer {
 
 impl ServerSession for StaticSession {
     fn server_info(&self) -> &ServerInfo {
-        &self.hello
+        &self.server_info
     }
 
-    fn request<'a>(&'a self, ask: UpstreamRequest<'a>) -> BoxFuture<'a, Result<RpcOutcome, Fault>> {
-        let answer = match ask.method {
+    fn request<'a>(&'a self, request: UpstreamRequest<'a>) -> BoxFuture<'a, Result<RpcOutcome, Fault>> {
+        let answer = match request.method {
             "tools/list" => {
                 let tool = |n| format!(r#"{{"name":"t{n}","inputSchema":{{"type":"object"}}}}"#);
                 let tools: Vec<String> = (0..self.tools).map(tool).collect();
                 format!(r#"{{"tools":[{}]}}"#, tools.join(",")).into()
             }
-            _ => Bytes::from_static(br#"{"content":[{"type":"text","text":"hello"}]}"#),
+            _ => Bytes::from_static(br#"{"content":[{"type":"text","text":"server_info"}]}"#),
         };
         Box::pin(async move { Ok(RpcOutcome::Result(answer)) })
     }

@@ -1,23 +1,26 @@
-//! A host with scripted servers, so that a test reads like a story.
+//! Test host: a host with scripted servers, and the short forms of calls that tests make.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_core::error::CallError;
+use ostler_core::pins::PinPolicy;
+use ostler_core::policy::Rules;
 use ostler_core::status::ServerStatus;
 use ostler_host::{
-    Answer, CallArguments, Caller, Host, HostOptions, Request, ServerName, ServerSpec, SpawnOutcome,
+    Answer, CallArguments, Caller, Host, HostOptions, Kind, Limits, ListWait, Request, Scope, ServerListing,
+    ServerName, ServerSpec, Snapshot, SpawnOutcome,
 };
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::script::Script;
 use crate::scripted_server::ScriptedServer;
 
-/// What a call brings.
+/// The outcome of a call.
 pub type Result<T = Answer> = std::result::Result<T, CallError>;
 
-/// A world that is being set up.
+/// A test host before its start.
 #[derive(Debug, Default)]
 pub struct TestHostBuilder {
     options: HostOptions,
@@ -25,13 +28,13 @@ pub struct TestHostBuilder {
 }
 
 impl TestHostBuilder {
-    /// One more server, lazy and with the documented defaults.
+    /// Adds a server, lazy and with the documented defaults.
     #[must_use]
     pub fn server(self, name: &str, script: Script) -> Self {
         self.server_with(name, script, |_| {})
     }
 
-    /// One more server, lazy unless `change` says otherwise.
+    /// Adds a server, lazy unless `change` says otherwise.
     #[must_use]
     pub fn server_with(mut self, name: &str, script: Script, change: impl FnOnce(&mut ServerSpec)) -> Self {
         let mut spec = TestHost::spec(name).lazy();
@@ -40,7 +43,7 @@ impl TestHostBuilder {
         self
     }
 
-    /// Sets the host up in another way.
+    /// Changes the host's options.
     #[must_use]
     pub fn options(mut self, change: impl FnOnce(&mut HostOptions)) -> Self {
         change(&mut self.options);
@@ -49,12 +52,12 @@ impl TestHostBuilder {
 
     /// Registers every server; eager ones are up when it returns.
     pub async fn start(self) -> TestHost {
-        let mut world =
+        let mut test_host =
             TestHost { host: Host::new(self.options), caller: Caller::local(), servers: BTreeMap::new() };
         for (spec, script) in self.servers {
-            world.spawn(spec, script).await.expect("the servers of a world can be registered");
+            test_host.spawn(spec, script).await.expect("the servers of a test host can be registered");
         }
-        world
+        test_host
     }
 }
 
@@ -63,44 +66,44 @@ impl TestHostBuilder {
 pub struct TestHost {
     /// The host under test.
     pub host: Host,
-    /// Who calls unless a test says otherwise.
+    /// The caller of every call that names no other.
     pub caller: Caller,
     servers: BTreeMap<String, ScriptedServer>,
 }
 
 impl TestHost {
-    /// A world to be set up.
-    #[expect(clippy::new_ret_no_self, reason = "a world begins with its setting")]
+    /// Returns a builder without servers.
+    #[expect(clippy::new_ret_no_self, reason = "a test host begins with its builder")]
     pub fn new() -> TestHostBuilder {
         TestHostBuilder::default()
     }
 
-    /// An eager spec with the documented defaults.
+    /// Returns an eager spec with the documented defaults.
     pub fn spec(name: &str) -> ServerSpec {
         ServerSpec::stdio(ServerName::new(name).expect("a test names its servers well"), "in-memory")
     }
 
     /// Registers one more server, or replaces one.
     pub async fn spawn(&mut self, spec: ServerSpec, script: Script) -> Result<SpawnOutcome> {
-        let (name, stage) = (spec.name.to_string(), ScriptedServer::new(script));
-        let spawned = self.host.spawn_with(&self.caller, spec, Arc::new(stage.clone())).await?;
-        if spawned != SpawnOutcome::Unchanged {
-            self.servers.insert(name, stage);
+        let (name, scripted) = (spec.name.to_string(), ScriptedServer::new(script));
+        let outcome = self.host.spawn_with(&self.caller, spec, Arc::new(scripted.clone())).await?;
+        if outcome != SpawnOutcome::Unchanged {
+            self.servers.insert(name, scripted);
         }
-        Ok(spawned)
+        Ok(outcome)
     }
 
-    /// The server behind a name.
+    /// Returns the server with a name.
     pub fn server(&self, server: &str) -> &ScriptedServer {
         &self.servers[server]
     }
 
-    /// What operators see of a server.
+    /// Returns the status that operators see.
     pub fn status(&self, server: &str) -> ServerStatus {
         self.host.status_of(server).expect("the server is registered")
     }
 
-    /// The word for where a server stands.
+    /// Returns the word for a server's state.
     pub fn state(&self, server: &str) -> &'static str {
         self.status(server).state.as_str()
     }
@@ -115,18 +118,18 @@ impl TestHost {
         self.host.call(&self.caller, server, tool, CallArguments::raw(arguments.to_owned())).await
     }
 
-    /// Calls a tool as somebody else.
+    /// Calls a tool as another caller.
     pub async fn call_as(&self, caller: &Caller, server: &str, tool: &str) -> Result {
         self.host.call(caller, server, tool, CallArguments::none()).await
     }
 
-    /// Calls a tool and gives up after a time.
+    /// Calls a tool with a timeout.
     pub async fn call_within(&self, time: Duration, server: &str, tool: &str) -> Result {
         let request = Request::tool_call(&self.caller, tool, CallArguments::none())?;
         self.host.send_to(server, request.with_timeout(time)).await
     }
 
-    /// Begins a call and goes on; the call has got as far as it can without time passing.
+    /// Starts a call and lets it get as far as it can without time passing.
     pub async fn start_call(&self, server: &str, tool: &str) -> JoinHandle<Result> {
         let call = self.spawn_call(&self.caller, server, tool);
         run_until_stalled().await;
@@ -139,24 +142,24 @@ impl TestHost {
         tokio::spawn(async move { host.call(&caller, &server, &tool, CallArguments::none()).await })
     }
 
-    /// Begins many calls of one tool at once.
+    /// Starts many calls of one tool at once.
     pub async fn start_calls(&self, count: usize, server: &str, tool: &str) -> JoinSet<Result> {
         let mut calls = JoinSet::new();
         for _ in 0..count {
-            let (host, me, server, tool) =
+            let (host, caller, server, tool) =
                 (self.host.clone(), self.caller.clone(), server.to_owned(), tool.to_owned());
-            calls.spawn(async move { host.call(&me, &server, &tool, CallArguments::none()).await });
+            calls.spawn(async move { host.call(&caller, &server, &tool, CallArguments::none()).await });
         }
         run_until_stalled().await;
         calls
     }
 
-    /// Makes many calls of one tool at once.
+    /// Makes many calls of one tool at once and waits for them.
     pub async fn call_many(&self, count: usize, server: &str, tool: &str) -> Vec<Result> {
         self.start_calls(count, server, tool).await.join_all().await
     }
 
-    /// The server ends by itself.
+    /// Crashes a server.
     pub fn crash(&self, server: &str) {
         self.server(server).crash();
     }
@@ -168,10 +171,51 @@ impl TestHost {
     }
 }
 
-/// Lets every task get as far as it can without time passing. On the one
-/// thread of a paused runtime each turn runs every task that can run.
+/// Lets every task get as far as it can without time passing. On the one thread of a paused runtime
+/// each yield runs every task that can run.
 pub async fn run_until_stalled() {
     for _ in 0..64 {
         tokio::task::yield_now().await;
+    }
+}
+
+/// Lists what a caller may use of one server; fails where no list is known.
+///
+/// # Panics
+///
+/// If `server` is not a server name.
+pub async fn list_one(
+    host: &Host,
+    caller: &Caller,
+    server: &str,
+    kind: Kind,
+    patience: impl Into<ListWait>,
+) -> Result<ServerListing> {
+    let scope = Scope::Server(ServerName::new(server).unwrap_or_else(|error| panic!("{server}: {error}")));
+    let listing = host.list(caller, &scope, kind, patience).await.pop();
+    listing.unwrap_or_else(|| panic!("a scope of one server has one listing")).require_known()
+}
+
+/// Changes of a part of the snapshot in force; everything else stays.
+pub trait Reconfigure {
+    /// Applies other rules.
+    fn set_rules(&self, rules: Rules) -> impl Future<Output = ()> + Send;
+    /// Applies other limits of roles.
+    fn set_limits(&self, limits: Limits) -> impl Future<Output = ()> + Send;
+    /// Applies other pins.
+    fn set_pins(&self, pins: Option<PinPolicy>) -> impl Future<Output = ()> + Send;
+}
+
+impl Reconfigure for Host {
+    async fn set_rules(&self, rules: Rules) {
+        self.apply(Snapshot { rules, ..self.snapshot() }).await;
+    }
+
+    async fn set_limits(&self, limits: Limits) {
+        self.apply(Snapshot { limits, ..self.snapshot() }).await;
+    }
+
+    async fn set_pins(&self, pins: Option<PinPolicy>) {
+        self.apply(Snapshot { pins, ..self.snapshot() }).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What a `fixture-mcp` of one era alone says to the other, on both transports.
+//! Refusals of a `fixture-mcp` of one era to the other, on both transports.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test that took it")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -69,7 +69,7 @@ impl FixtureHttp {
         Self { address: address.to_owned(), _fixture: fixture }
     }
 
-    /// The status and the body.
+    /// Sends a request and returns the status and the body.
     fn post(&self, headers: &str, request: &Value) -> (u16, Value) {
         let (address, body) = (&self.address, request.to_string());
         let mut stream = TcpStream::connect(address).unwrap();

@@ -1,4 +1,4 @@
-//! The NATS servers that tests start.
+//! NATS servers of the testkit: start, restart, faults and cleanup.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use ostler_testkit::{NatsServer, NatsSetup, NatsVersion, eventually};
 
 const BOTH: [NatsVersion; 2] = [NatsVersion::Core, NatsVersion::Current];
 
-/// What a server says to whoever connects.
+/// Returns a connection and the server's first line on it.
 fn greeting(server: &NatsServer) -> std::io::Result<(TcpStream, String)> {
     let stream = TcpStream::connect(("127.0.0.1", server.port()))?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;

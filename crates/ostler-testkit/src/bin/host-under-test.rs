@@ -1,8 +1,8 @@
-//! A host that tests can kill.
+//! Host in a process of its own, for tests that kill it.
 //!
-//! Each argument is one server: a JSON array of program and arguments. Starts
-//! all of them under guards, prints `ready` and waits. SIGTERM shuts it down;
-//! its exit code says whether anything was left.
+//! Each argument is one server: a JSON array of program and arguments. Starts all of them under
+//! guards, prints `ready` and waits. SIGTERM shuts it down; its exit code says whether any process
+//! was left.
 
 use std::io::{Error, Write as _};
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<ExitCode, Box<dyn std::error::Error + Send + Sync>> {
-    let mut told_to_leave = signal(SignalKind::terminate())?;
+    let mut terminated = signal(SignalKind::terminate())?;
     let specs = std::env::args().skip(1).enumerate().map(|(number, text)| parse_spec(number, &text));
     let specs = specs.collect::<Result<Vec<_>, _>>()?;
     let guard = Some(ostler_testkit::guard_command());
@@ -21,7 +21,7 @@ async fn main() -> Result<ExitCode, Box<dyn std::error::Error + Send + Sync>> {
     let mut starts = JoinSet::new();
     for spec in specs {
         let host = host.clone();
-        // Registering takes turns; starting does not, so servers are lazy and started together.
+        // Servers are registered one after the other, so they are lazy and started together.
         starts.spawn(async move {
             let name = spec.name.clone();
             host.spawn(&Caller::local(), spec.lazy()).await?;
@@ -32,7 +32,7 @@ async fn main() -> Result<ExitCode, Box<dyn std::error::Error + Send + Sync>> {
         started??;
     }
     writeln!(std::io::stdout(), "ready")?;
-    told_to_leave.recv().await;
+    terminated.recv().await;
     Ok(if host.shutdown().await { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tempfile::tempdir;
 
-use crate::peer::{FakeMcpClient, read_lines};
+use crate::client::{FakeMcpClient, read_lines};
 
 fn run(switches: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_fake-mcp")).args(switches).output().unwrap()

@@ -1,24 +1,24 @@
-//! The tools that behave.
+//! `tools/call`, and the tools that behave.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs;
 use std::time::Duration;
 
-use crate::append_file::execution_line;
 use crate::era::RequestEra;
+use crate::executions::execution_line;
 use crate::faults;
 use crate::message::FakeParams;
 use crate::recorded_tools;
 use crate::response::{self, ErrorReply, FakeToolResult, quote};
 use crate::server::FakeServer;
-use crate::server_requests::FakeSuspendedCall;
 use crate::tool::{AnswerTiming, ToolCall};
 
-/// What `input` hands out and expects back unchanged: characters that careless copying would spoil.
+/// The state that `input` hands out and expects back unchanged: characters that careless copying
+/// would spoil.
 const REQUEST_STATE: &str = "fake/state+== \"é\" \\ 1";
 const FORM: &str = r#"{"mode":"form","message":"Go on?","requestedSchema":{"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"]}}"#;
 
-/// One `tools/call` that has been admitted.
+/// An admitted `tools/call`.
 #[derive(Debug)]
 pub(crate) struct AdmittedCall<'a> {
     /// The raw JSON of its id.
@@ -33,10 +33,10 @@ impl AdmittedCall<'_> {
     }
 }
 
-/// Executes a call: understood first, then entered in the ledger, then run.
+/// Executes a call: parses it, enters it in the ledger, then runs it.
 pub(crate) fn execute(server: &mut FakeServer, call: &AdmittedCall<'_>) {
     let (name, arguments) = (call.params.subject(), call.params.arguments());
-    let tool = match ToolCall::parse(name, arguments, &server.script.listing) {
+    let tool = match ToolCall::parse(name, arguments, &server.options.listing) {
         Ok(tool) => tool,
         Err(refusal) => return server.output.send_answer(call.id, response::error(call.id, &refusal)),
     };
@@ -103,7 +103,7 @@ fn run(server: &mut FakeServer, call: &AdmittedCall<'_>, tool: ToolCall) {
         ToolCall::Subscriptions => {
             FakeToolResult::object(&server.subscriptions.to_json()).line(call.id, call.era)
         }
-        ToolCall::Recorded(deed) => return recorded_tools::run(server, call, &deed),
+        ToolCall::Recorded(tool) => return recorded_tools::run(server, call, &tool),
         fault => return faults::run(server, call, fault),
     };
     server.output.send_answer(call.id, line);
@@ -120,7 +120,8 @@ fn progress(server: &FakeServer, call: &AdmittedCall<'_>, count: u32, every: Dur
     server.output.send_after(every * count, call.id, call.text("done"));
 }
 
-/// Sends a request to the client, so many times, one after the other; answers come back through [`received`].
+/// Sends a request to the client `count` times, one after the other; answers arrive in
+/// [`on_client_response`].
 fn send_server_request(
     server: &mut FakeServer,
     call: &AdmittedCall<'_>,
@@ -138,18 +139,20 @@ fn send_server_request(
         .add(id, FakeSuspendedCall { call_id: call.id.to_owned(), era: call.era, line, repeats_left: again });
 }
 
-/// The client answered: the call that asked passes the whole last message on, as text and as structured content.
+/// Handles an answer of the client: the suspended call passes the whole last message on, as text
+/// and as structured content.
 pub(crate) fn on_client_response(server: &mut FakeServer, id: &str, message: &str) {
-    let Some(waiting) = server.server_requests.take(id) else { return };
-    if let Some(again) = waiting.repeats_left.checked_sub(1) {
-        server.output.send(waiting.line.as_bytes());
-        return server.server_requests.add(id, FakeSuspendedCall { repeats_left: again, ..waiting });
+    let Some(suspended) = server.server_requests.take(id) else { return };
+    if let Some(again) = suspended.repeats_left.checked_sub(1) {
+        server.output.send(suspended.line.as_bytes());
+        return server.server_requests.add(id, FakeSuspendedCall { repeats_left: again, ..suspended });
     }
-    let line = FakeToolResult::object(message).line(&waiting.call_id, waiting.era);
-    server.output.send_answer(&waiting.call_id, line);
+    let line = FakeToolResult::object(message).line(&suspended.call_id, suspended.era);
+    server.output.send_answer(&suspended.call_id, line);
 }
 
-/// Modern: two rounds. Legacy: a question during the call, with an id of its own.
+/// Runs `input`: in the modern era two rounds, in the legacy era a request to the client during the
+/// call, with an id of its own.
 fn input(server: &mut FakeServer, call: &AdmittedCall<'_>) {
     if call.era == RequestEra::Legacy {
         return send_server_request(server, call, "elicitation/create", "\"fake-input\"", Some(FORM), 1);
@@ -178,7 +181,7 @@ fn environment() -> String {
     object(variables.collect())
 }
 
-/// Descriptors that are gone by the time they are looked at are left out: the directory's own is one.
+/// Returns the open descriptors. Those closed meanwhile are left out: the directory's own is one.
 fn descriptors() -> String {
     let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
@@ -193,4 +196,45 @@ fn object(members: BTreeMap<String, String>) -> String {
     let members: Vec<String> =
         members.iter().map(|(name, value)| format!("{}:{}", quote(name), quote(value))).collect();
     format!("{{{}}}", members.join(","))
+}
+
+/// A call that waits for the client's answer.
+#[derive(Debug)]
+pub(crate) struct FakeSuspendedCall {
+    pub(crate) call_id: String,
+    pub(crate) era: RequestEra,
+    /// The request as it was sent, and how often it is sent again.
+    pub(crate) line: String,
+    pub(crate) repeats_left: u32,
+}
+
+/// Open requests to the client, by their raw id. Two calls may use the same id; the first request
+/// is answered first.
+#[derive(Debug, Default)]
+pub(crate) struct OpenServerRequests {
+    open: HashMap<String, VecDeque<FakeSuspendedCall>>,
+}
+
+impl OpenServerRequests {
+    pub(crate) fn add(&mut self, request_id: &str, suspended: FakeSuspendedCall) {
+        self.open.entry(request_id.to_owned()).or_default().push_back(suspended);
+    }
+
+    /// Takes the call that an answer belongs to.
+    pub(crate) fn take(&mut self, request_id: &str) -> Option<FakeSuspendedCall> {
+        let queue = self.open.get_mut(request_id)?;
+        let suspended = queue.pop_front();
+        if queue.is_empty() {
+            self.open.remove(request_id);
+        }
+        suspended
+    }
+
+    /// Forgets the requests of a cancelled call.
+    pub(crate) fn cancel(&mut self, call_id: &str) {
+        self.open.retain(|_, queue| {
+            queue.retain(|suspended| suspended.call_id != call_id);
+            !queue.is_empty()
+        });
+    }
 }

@@ -1,4 +1,4 @@
-//! The definitions of the tools.
+//! Built-in definitions of the tools.
 
 use crate::options::ToolListOptions;
 use crate::response::quote;
@@ -9,14 +9,14 @@ struct FakeToolDefinition {
     description: &'static str,
     /// Each argument as `name:type`, optional ones with a question mark.
     arguments: &'static [&'static str],
-    /// The one hint it carries, if any.
+    /// The one annotation it carries, if any.
     annotation: Option<&'static str>,
 }
 
 const READ_ONLY: Option<&str> = Some("readOnlyHint");
 const IDEMPOTENT: Option<&str> = Some("idempotentHint");
 
-/// The arguments of what is accounted for.
+/// The arguments of recorded tools.
 const RECORDED_ARGUMENTS: &[&str] = &["nonce?:integer", "ms?:integer"];
 
 const fn define(
@@ -94,7 +94,7 @@ const DEFINITIONS: &[FakeToolDefinition] = &[
     define("touch_tools", None, &[], "Sends tools/list_changed if the file of --change-tools differs"),
 ];
 
-/// Listed only where executions are accounted for.
+/// Listed only with `--executions`.
 const RECORDED_TOOLS: &[FakeToolDefinition] = &[
     define(
         "deed",
@@ -117,11 +117,12 @@ const RECORDED_TOOLS: &[FakeToolDefinition] = &[
     ),
 ];
 
-/// Listed only where there are tasks.
+/// Listed only with `--tasks`.
 const TASKS: &[FakeToolDefinition] =
     &[define("task", None, &["text:string"], "Answers with a task whose result is that text")];
 
-/// Every definition as JSON, in a fixed order. `suffix` is added to the description of `echo`.
+/// Returns every definition as JSON, in a fixed order. `suffix` is appended to the description of
+/// `echo`.
 pub(crate) fn definitions(listing: &ToolListOptions, suffix: &str) -> Vec<String> {
     let deeds = if listing.has_recorded_tools { RECORDED_TOOLS } else { &[] };
     let tasks = if listing.has_tasks { TASKS } else { &[] };
@@ -138,7 +139,7 @@ pub(crate) fn definitions(listing: &ToolListOptions, suffix: &str) -> Vec<String
     tools
 }
 
-/// Whether `name` is one of the extra tools of the script.
+/// Returns whether `name` is one of the extra tools of `--tools`.
 pub(crate) fn is_extra(name: &str, listing: &ToolListOptions) -> bool {
     let number = name.strip_prefix("tool_").and_then(|digits| digits.parse::<usize>().ok());
     number.is_some_and(|number| (1..=listing.extra_tools).contains(&number) && extra_name(number) == name)

@@ -1,8 +1,8 @@
 //! `--catalog FILE`: lists and instructions from a JSON file, read again at each request.
 //!
 //! The file holds an object with any of `instructions`, `tools`, `prompts`, `resources` and
-//! `resourceTemplates`. A list that it holds replaces the built-in one, in one page. Every URI can be read,
-//! every prompt got, and a tool without behaviour of its own echoes its arguments.
+//! `resourceTemplates`. A list in it replaces the built-in one, in one page. Every URI is readable,
+//! every prompt exists, and a tool without behaviour of its own echoes its arguments.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,20 +15,21 @@ use crate::message::FakeParams;
 use crate::options::FakeOptions;
 use crate::response::{self, quote};
 
-/// The members of a result, after `resultType`; None where the file says nothing of the method.
+/// Returns the members of a result, after `resultType`; None for a method that the file does not
+/// cover.
 pub(crate) fn answer(
-    script: &FakeOptions,
+    options: &FakeOptions,
     method: &str,
     params: &FakeParams<'_>,
     era: RequestEra,
 ) -> Option<String> {
-    let file = script.catalog.as_deref()?;
+    let file = options.catalog.as_deref()?;
     let (member, ttl) = match method {
-        "tools/list" => ("tools", script.listing.ttl.as_ref()),
+        "tools/list" => ("tools", options.listing.ttl.as_ref()),
         "prompts/list" => ("prompts", None),
         "resources/list" => ("resources", None),
         "resources/templates/list" => ("resourceTemplates", None),
-        "resources/read" => return Some(read(script, params, era)),
+        "resources/read" => return Some(read(options, params, era)),
         "prompts/get" => {
             let text = quote(&format!("prompt {}", params.subject()));
             return Some(format!(
@@ -41,21 +42,21 @@ pub(crate) fn answer(
     Some(format!(r#""{member}":{items}{}"#, response::hint_or_default(ttl, era)))
 }
 
-/// The member `instructions` with a leading comma; empty if there are none.
-pub(crate) fn instructions(script: &FakeOptions) -> String {
-    let text = script.catalog.as_deref().and_then(|file| load(file, "instructions"));
+/// Returns the member `instructions` with a leading comma; empty if the file has none.
+pub(crate) fn instructions(options: &FakeOptions) -> String {
+    let text = options.catalog.as_deref().and_then(|file| load(file, "instructions"));
     text.map_or(String::new(), |text| format!(r#","instructions":{text}"#))
 }
 
-/// A resource whose text names the server and the URI.
-fn read(script: &FakeOptions, params: &FakeParams<'_>, era: RequestEra) -> String {
+/// Returns a resource whose text names the server and the URI.
+fn read(options: &FakeOptions, params: &FakeParams<'_>, era: RequestEra) -> String {
     let uri = params.uri.as_ref().map_or("", |uri| &uri.0);
-    let text = quote(&format!("{} read {uri}", script.name.as_deref().unwrap_or("fake-mcp")));
-    let hint = response::hint_or_default(script.read_ttl.as_ref(), era);
+    let text = quote(&format!("{} read {uri}", options.name.as_deref().unwrap_or("fake-mcp")));
+    let hint = response::hint_or_default(options.read_ttl.as_ref(), era);
     format!(r#""contents":[{{"uri":{},"mimeType":"text/plain","text":{text}}}]{hint}"#, quote(uri))
 }
 
-/// One member as it is written, on one line. A file that is missing or no JSON says nothing.
+/// Returns one member as it is written, on one line; None if the file is missing or no JSON.
 fn load(file: &Path, member: &str) -> Option<String> {
     let text = fs::read(file).ok()?;
     let mut members: HashMap<String, Box<RawValue>> = serde_json::from_slice(&text).ok()?;

@@ -1,18 +1,19 @@
-//! What the client wants to hear of.
+//! Subscriptions of the client, by `resources/subscribe` (legacy) or `subscriptions/listen`
+//! (modern).
 
 use std::collections::BTreeSet;
 
 use crate::message::FakeParams;
 use crate::response::{self, ErrorReply, quote};
 
-/// What the client wants to hear of, by subscribing (legacy) or listening (modern).
+/// Everything that the client has subscribed to.
 #[derive(Debug, Default)]
 pub(crate) struct ClientSubscriptions {
     /// The resources of a legacy client.
     uris: BTreeSet<String>,
-    /// The level of the log that was asked for.
+    /// The log level that the client has set.
     level: Option<String>,
-    /// The raw id of the open request to listen, and the raw filter it came with.
+    /// The raw id of the open request to listen, and its raw filter.
     listening: Option<(String, String)>,
 }
 
@@ -34,27 +35,27 @@ impl ClientSubscriptions {
         Ok(String::new())
     }
 
-    /// Takes the place of what was listened to before; returns the acknowledgement.
+    /// Replaces the previous request to listen; returns the acknowledgement.
     pub(crate) fn listen(&mut self, id: &str, params: &FakeParams<'_>) -> Vec<u8> {
         let filter = params.notifications.map_or("{}", |raw| raw.get()).to_owned();
         self.listening = Some((id.to_owned(), filter.clone()));
-        let told = self.with_subscription_id(&format!(r#""notifications":{filter}"#));
-        response::notification("notifications/subscriptions/acknowledged", &told)
+        let acknowledged = self.with_subscription_id(&format!(r#""notifications":{filter}"#));
+        response::notification("notifications/subscriptions/acknowledged", &acknowledged)
     }
 
-    /// The client does not listen any more.
+    /// Ends the request to listen with this id.
     pub(crate) fn stop_listening(&mut self, id: &str) {
         self.listening.take_if(|(open, _)| open == id);
     }
 
-    /// An object with these members, tagged with the subscription if there is one.
+    /// Returns an object with these members, tagged with the subscription id if there is one.
     pub(crate) fn with_subscription_id(&self, members: &str) -> String {
         let Some((id, _)) = &self.listening else { return format!("{{{members}}}") };
         let comma = if members.is_empty() { "" } else { "," };
         format!(r#"{{"_meta":{{"io.modelcontextprotocol/subscriptionId":{id}}}{comma}{members}}}"#)
     }
 
-    /// Everything, as the JSON of an object.
+    /// Returns everything as a JSON object.
     pub(crate) fn to_json(&self) -> String {
         let uris: Vec<String> = self.uris.iter().map(|uri| quote(uri)).collect();
         let level = self.level.as_deref().map_or("null".into(), quote);

@@ -1,4 +1,4 @@
-//! Lines that leave later: one thread and a sorted map, however many calls are asleep.
+//! Delay queue: one thread and a sorted map send lines later, however many calls are asleep.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,62 +7,62 @@ use std::time::{Duration, Instant};
 use crate::executions::ExecutionEnd;
 use crate::output::LineSink;
 
-/// When a line is due; the counter keeps lines of one instant in order.
+/// The time at which a line is due; the counter keeps lines of one instant in order.
 type DueTime = (Instant, u64);
 
-/// A line that leaves later.
+/// A line that is sent later.
 #[derive(Debug)]
 pub(crate) struct DelayedLine {
     /// The call it belongs to.
     pub(crate) id: Box<str>,
     pub(crate) line: Vec<u8>,
-    /// What is written down first.
+    /// The record that is written before the line.
     pub(crate) end_record: Option<ExecutionEnd>,
 }
 
-/// The lines that are asleep, by time and by the call they belong to.
+/// The delayed lines, by time and by call.
 #[derive(Debug, Default)]
 struct DelayedLines {
     lines: BTreeMap<DueTime, DelayedLine>,
-    /// Every entry of `lines` is here under its call's id, and nothing else is.
+    /// Holds every key of `lines` under its call's id, and nothing else.
     calls: HashMap<Box<str>, BTreeSet<DueTime>>,
     count: u64,
 }
 
-/// A handle on the clock's thread.
+/// A handle on the queue's thread.
 #[derive(Debug, Clone)]
 pub(crate) struct DelayQueue {
     shared: Arc<(Mutex<DelayedLines>, Condvar)>,
 }
 
 impl DelayQueue {
-    /// Starts the thread, which sends due lines through `exit`.
-    pub(crate) fn start(exit: LineSink) -> Self {
-        let clock = Self { shared: Arc::default() };
-        let ticking = clock.clone();
-        std::thread::spawn(move || ticking.run(&exit));
-        clock
+    /// Starts the thread, which sends due lines to `sink`.
+    pub(crate) fn start(sink: LineSink) -> Self {
+        let handle = Self { shared: Arc::default() };
+        let worker = handle.clone();
+        std::thread::spawn(move || worker.run(&sink));
+        handle
     }
 
-    /// Sends the line after `delay` unless its call is cancelled before.
-    pub(crate) fn schedule(&self, delay: Duration, late: DelayedLine) {
-        let mut sleepers = self.lock();
-        sleepers.count += 1;
-        let due = (Instant::now() + delay, sleepers.count);
-        let is_next = sleepers.lines.first_key_value().is_none_or(|(first, _)| due < *first);
-        sleepers.calls.entry(late.id.clone()).or_default().insert(due);
-        sleepers.lines.insert(due, late);
-        drop(sleepers);
+    /// Sends the line after `delay`, unless its call is cancelled before.
+    pub(crate) fn schedule(&self, delay: Duration, line: DelayedLine) {
+        let mut queue = self.lock();
+        queue.count += 1;
+        let due = (Instant::now() + delay, queue.count);
+        let is_next = queue.lines.first_key_value().is_none_or(|(first, _)| due < *first);
+        queue.calls.entry(line.id.clone()).or_default().insert(due);
+        queue.lines.insert(due, line);
+        drop(queue);
         if is_next {
             self.shared.1.notify_one();
         }
     }
 
-    /// Forgets every line of the call.
+    /// Drops every line of the call.
     pub(crate) fn cancel(&self, id: &str) {
-        let mut sleepers = self.lock();
-        for due in sleepers.calls.remove(id).unwrap_or_default() {
-            sleepers.lines.remove(&due);
+        let mut queue = self.lock();
+        for due in queue.calls.remove(id).unwrap_or_default() {
+            queue.lines.remove(&due);
         }
     }
 
@@ -70,26 +70,26 @@ impl DelayQueue {
         self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, exit: &LineSink) {
-        let mut sleepers = self.lock();
+    fn run(&self, sink: &LineSink) {
+        let mut queue = self.lock();
         loop {
             let now = Instant::now();
-            let due = sleepers.take_due(now);
+            let due = queue.take_due(now);
             if !due.is_empty() {
-                // Writing may block on a full pipe; new sleepers must not wait for that.
-                drop(sleepers);
-                due.into_iter().for_each(|late| late.send(exit));
-                exit.flush();
-                sleepers = self.lock();
+                // Writing may block on a full pipe; `schedule` must not wait for that.
+                drop(queue);
+                due.into_iter().for_each(|line| line.send(sink));
+                sink.flush();
+                queue = self.lock();
                 continue;
             }
-            let next = sleepers.lines.first_key_value().map(|((instant, _), _)| *instant);
-            let (_, alarm) = &*self.shared;
-            sleepers = match next {
-                None => alarm.wait(sleepers).unwrap_or_else(PoisonError::into_inner),
+            let next = queue.lines.first_key_value().map(|((instant, _), _)| *instant);
+            let (_, wakeup) = &*self.shared;
+            queue = match next {
+                None => wakeup.wait(queue).unwrap_or_else(PoisonError::into_inner),
                 Some(next) => {
                     let wait = next.saturating_duration_since(now);
-                    alarm.wait_timeout(sleepers, wait).unwrap_or_else(PoisonError::into_inner).0
+                    wakeup.wait_timeout(queue, wait).unwrap_or_else(PoisonError::into_inner).0
                 }
             };
         }
@@ -97,11 +97,11 @@ impl DelayQueue {
 }
 
 impl DelayedLine {
-    fn send(self, exit: &LineSink) {
-        if let Some(ending) = &self.end_record {
-            ending.write();
+    fn send(self, sink: &LineSink) {
+        if let Some(end_record) = &self.end_record {
+            end_record.write();
         }
-        exit.send(self.line);
+        sink.send(self.line);
     }
 }
 
@@ -113,14 +113,14 @@ impl DelayedLines {
             if key.0 > now {
                 break;
             }
-            let late = entry.remove();
-            if let Some(rest) = self.calls.get_mut(&late.id) {
+            let line = entry.remove();
+            if let Some(rest) = self.calls.get_mut(&line.id) {
                 rest.remove(&key);
                 if rest.is_empty() {
-                    self.calls.remove(&late.id);
+                    self.calls.remove(&line.id);
                 }
             }
-            due.push(late);
+            due.push(line);
         }
         due
     }

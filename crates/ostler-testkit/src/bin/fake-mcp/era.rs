@@ -1,4 +1,4 @@
-//! Which revision a request speaks, and whether it may be served yet.
+//! Era of each request: decides by the revision and the handshake whether it is served.
 
 use crate::message::FakeParams;
 use crate::options::{FakeOptions, HandshakeBehaviour, SupportedEras};
@@ -6,9 +6,10 @@ use crate::response::ErrorReply;
 
 /// The stateless revision.
 pub(crate) const MODERN: &str = "2026-07-28";
-/// The revisions with a handshake, newest first: the first is offered to a client that asks for none of them.
+/// The revisions with a handshake, newest first: the first is offered to a client that asks for
+/// none of them.
 pub(crate) const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
-/// What `--bad-version` offers.
+/// The version that `--bad-version` offers.
 const UNSUPPORTED_VERSION: &str = "1999-01-01";
 
 const LEGACY_METHODS: [&str; 16] = [
@@ -30,14 +31,14 @@ const LEGACY_METHODS: [&str; 16] = [
     "tasks/cancel",
 ];
 
-/// The kind of revision one request speaks.
+/// The kind of revision that a request speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestEra {
     Legacy,
     Modern,
 }
 
-/// What becomes of a request before its method is looked at.
+/// The decision about a request before its method is looked at.
 #[derive(Debug)]
 pub(crate) enum RequestDecision {
     Serve(RequestEra),
@@ -46,7 +47,7 @@ pub(crate) enum RequestDecision {
     Ignore,
 }
 
-/// How far the legacy handshake has come.
+/// The progress of the legacy handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LegacyHandshake {
     NotStarted,
@@ -54,7 +55,8 @@ enum LegacyHandshake {
     Initialized,
 }
 
-/// The doorkeeper: knows the revisions served and the state of the legacy session.
+/// Decides which requests are served: knows the supported revisions and the state of the legacy
+/// session.
 #[derive(Debug)]
 pub(crate) struct EraNegotiator {
     speaks: SupportedEras,
@@ -63,18 +65,18 @@ pub(crate) struct EraNegotiator {
 }
 
 impl EraNegotiator {
-    pub(crate) fn new(script: &FakeOptions) -> Self {
-        Self { speaks: script.speaks, handshake: script.handshake, session: LegacyHandshake::NotStarted }
+    pub(crate) fn new(options: &FakeOptions) -> Self {
+        Self { speaks: options.speaks, handshake: options.handshake, session: LegacyHandshake::NotStarted }
     }
 
-    /// `notifications/initialized` arrived. Before `initialize` it means nothing.
+    /// Handles `notifications/initialized`. Before `initialize` it has no effect.
     pub(crate) fn on_initialized(&mut self) {
         if self.session == LegacyHandshake::Initializing {
             self.session = LegacyHandshake::Initialized;
         }
     }
 
-    /// The version `initialize` answers with.
+    /// Returns the version that `initialize` answers with.
     pub(crate) fn negotiate(&mut self, params: &FakeParams<'_>) -> &'static str {
         self.session = LegacyHandshake::Initializing;
         if self.handshake == HandshakeBehaviour::BadVersion {
@@ -84,7 +86,7 @@ impl EraNegotiator {
         LEGACY.into_iter().find(|known| *known == wanted).unwrap_or(LEGACY[0])
     }
 
-    /// The version `server/discover` offers.
+    /// Returns the version that `server/discover` offers.
     pub(crate) fn offered_version(&self) -> &'static str {
         if self.handshake == HandshakeBehaviour::BadVersion { UNSUPPORTED_VERSION } else { MODERN }
     }
@@ -119,7 +121,7 @@ impl EraNegotiator {
     }
 
     fn admit_modern(&self, method: &str, params: &FakeParams<'_>) -> RequestDecision {
-        // Methods the revision does not have are unknown whatever `_meta` says.
+        // Methods that the revision does not have are unknown, whatever `_meta` says.
         if matches!(method, "initialize" | "ping") {
             return RequestDecision::Refuse(ErrorReply::unknown_method(method));
         }

@@ -1,28 +1,30 @@
-//! What was executed, and when: begin and end are two lines, so that a process
-//! that is killed in between leaves a begin alone.
+//! Records of executions, which every process of a test shares. Begin and end are two lines, so a
+//! process killed in between leaves a begin alone.
 
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::append_file::AppendFile;
 use crate::response::quote;
 
-/// The file of `--executions`, or nothing to write to.
+/// The file of `--executions`; without it nothing is written.
 #[derive(Debug, Default)]
 pub(crate) struct ExecutionLog {
     journal: Option<Arc<AppendFile>>,
     server: String,
-    /// How many executions this process has begun.
+    /// The number of executions that this process has begun.
     begun: u64,
 }
 
-/// What is known of an execution when it begins.
+/// The facts of an execution at its begin.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ExecutionStart<'a> {
     pub(crate) tool: &'a str,
     /// The caller's number of the call, where the arguments hold one.
     pub(crate) nonce: Option<u64>,
-    /// How long its answer says that it may be remembered.
+    /// The caching hint of its answer.
     pub(crate) ttl_ms: Option<i64>,
 }
 
@@ -31,32 +33,32 @@ impl ExecutionLog {
         Self { journal: journal.map(Arc::new), server: quote(server), begun: 0 }
     }
 
-    /// Writes that an execution begins, and gives it a stamp that no other one has.
-    pub(crate) fn begin(&mut self, beginning: &ExecutionStart<'_>) -> String {
+    /// Writes the begin of an execution and returns its stamp, which no other execution has.
+    pub(crate) fn begin(&mut self, start: &ExecutionStart<'_>) -> String {
         self.begun += 1;
         let (at, pid) = (micros(), std::process::id());
-        // A process id comes again one day; together with the time it does not.
+        // The system reuses process ids; together with the time they are unique.
         let stamp = format!("{pid}-{}-{at}", self.begun);
         if let Some(journal) = &self.journal {
             journal.append(&format!(
                 r#"{{"what":"begin","stamp":"{stamp}","server":{},"pid":{pid},"tool":{},"call":{},"at":{at},"ttl_ms":{}}}"#,
                 self.server,
-                quote(beginning.tool),
-                or_null(beginning.nonce),
-                or_null(beginning.ttl_ms),
+                quote(start.tool),
+                or_null(start.nonce),
+                or_null(start.ttl_ms),
             ));
         }
         stamp
     }
 
-    /// What is written when the answer leaves.
+    /// Returns the record to write when the answer leaves.
     pub(crate) fn end_record(&self, stamp: &str, has_failed: bool) -> Option<ExecutionEnd> {
         let journal = self.journal.clone()?;
         Some(ExecutionEnd { journal, stamp: stamp.into(), has_failed })
     }
 }
 
-/// The end of an execution that has not come yet.
+/// The end record of an execution that is not over yet.
 #[derive(Debug)]
 pub(crate) struct ExecutionEnd {
     journal: Arc<AppendFile>,
@@ -65,7 +67,8 @@ pub(crate) struct ExecutionEnd {
 }
 
 impl ExecutionEnd {
-    /// Writes it, as of now. It is written before the answer leaves, so that no answer is older than its end.
+    /// Writes the record with the current time, before the answer leaves, so that no answer is
+    /// older than its end.
     pub(crate) fn write(&self) {
         let (stamp, at, has_failed) = (&self.stamp, micros(), self.has_failed);
         self.journal
@@ -77,8 +80,42 @@ fn or_null(number: Option<impl ToString>) -> String {
     number.map_or_else(|| "null".into(), |number| number.to_string())
 }
 
-/// Microseconds since 1970.
+/// Returns microseconds since 1970.
 fn micros() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A file of lines. Each line is one `write` in append mode, so lines of several processes never
+/// mix.
+#[derive(Debug)]
+pub(crate) struct AppendFile {
+    file: File,
+}
+
+impl AppendFile {
+    /// Opens the file, creating it if need be.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        Ok(Self { file })
+    }
+
+    /// Appends one line. A failure ends the process, because a test must not pass without its
+    /// record.
+    pub(crate) fn append(&self, line: &str) {
+        let mut bytes = Vec::with_capacity(line.len() + 1);
+        bytes.extend_from_slice(line.as_bytes());
+        bytes.push(b'\n');
+        let written = (&self.file).write(&bytes);
+        if !matches!(written, Ok(count) if count == bytes.len()) {
+            let _ = writeln!(io::stderr(), "fake-mcp: a journal can't be written");
+            std::process::exit(3);
+        }
+    }
+}
+
+/// Returns the ledger's line of an executed call. Arguments come last because raw JSON may hold
+/// tabs.
+pub(crate) fn execution_line(tool: &str, key: &str, arguments: &str) -> String {
+    format!("{}\t{tool}\t{key}\t{arguments}", std::process::id())
 }

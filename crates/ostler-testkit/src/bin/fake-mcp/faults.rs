@@ -1,4 +1,4 @@
-//! The tools that do not behave.
+//! Tools that misbehave.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -10,12 +10,12 @@ use crate::response;
 use crate::server::FakeServer;
 use crate::tool::{AnswerTiming, BrokenAnswer, IdPosition, ToolCall};
 
-/// Long output is made of pieces of this size, so that its length costs no memory.
+/// Long output is written in pieces of this size, so that its length costs no memory.
 const PIECE: usize = 64 << 10;
-/// An id no client has given yet.
+/// An id that no client uses.
 const FOREIGN_ID: &str = "4000000000000";
 
-/// Runs a tool that goes wrong. Answers given earlier are out before anything breaks.
+/// Runs a tool that misbehaves. Earlier answers are flushed before anything breaks.
 pub(crate) fn run(server: &FakeServer, call: &AdmittedCall<'_>, tool: ToolCall) {
     match tool {
         ToolCall::Crash { when, once } => crash(server, call, when, once.as_deref()),
@@ -39,7 +39,7 @@ pub(crate) fn run(server: &FakeServer, call: &AdmittedCall<'_>, tool: ToolCall) 
         ToolCall::Raw(text) => {
             server.output.send_answer(call.id, (text.replace("ID", call.id) + "\n").into_bytes())
         }
-        ToolCall::Broken(quirk) => broken_answer(server, call, quirk),
+        ToolCall::Broken(fault) => broken_answer(server, call, fault),
         ToolCall::StopSelf => {
             server.output.flush();
             // A process may always signal itself.
@@ -47,7 +47,7 @@ pub(crate) fn run(server: &FakeServer, call: &AdmittedCall<'_>, tool: ToolCall) 
             server.output.send_answer(call.id, call.text("continued"));
         }
         ToolCall::CloseStdout => server.output.close_stdout(),
-        // What hangs is not answered; everything else is run by `perform`.
+        // `hang` never answers; every other tool is run by `call_tool`.
         _ => {}
     }
 }
@@ -63,7 +63,7 @@ fn crash(server: &FakeServer, call: &AdmittedCall<'_>, when: AnswerTiming, once:
         AnswerTiming::Middle => answer.len() / 2,
         AnswerTiming::After => answer.len(),
     };
-    // Past delays and shuffling: the bytes must be out when the process ends.
+    // Bypasses delays and shuffling: the bytes must be out when the process ends.
     server.output.send(&answer[..written]);
     server.output.flush();
     std::process::exit(1)
@@ -75,7 +75,7 @@ fn write_stderr(bytes: usize) {
     let mut left = bytes;
     while left > 0 {
         let piece = &line[..left.min(line.len())];
-        // A reader that went away is not the fault this tool is about.
+        // A closed stderr is not the fault of this tool.
         if stderr.write_all(piece).is_err() {
             return;
         }
@@ -83,16 +83,17 @@ fn write_stderr(bytes: usize) {
     }
 }
 
-/// One answer line of exactly `bytes` bytes, its newline not counted, unless the frame alone is longer.
+/// Writes one answer line of exactly `bytes` bytes, its newline not counted, unless the frame alone
+/// is longer.
 fn huge_line(
     server: &FakeServer,
     call: &AdmittedCall<'_>,
     bytes: usize,
-    place: IdPosition,
+    position: IdPosition,
     has_newline: bool,
 ) {
     let id = format!(r#""id":{},"#, call.id);
-    let (first, last) = match place {
+    let (first, last) = match position {
         IdPosition::First => (id, String::new()),
         IdPosition::Last => (String::new(), format!(r#","id":{}"#, call.id)),
         IdPosition::Absent => (String::new(), String::new()),
@@ -115,9 +116,9 @@ fn huge_line(
     out.flush();
 }
 
-fn broken_answer(server: &FakeServer, call: &AdmittedCall<'_>, quirk: BrokenAnswer) {
+fn broken_answer(server: &FakeServer, call: &AdmittedCall<'_>, fault: BrokenAnswer) {
     let answer = call.text("odd");
-    match quirk {
+    match fault {
         BrokenAnswer::Garbage => {
             for line in [
                 &b"\n"[..],

@@ -1,7 +1,8 @@
-//! Processes left behind, and signals ignored.
+//! Stray processes and ignored signals.
 //!
-//! `fork` and `signal` are unsafe because of what other threads may hold at that moment. Everything here runs first
-//! thing in `main`, when there is one thread, so a child may do whatever a fresh process may.
+//! `fork` and `signal` are unsafe because of what other threads may hold at that moment. Everything
+//! here runs first in `main`, when there is one thread, so a child may do whatever a fresh process
+//! may.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -14,11 +15,12 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{self, ForkResult, Pid, fork};
 
-use crate::append_file::AppendFile;
+use crate::executions::AppendFile;
 use crate::options::StrayKind;
 
-/// Starts a stray process and waits until it is in its final state. The pid is returned for the caller to record,
-/// except for a double fork, whose middle process is the only one to know it and records it in `file` itself.
+/// Starts a stray process and waits until it is in its final state. Returns the pid for the caller
+/// to record, except for a double fork: its middle process alone knows the pid and records it in
+/// `file` itself.
 pub(crate) fn spawn_stray(kind: StrayKind, file: &Path) -> io::Result<Option<Pid>> {
     match kind {
         StrayKind::Setsid => fork_off(linger).map(Some),
@@ -39,7 +41,7 @@ pub(crate) fn ignore_sigterm() -> io::Result<()> {
     ignore(Signal::SIGTERM)
 }
 
-/// The whole life of a `--linger` process: stdout is its readiness pipe.
+/// Runs a `--linger` process, whose stdout is its readiness pipe.
 pub(crate) fn linger_detached() -> ExitCode {
     if detach().is_err() {
         return ExitCode::FAILURE;
@@ -49,7 +51,8 @@ pub(crate) fn linger_detached() -> ExitCode {
     }
 }
 
-/// Forks; the child spends its life in `live`, which returns its exit code. Returns once the child has dropped its end of the pipe.
+/// Forks; the child runs `live`, which returns its exit code. Returns once the child has dropped
+/// its end of the pipe.
 fn fork_off(live: impl FnOnce(OwnedFd) -> i32) -> io::Result<Pid> {
     let (reader, ready) = unistd::pipe()?;
     // SAFETY: the process has one thread, see above.
@@ -90,7 +93,8 @@ fn sleep_forever(ready: OwnedFd) -> i32 {
     }
 }
 
-/// Own session, deaf to the polite signals, no stdio. Giving up stdout comes last: it may be a readiness pipe.
+/// Detaches the process: a session of its own, SIGTERM and SIGHUP ignored, no stdio. Stdout is
+/// closed last because it may be a readiness pipe.
 fn detach() -> io::Result<()> {
     unistd::setsid()?;
     ignore(Signal::SIGTERM)?;
@@ -108,7 +112,7 @@ fn ignore(which: Signal) -> io::Result<()> {
     Ok(())
 }
 
-/// A fork keeps the environment it was started with visible in `/proc`; only a new program has none.
+/// Starts a stray as a new program, because a fork shows its initial environment in `/proc`.
 fn spawn_without_environment() -> io::Result<Pid> {
     let mut child = Command::new(std::env::current_exe()?)
         .arg("--linger")

@@ -1,26 +1,25 @@
 //! A real MCP server on stdio that misbehaves on request.
 //!
-//! Tests start it as a child process to meet every fault for real: crashes, hangs, floods, forks, lies.
-//! The plain path is short enough to serve as a benchmark's upstream. `fake-mcp --help` lists the switches;
+//! Tests start it as a child process to meet real faults: crashes, hangs, floods, forks, wrong answers.
+//! The plain path is short enough for a benchmark's upstream. `fake-mcp --help` lists the switches;
 //! `tools/list` names the tools.
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
-//! | `script`, `switches` | what was typed, and what it means |
-//! | `start`, `fork` | what happens before the first line is read |
-//! | `serve` | the read loop and the table of methods |
-//! | `message`, `era` | requests as borrowed JSON, and which revision each one speaks |
-//! | `tool`, `perform`, `faults` | the arguments of a tool, the tools that behave, the tools that do not |
-//! | `deeds`, `executions` | tools whose every execution is accounted for, and the file that does it |
-//! | `tasks` | tasks, and their methods |
-//! | `catalog`, `lists`, `library` | definitions, paging, resources and prompts |
-//! | `reply`, `outlet`, `delivery`, `clock` | answer lines and their way out, at once or later |
-//! | `asks`, `news`, `ledger` | questions to the client, what it wants to hear of, files that count what happened |
+//! | `options`, `switches` | options, and the table of switches that sets them |
+//! | `start`, `fork` | start of the process, before the first line is read |
+//! | `server` | the read loop and the table of methods |
+//! | `message`, `era` | requests as borrowed JSON, and the era of each |
+//! | `tool`, `call_tool`, `faults` | arguments of a tool, tools that behave, tools that misbehave |
+//! | `recorded_tools`, `executions` | tools whose every execution is recorded, and the files of records |
+//! | `tasks` | the tool `task` and its methods |
+//! | `catalog`, `tool_list`, `resources_and_prompts`, `catalog_file` | definitions, paging, resources and prompts, lists from a file |
+//! | `response`, `output`, `delay_queue`, `stdout_buffer` | answer lines, sent at once or later |
+//! | `client_subscriptions` | subscriptions of the client |
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-mod append_file;
 mod call_tool;
 mod catalog;
 mod catalog_file;
@@ -37,7 +36,6 @@ mod recorded_tools;
 mod resources_and_prompts;
 mod response;
 mod server;
-mod server_requests;
 mod start;
 mod stdout_buffer;
 mod switches;
@@ -48,23 +46,23 @@ mod tool_list;
 use options::{FakeOptions, RunMode};
 
 fn main() -> ExitCode {
-    let script = match FakeOptions::parse(std::env::args().skip(1)) {
-        Ok(script) => script,
-        Err(misuse) => {
-            let _ = writeln!(std::io::stderr(), "fake-mcp: {misuse}");
+    let options = match FakeOptions::parse(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "fake-mcp: {error}");
             return ExitCode::from(2);
         }
     };
-    match script.action {
+    match options.action {
         RunMode::Help => print(&switches::help()),
         RunMode::PrintExact => print(response::EXACT),
         RunMode::Linger => fork::linger_detached(),
         RunMode::Serve => {
-            if let Err(problem) = start::prepare(&script) {
-                let _ = writeln!(std::io::stderr(), "fake-mcp: {problem}");
+            if let Err(error) = start::prepare(&options) {
+                let _ = writeln!(std::io::stderr(), "fake-mcp: {error}");
                 return ExitCode::from(2);
             }
-            server::run(script)
+            server::run(options)
         }
     }
 }

@@ -1,15 +1,17 @@
-//! Incoming messages as borrowed JSON: only what the server decides by is opened, the rest stays raw.
+//! Incoming messages as borrowed JSON: parses only what the server decides by; the rest stays raw.
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// A string borrowed from the line unless it holds escapes. A bare `Option<Cow<str>>` would always allocate.
+/// A string borrowed from the line unless it holds escapes. A bare `Option<Cow<str>>` would always
+/// allocate.
 #[derive(Debug, Deserialize)]
 pub(crate) struct BorrowedText<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
-/// One line: a request (`id` and `method`), a notification (`method`) or an answer to an `ask` (`id`).
+/// One line: a request (`id` and `method`), a notification (`method`) or an answer to an `ask`
+/// (`id`).
 #[derive(Debug, Deserialize)]
 pub(crate) struct FakeMessage<'a> {
     #[serde(borrow, default)]
@@ -44,14 +46,14 @@ pub(crate) struct FakeParams<'a> {
     pub(crate) protocol_version: Option<BorrowedText<'a>>,
     #[serde(borrow, default)]
     pub(crate) level: Option<BorrowedText<'a>>,
-    /// What a modern client wants to be told of.
+    /// The filter of a modern client's request to listen.
     #[serde(borrow, default)]
     pub(crate) notifications: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(crate) request_id: Option<&'a RawValue>,
 }
 
-/// The `_meta` keys the server reads.
+/// The `_meta` keys that the server reads.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct FakeMeta<'a> {
     #[serde(borrow, default, rename = "io.modelcontextprotocol/protocolVersion")]
@@ -65,22 +67,22 @@ pub(crate) struct FakeMeta<'a> {
 }
 
 impl<'a> FakeParams<'a> {
-    /// Opens raw parameters; absent ones are empty.
+    /// Parses raw parameters; absent ones are empty.
     pub(crate) fn read(raw: Option<&'a RawValue>) -> serde_json::Result<Self> {
         raw.map_or_else(|| Ok(Self::default()), |raw| serde_json::from_str(raw.get()))
     }
 
-    /// The arguments as they were written, `{}` when absent.
+    /// Returns the arguments as they were written, `{}` when absent.
     pub(crate) fn arguments(&self) -> &'a str {
         self.arguments.map_or("{}", RawValue::get)
     }
 
-    /// What the request is about: a name or a URI.
+    /// Returns the subject of the request: a name or a URI.
     pub(crate) fn subject(&self) -> &str {
         self.name.as_ref().or(self.uri.as_ref()).map_or("", |text| &text.0)
     }
 
-    /// The key that stays the same when a call is repeated; empty when absent.
+    /// Returns the key that stays the same when a call is retried; empty when absent.
     pub(crate) fn idempotency_key(&self) -> &str {
         self.meta.as_ref().and_then(|meta| meta.idempotency_key.as_ref()).map_or("", |key| &key.0)
     }

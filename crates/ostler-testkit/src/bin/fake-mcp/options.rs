@@ -1,4 +1,4 @@
-//! What the command line means.
+//! Options of the command line.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,29 +7,29 @@ use thiserror::Error;
 
 use crate::switches::SWITCHES;
 
-/// What the process does with its life.
+/// The mode of the process.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RunMode {
     #[default]
     Serve,
     Help,
     PrintExact,
-    /// Sleep for ever in a session of its own: the far end of `--clear-env-child`.
+    /// Sleeps for ever in a session of its own: the far end of `--clear-env-child`.
     Linger,
 }
 
-/// The revisions the server speaks.
+/// The revisions that the server speaks.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SupportedEras {
     #[default]
     Both,
     Modern,
     Legacy,
-    /// Legacy, and a method it does not know gets no answer at all before `initialize`.
+    /// Legacy; a method that the server does not know gets no answer at all before `initialize`.
     SilentProbe,
 }
 
-/// How `initialize` and `server/discover` are answered.
+/// The answer to `initialize` and `server/discover`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HandshakeBehaviour {
     #[default]
@@ -52,39 +52,39 @@ pub(crate) enum StrayKind {
     ClearEnv,
 }
 
-/// An exit before serving: its code, and what stderr says first.
+/// An exit before serving: its code, and the text on stderr before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EarlyExit {
     pub(crate) code: i32,
     pub(crate) stderr: String,
 }
 
-/// A caching hint. Without a scope the field is left out of the result.
+/// A caching hint. Without a scope the result has no such field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CacheHint {
     pub(crate) ttl_ms: i64,
     pub(crate) scope: Option<String>,
 }
 
-/// Where the cursors of `tools/list` lead.
+/// The cursors of `tools/list`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Paging {
     #[default]
     Honest,
-    /// The second page names the cursor it was asked with.
+    /// The second page names the cursor of its own request.
     RepeatCursor,
     /// Every page names a new cursor.
     Endless,
 }
 
-/// How `tools/list` behaves.
+/// The behaviour of `tools/list`.
 #[derive(Debug, Default)]
 pub(crate) struct ToolListOptions {
     pub(crate) ttl: Option<CacheHint>,
     pub(crate) extra_tools: usize,
-    /// Whether the tools of `--executions` are shown.
+    /// Lists the tools of `--executions`.
     pub(crate) has_recorded_tools: bool,
-    /// Whether there are tasks, and the tool that makes them.
+    /// Lists the tool `task` and answers the methods of tasks.
     pub(crate) has_tasks: bool,
     /// None means one page, unless `paging` needs several.
     pub(crate) page_size: Option<usize>,
@@ -94,11 +94,11 @@ pub(crate) struct ToolListOptions {
     pub(crate) forges_origin: bool,
     pub(crate) slow: Option<Duration>,
     pub(crate) fails: bool,
-    /// Whether a tool that nothing defines echoes instead of being refused.
+    /// An undefined tool echoes instead of being refused.
     pub(crate) echoes_unknown: bool,
 }
 
-/// Everything the command line decides.
+/// Everything that the command line decides.
 #[derive(Debug, Default)]
 pub(crate) struct FakeOptions {
     pub(crate) action: RunMode,
@@ -107,13 +107,13 @@ pub(crate) struct FakeOptions {
     pub(crate) handshake: HandshakeBehaviour,
     pub(crate) ledger: Option<PathBuf>,
     pub(crate) executions: Option<PathBuf>,
-    /// `sick` fails while this file is there; without one it always does.
+    /// `sick` fails while this file exists; without a file it always does.
     pub(crate) sick_while: Option<PathBuf>,
     pub(crate) starts: Option<PathBuf>,
     pub(crate) requests: Option<PathBuf>,
     pub(crate) frames: Option<PathBuf>,
     pub(crate) exit_at_start: Option<EarlyExit>,
-    /// Only the first so many starts fail, as counted by `starts`, which is then present.
+    /// Only this many starts fail, as counted by `starts`, which is then present.
     pub(crate) exit_at_start_times: Option<usize>,
     pub(crate) start_delay: Option<Duration>,
     /// Time spent computing before anything is read.
@@ -122,22 +122,22 @@ pub(crate) struct FakeOptions {
     pub(crate) ignores_sigterm: bool,
     pub(crate) ignores_stdin_close: bool,
     pub(crate) no_read_after: Option<u64>,
-    /// Each stray and the file its pid is appended to.
+    /// Each stray and the file to which its pid is appended.
     pub(crate) strays: Vec<(StrayKind, PathBuf)>,
     pub(crate) listing: ToolListOptions,
     pub(crate) read_ttl: Option<CacheHint>,
     pub(crate) slow: Option<Duration>,
     pub(crate) is_shuffled: bool,
     pub(crate) is_raw_echo: bool,
-    /// Whether a modern client may listen for changes.
+    /// A modern client may listen for changes.
     pub(crate) listens: bool,
-    /// So many more prompts, resources and templates, each with a malformed one among them.
+    /// The number of additional prompts, resources and templates, each list with a malformed one.
     pub(crate) extra_items: usize,
-    /// Holds lists and instructions that replace the built-in ones.
+    /// The file with lists and instructions that replace the built-in ones.
     pub(crate) catalog: Option<PathBuf>,
 }
 
-/// Why a command line is refused.
+/// The reason why a command line is refused.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(crate) enum UsageError {
     #[error("unknown argument `{0}`; --help lists the switches")]
@@ -151,9 +151,9 @@ pub(crate) enum UsageError {
 }
 
 impl FakeOptions {
-    /// Reads a command line without the program's name.
+    /// Parses a command line without the program's name.
     pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, UsageError> {
-        let mut script = Self::default();
+        let mut options = Self::default();
         let mut arguments = arguments.into_iter();
         while let Some(argument) = arguments.next() {
             let Some(switch) = SWITCHES.iter().find(|switch| switch.name == argument) else {
@@ -163,15 +163,15 @@ impl FakeOptions {
                 None => String::new(),
                 Some(_) => arguments.next().ok_or(UsageError::MissingValue(switch.name))?,
             };
-            (switch.set)(&mut script, &value)?;
+            (switch.set)(&mut options, &value)?;
         }
-        if script.exit_at_start_times.is_some() {
-            if script.starts.is_none() {
+        if options.exit_at_start_times.is_some() {
+            if options.starts.is_none() {
                 return Err(UsageError::MissingStartsFile);
             }
-            script.exit_at_start.get_or_insert(EarlyExit { code: 1, stderr: String::new() });
+            options.exit_at_start.get_or_insert(EarlyExit { code: 1, stderr: String::new() });
         }
-        Ok(script)
+        Ok(options)
     }
 }
 
@@ -205,15 +205,15 @@ mod tests {
     #[test]
     fn failing_the_first_starts_needs_a_file_to_count_by() {
         assert_eq!(parse("--exit-at-start-times 2").unwrap_err(), UsageError::MissingStartsFile);
-        let script = parse("--exit-at-start-times 2 --starts f").unwrap();
-        assert_eq!(script.exit_at_start, Some(EarlyExit { code: 1, stderr: String::new() }));
+        let options = parse("--exit-at-start-times 2 --starts f").unwrap();
+        assert_eq!(options.exit_at_start, Some(EarlyExit { code: 1, stderr: String::new() }));
     }
 
     #[test]
     fn an_early_exit_carries_its_text_and_a_hint_its_scope() {
-        let script = parse("--exit-at-start 3:no:token --list-ttl 50:public --read-ttl 7").unwrap();
-        assert_eq!(script.exit_at_start, Some(EarlyExit { code: 3, stderr: "no:token".into() }));
-        assert_eq!(script.listing.ttl, Some(CacheHint { ttl_ms: 50, scope: Some("public".into()) }));
-        assert_eq!(script.read_ttl, Some(CacheHint { ttl_ms: 7, scope: Some("private".into()) }));
+        let options = parse("--exit-at-start 3:no:token --list-ttl 50:public --read-ttl 7").unwrap();
+        assert_eq!(options.exit_at_start, Some(EarlyExit { code: 3, stderr: "no:token".into() }));
+        assert_eq!(options.listing.ttl, Some(CacheHint { ttl_ms: 50, scope: Some("public".into()) }));
+        assert_eq!(options.read_ttl, Some(CacheHint { ttl_ms: 7, scope: Some("private".into()) }));
     }
 }

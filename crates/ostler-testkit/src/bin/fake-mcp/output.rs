@@ -1,4 +1,4 @@
-//! How answers travel: at once, after a delay, or shuffled.
+//! Output of the server: sends lines at once, after a delay, or shuffled.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,7 +14,7 @@ const GROUP: usize = 8;
 /// A group that does not fill up is sent this long after its first answer.
 const GROUP_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// The last stretch of a line's way.
+/// Sink of complete lines: stdout, or the thread that shuffles.
 #[derive(Debug, Clone)]
 pub(crate) enum LineSink {
     Direct(Arc<StdoutBuffer>),
@@ -24,16 +24,16 @@ pub(crate) enum LineSink {
 impl LineSink {
     pub(crate) fn send(&self, line: Vec<u8>) {
         match self {
-            Self::Direct(outlet) => outlet.push(&line),
+            Self::Direct(stdout) => stdout.push(&line),
             // The receiver lives as long as the process.
             Self::Shuffled(group) => drop(group.send(line)),
         }
     }
 
-    /// Shuffled lines are flushed by their own thread.
+    /// Flushes direct lines. The shuffling thread flushes its own.
     pub(crate) fn flush(&self) {
-        if let Self::Direct(outlet) = self {
-            outlet.flush();
+        if let Self::Direct(stdout) = self {
+            stdout.flush();
         }
     }
 }
@@ -43,23 +43,23 @@ impl LineSink {
 pub(crate) struct FakeOutput {
     pub(crate) stdout: Arc<StdoutBuffer>,
     delays: DelayQueue,
-    /// Where answers to `tools/call` go.
+    /// Takes the answers to `tools/call`.
     answers: LineSink,
     call_delay: Option<Duration>,
 }
 
 impl FakeOutput {
-    pub(crate) fn new(script: &FakeOptions) -> Self {
-        let stdout = Arc::new(StdoutBuffer::new(script.ignores_stdin_close));
-        let answers = if script.is_shuffled {
+    pub(crate) fn new(options: &FakeOptions) -> Self {
+        let stdout = Arc::new(StdoutBuffer::new(options.ignores_stdin_close));
+        let answers = if options.is_shuffled {
             LineSink::Shuffled(shuffle(&stdout))
         } else {
             LineSink::Direct(stdout.clone())
         };
-        Self { delays: DelayQueue::start(answers.clone()), stdout, answers, call_delay: script.slow }
+        Self { delays: DelayQueue::start(answers.clone()), stdout, answers, call_delay: options.slow }
     }
 
-    /// Sends the answer to a call the way the script wants it.
+    /// Sends the answer to a call, after the delay of `--slow`.
     pub(crate) fn send_answer(&self, id: &str, line: Vec<u8>) {
         match self.call_delay {
             None => self.answers.send(line),
@@ -67,21 +67,21 @@ impl FakeOutput {
         }
     }
 
-    /// Sends a line of a call later, on top of the script's own delay.
+    /// Sends a line of a call after a delay, in addition to that of `--slow`.
     pub(crate) fn send_after(&self, delay: Duration, id: &str, line: Vec<u8>) {
         self.send_recorded(delay, id, line, None);
     }
 
-    /// The same for the answer of an execution whose end is written down first.
+    /// Sends the answer of an execution after a delay; the end record is written first.
     pub(crate) fn send_recorded(
         &self,
         delay: Duration,
         id: &str,
         line: Vec<u8>,
-        ending: Option<ExecutionEnd>,
+        end_record: Option<ExecutionEnd>,
     ) {
-        let late = DelayedLine { id: id.into(), line, end_record: ending };
-        self.delays.schedule(delay + self.call_delay.unwrap_or_default(), late);
+        let delayed = DelayedLine { id: id.into(), line, end_record };
+        self.delays.schedule(delay + self.call_delay.unwrap_or_default(), delayed);
     }
 
     /// Sends a line that is not the answer to a call.
@@ -89,7 +89,7 @@ impl FakeOutput {
         self.stdout.push(line);
     }
 
-    /// Stops whatever is still asleep for a call.
+    /// Drops the delayed lines of a call.
     pub(crate) fn cancel(&self, id: &str) {
         self.delays.cancel(id);
     }
@@ -98,7 +98,7 @@ impl FakeOutput {
         self.stdout.flush();
     }
 
-    /// Closes stdout. A fault that can't be staged ends the process, so that no test passes without it.
+    /// Closes stdout. A failure ends the process, because no test must pass without the fault.
     pub(crate) fn close_stdout(&self) {
         if self.stdout.close().is_err() {
             std::process::exit(3);
@@ -106,13 +106,13 @@ impl FakeOutput {
     }
 }
 
-fn shuffle(outlet: &Arc<StdoutBuffer>) -> Sender<Vec<u8>> {
+fn shuffle(stdout: &Arc<StdoutBuffer>) -> Sender<Vec<u8>> {
     let (sender, receiver) = channel();
-    let outlet = outlet.clone();
+    let stdout = stdout.clone();
     std::thread::spawn(move || {
         while let Some(group) = next_group(&receiver) {
-            group.iter().rev().for_each(|line| outlet.push(line));
-            outlet.flush();
+            group.iter().rev().for_each(|line| stdout.push(line));
+            stdout.flush();
         }
     });
     sender

@@ -7,35 +7,35 @@ use crate::response::{self, ErrorReply, quote};
 
 const STATIC: &str = "fake://static";
 const ITEM: &str = "fake://item/";
-/// Items on one page.
+/// The number of items on one page.
 const PAGE: usize = 2;
 
-/// The members of a result, after `resultType`; None for a method that is not of this file.
+/// Returns the members of a result, after `resultType`; None for another method.
 pub(crate) fn answer(
-    script: &FakeOptions,
+    options: &FakeOptions,
     method: &str,
     params: &FakeParams<'_>,
     era: RequestEra,
 ) -> Option<Result<String, ErrorReply>> {
     Some(match method {
-        "resources/list" | "resources/templates/list" | "prompts/list" => list(script, method, params, era),
-        "resources/read" => read(script, params, era),
+        "resources/list" | "resources/templates/list" | "prompts/list" => list(options, method, params, era),
+        "resources/read" => read(options, params, era),
         "prompts/get" => get(params),
         _ => return None,
     })
 }
 
-/// One page of a list; without `--shelf` there is one item and one page.
+/// Returns one page of a list; without `--shelf` there is one item and one page.
 fn list(
-    script: &FakeOptions,
+    options: &FakeOptions,
     method: &str,
     params: &FakeParams<'_>,
     era: RequestEra,
 ) -> Result<String, ErrorReply> {
     let (member, items) = match method {
-        "prompts/list" => ("prompts", prompts(script.extra_items)),
-        "resources/list" => ("resources", resources(script.extra_items)),
-        _ => ("resourceTemplates", templates(script.extra_items)),
+        "prompts/list" => ("prompts", prompts(options.extra_items)),
+        "resources/list" => ("resources", resources(options.extra_items)),
+        _ => ("resourceTemplates", templates(options.extra_items)),
     };
     let start = match &params.cursor {
         None => 0,
@@ -66,23 +66,23 @@ fn templates(more: usize) -> Vec<String> {
     })
 }
 
-/// The first item, and where more are wanted a bad one and so many more.
+/// Returns the first item, and with `more` above 0 a malformed one and `more` good ones.
 fn with_extra_items(first: &str, bad: &str, more: usize, item: impl Fn(usize) -> String) -> Vec<String> {
     let bad = (more > 0).then(|| bad.to_owned());
     [first.to_owned()].into_iter().chain(bad).chain((1..=more).map(item)).collect()
 }
 
-fn read(script: &FakeOptions, params: &FakeParams<'_>, era: RequestEra) -> Result<String, ErrorReply> {
+fn read(options: &FakeOptions, params: &FakeParams<'_>, era: RequestEra) -> Result<String, ErrorReply> {
     let uri = params.uri.as_ref().map_or("", |uri| &uri.0);
     let text = match uri.strip_prefix(ITEM) {
         _ if uri == STATIC => "static text",
         Some(item) if !item.is_empty() => item,
         _ if era == RequestEra::Modern => return Err(ErrorReply::bad_params("unknown resource")),
-        // The code the older revisions gave an unknown resource.
+        // The code of the older revisions for an unknown resource.
         _ => return Err(ErrorReply::new(-32002, "unknown resource")),
     };
     let (uri, text) = (quote(uri), quote(text));
-    let hint = response::hint_or_default(script.read_ttl.as_ref(), era);
+    let hint = response::hint_or_default(options.read_ttl.as_ref(), era);
     Ok(format!(r#""contents":[{{"uri":{uri},"mimeType":"text/plain","text":{text}}}]{hint}"#))
 }
 

@@ -5,11 +5,12 @@ use serde_json::value::RawValue;
 use crate::era::RequestEra;
 use crate::options::CacheHint;
 
-/// The result of the tool `exact`: numbers beyond 64 bits, odd spacing, order and escapes, unknown fields and content.
-/// Any re-serialization changes it. It carries `resultType` in both eras so that one string serves both.
+/// The result of the tool `exact`: numbers beyond 64 bits, odd spacing, order and escapes, unknown
+/// fields and content. Any re-serialization changes it. It carries `resultType` in both eras so
+/// that one string serves both.
 pub(crate) const EXACT: &str = r#"{"zeta":9223372036854775808,"isError":false,"huge":1000000000000000000000000000000,"content":[{"text":"caf\u00e9 \/ \ud83d\ude80","type":"text","annotations":{"priority":1.0,"zz":null,"aa":-0}},{"type":"hologram","voxels":[ 1E+2 ,0.10 ],"depth":{"b":1,"a":2}}],"resultType":"complete","x-unknown":{"z":[],"a":{}, "m" : "\u0041"},"structuredContent":{"10":"ten","9":"nine","tiny":1e-400},"alpha":true}"#;
 
-/// An error answer to be.
+/// An error answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ErrorReply {
     code: i64,
@@ -41,7 +42,7 @@ impl ErrorReply {
     }
 }
 
-/// An error line.
+/// Returns an error line.
 pub(crate) fn error(id: &str, refusal: &ErrorReply) -> Vec<u8> {
     let detail = refusal.detail.as_ref().map_or(String::new(), |detail| format!(r#","data":{detail}"#));
     let message = quote(&refusal.message);
@@ -52,7 +53,7 @@ pub(crate) fn error(id: &str, refusal: &ErrorReply) -> Vec<u8> {
     .into_bytes()
 }
 
-/// A result line around a body that is already JSON.
+/// Returns a result line around a body that is already JSON.
 pub(crate) fn result(id: &str, body: &str) -> Vec<u8> {
     let mut line = begin_result(id, body.len());
     line.extend_from_slice(body.as_bytes());
@@ -60,17 +61,18 @@ pub(crate) fn result(id: &str, body: &str) -> Vec<u8> {
     line
 }
 
-/// A result line with the members given as raw JSON, completed with what the era asks for.
+/// Returns a result line with the members given as raw JSON, completed with those that the era
+/// requires.
 pub(crate) fn result_with_members(id: &str, era: RequestEra, members: &str) -> Vec<u8> {
     result(id, &format!("{{{}{members}}}", result_type(era)))
 }
 
-/// A notification line.
+/// Returns a notification line.
 pub(crate) fn notification(method: &str, params: &str) -> Vec<u8> {
     format!("{{\"jsonrpc\":\"2.0\",\"method\":\"{method}\",\"params\":{params}}}\n").into_bytes()
 }
 
-/// The first member of every modern result.
+/// Returns the first member of every modern result.
 pub(crate) fn result_type(era: RequestEra) -> &'static str {
     match era {
         RequestEra::Modern => r#""resultType":"complete","#,
@@ -78,14 +80,15 @@ pub(crate) fn result_type(era: RequestEra) -> &'static str {
     }
 }
 
-/// The members of a caching hint, each with a leading comma.
+/// Returns the members of a caching hint, each with a leading comma.
 pub(crate) fn hint(hint: &CacheHint) -> String {
     let scope =
         hint.scope.as_ref().map_or(String::new(), |scope| format!(r#","cacheScope":{}"#, quote(scope)));
     format!(r#","ttlMs":{}{scope}"#, hint.ttl_ms)
 }
 
-/// The hint of a list or read: what the script says, and where the modern era demands one, "do not cache".
+/// Returns the hint of a list or read: the given one, or where the modern era requires one, "do not
+/// cache".
 pub(crate) fn hint_or_default(given: Option<&CacheHint>, era: RequestEra) -> String {
     match (given, era) {
         (Some(given), _) => hint(given),
@@ -94,7 +97,7 @@ pub(crate) fn hint_or_default(given: Option<&CacheHint>, era: RequestEra) -> Str
     }
 }
 
-/// A string as JSON.
+/// Returns a string as JSON.
 pub(crate) fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
@@ -114,7 +117,7 @@ impl<'a> FakeToolResult<'a> {
         Self { text, structured: None, is_error: false, hint: None }
     }
 
-    /// A JSON object, as text and as structured content, byte for byte.
+    /// Makes a result from a JSON object, as text and as structured content, byte for byte.
     pub(crate) fn object(raw: &'a str) -> Self {
         Self { structured: Some(raw), ..Self::text(raw) }
     }
@@ -139,7 +142,7 @@ impl<'a> FakeToolResult<'a> {
     }
 }
 
-/// `--raw-echo`: the arguments come back unescaped, so nothing is parsed or quoted on the way.
+/// Writes the answer of `--raw-echo`: the arguments unescaped, so nothing is parsed or quoted.
 pub(crate) fn raw_echo(out: &mut Vec<u8>, id: &RawValue, era: RequestEra, arguments: &str) {
     out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
     out.extend_from_slice(id.get().as_bytes());

@@ -1,28 +1,26 @@
-//! The read loop and the table of methods.
+//! Read loop and table of methods.
 
 use std::io::{self, BufRead as _, BufReader, Read};
 use std::process::ExitCode;
 
 use serde_json::value::RawValue;
 
-use crate::append_file::AppendFile;
-use crate::call_tool::{self, AdmittedCall};
+use crate::call_tool::{self, AdmittedCall, OpenServerRequests};
 use crate::catalog_file;
 use crate::client_subscriptions::ClientSubscriptions;
 use crate::era::{EraNegotiator, MODERN, RequestDecision, RequestEra};
-use crate::executions::ExecutionLog;
+use crate::executions::{AppendFile, ExecutionLog};
 use crate::message::{FakeMessage, FakeParams};
 use crate::options::FakeOptions;
 use crate::output::FakeOutput;
 use crate::resources_and_prompts;
 use crate::response::{self, ErrorReply, quote};
-use crate::server_requests::OpenServerRequests;
 use crate::tasks::FakeTasks;
 use crate::tool_list::{self, ChangeFile};
 
-/// Read in big pieces, so that a burst of requests costs one system call.
+/// The read buffer's size: a burst of requests costs one system call.
 const PIECE: usize = 256 << 10;
-/// What the server is called unless the script says otherwise.
+/// The server's default name.
 const NAME: &str = "fake-mcp";
 const CAPABILITIES: &str =
     r#"{"tools":{"listChanged":true},"resources":{"subscribe":true},"prompts":{},"logging":{}}"#;
@@ -30,69 +28,69 @@ const CAPABILITIES: &str =
 /// The server: owned by the read loop, so nothing in it is locked.
 #[derive(Debug)]
 pub(crate) struct FakeServer {
-    pub(crate) script: FakeOptions,
+    pub(crate) options: FakeOptions,
     pub(crate) output: FakeOutput,
     pub(crate) server_requests: OpenServerRequests,
     pub(crate) subscriptions: ClientSubscriptions,
     pub(crate) tasks: FakeTasks,
     pub(crate) ledger: Option<AppendFile>,
     pub(crate) executions: ExecutionLog,
-    /// How many times `counter` has run.
+    /// The number of runs of `counter`.
     pub(crate) counter: u64,
-    /// How many times `hint` has run.
+    /// The number of runs of `hint`.
     pub(crate) hints: u64,
     negotiator: EraNegotiator,
     requests: Option<AppendFile>,
     frames: Option<AppendFile>,
     change_file: ChangeFile,
-    /// Requests read so far.
+    /// The number of requests read so far.
     received: u64,
 }
 
 /// Serves until stdin closes.
-pub(crate) fn run(script: FakeOptions) -> ExitCode {
-    match FakeServer::new(script).and_then(|mut server| server.read_loop(io::stdin().lock())) {
+pub(crate) fn run(options: FakeOptions) -> ExitCode {
+    match FakeServer::new(options).and_then(|mut server| server.read_loop(io::stdin().lock())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
 }
 
 impl FakeServer {
-    fn new(script: FakeOptions) -> io::Result<Self> {
-        let executions = script.executions.as_deref().map(AppendFile::open).transpose()?;
-        let name = script.name.as_deref().unwrap_or(NAME);
+    fn new(options: FakeOptions) -> io::Result<Self> {
+        let executions = options.executions.as_deref().map(AppendFile::open).transpose()?;
+        let name = options.name.as_deref().unwrap_or(NAME);
         Ok(Self {
             executions: ExecutionLog::new(executions, name),
-            output: FakeOutput::new(&script),
+            output: FakeOutput::new(&options),
             server_requests: OpenServerRequests::default(),
             subscriptions: ClientSubscriptions::default(),
             tasks: FakeTasks::default(),
-            ledger: script.ledger.as_deref().map(AppendFile::open).transpose()?,
+            ledger: options.ledger.as_deref().map(AppendFile::open).transpose()?,
             counter: 0,
             hints: 0,
-            negotiator: EraNegotiator::new(&script),
-            requests: script.requests.as_deref().map(AppendFile::open).transpose()?,
-            frames: script.frames.as_deref().map(AppendFile::open).transpose()?,
-            change_file: ChangeFile::new(script.listing.change_file.clone()),
+            negotiator: EraNegotiator::new(&options),
+            requests: options.requests.as_deref().map(AppendFile::open).transpose()?,
+            frames: options.frames.as_deref().map(AppendFile::open).transpose()?,
+            change_file: ChangeFile::new(options.listing.change_file.clone()),
             received: 0,
-            script,
+            options,
         })
     }
 
     fn read_loop(&mut self, input: impl Read) -> io::Result<()> {
         let mut input = BufReader::with_capacity(PIECE, input);
         let mut line = Vec::new();
-        while self.script.no_read_after.is_none_or(|limit| self.received < limit) {
+        while self.options.no_read_after.is_none_or(|limit| self.received < limit) {
             line.clear();
             if input.read_until(b'\n', &mut line)? == 0 {
                 self.output.flush();
-                if !self.script.ignores_stdin_close {
+                if !self.options.ignores_stdin_close {
                     return Ok(());
                 }
                 break;
             }
             self.handle_line(&line);
-            // Answers are batched only while another whole request is already here.
+            // Answers are batched only while another whole request is already in the buffer.
             if !input.buffer().contains(&b'\n') {
                 self.output.flush();
             }
@@ -127,7 +125,7 @@ impl FakeServer {
 
     fn handle_request(&mut self, id: &RawValue, method: &str, raw: Option<&RawValue>) {
         self.received += 1;
-        if self.script.is_raw_echo && method == "tools/call" {
+        if self.options.is_raw_echo && method == "tools/call" {
             return self.echo_raw(id, raw);
         }
         let Ok(params) = FakeParams::read(raw) else {
@@ -150,9 +148,9 @@ impl FakeServer {
         }
     }
 
-    /// Every method but `tools/call`.
+    /// Handles every method but `tools/call`.
     fn handle_method(&mut self, id: &str, method: &str, params: &FakeParams<'_>, era: RequestEra) {
-        let overridden = catalog_file::answer(&self.script, method, params, era);
+        let overridden = catalog_file::answer(&self.options, method, params, era);
         let members = match method {
             _ if overridden.is_some() => Ok(overridden.unwrap_or_default()),
             "initialize" => Ok(self.initialize(params)),
@@ -164,9 +162,9 @@ impl FakeServer {
             }
             _ => {
                 let tasks =
-                    self.script.listing.has_tasks.then(|| self.tasks.answer(method, params)).flatten();
+                    self.options.listing.has_tasks.then(|| self.tasks.answer(method, params)).flatten();
                 tasks
-                    .or_else(|| resources_and_prompts::answer(&self.script, method, params, era))
+                    .or_else(|| resources_and_prompts::answer(&self.options, method, params, era))
                     .unwrap_or_else(|| Err(ErrorReply::unknown_method(method)))
             }
         };
@@ -174,15 +172,15 @@ impl FakeServer {
             Ok(members) => response::result_with_members(id, era, &members),
             Err(refusal) => response::error(id, &refusal),
         };
-        match self.script.listing.slow {
+        match self.options.listing.slow {
             Some(delay) if method == "tools/list" => self.output.send_after(delay, id, line),
             _ => self.output.send(&line),
         }
     }
 
-    /// A request that is not answered but acknowledged, and stays open.
+    /// Acknowledges a request to listen, which stays open.
     fn listen(&mut self, id: &RawValue, params: &FakeParams<'_>) {
-        if !self.script.listens {
+        if !self.options.listens {
             let refusal = ErrorReply::unknown_method("subscriptions/listen");
             return self.output.send(&response::error(id.get(), &refusal));
         }
@@ -191,7 +189,7 @@ impl FakeServer {
 
     fn initialize(&mut self, params: &FakeParams<'_>) -> String {
         let version = self.negotiator.negotiate(params);
-        let (identity, instructions) = (self.server_info(), catalog_file::instructions(&self.script));
+        let (identity, instructions) = (self.server_info(), catalog_file::instructions(&self.options));
         format!(
             r#""protocolVersion":"{version}","capabilities":{CAPABILITIES},"serverInfo":{identity}{instructions}"#
         )
@@ -199,27 +197,27 @@ impl FakeServer {
 
     fn discover(&self) -> String {
         let (version, identity) = (self.negotiator.offered_version(), self.server_info());
-        let instructions = catalog_file::instructions(&self.script);
+        let instructions = catalog_file::instructions(&self.options);
         format!(
             r#""supportedVersions":["{version}"],"capabilities":{CAPABILITIES},"_meta":{{"io.modelcontextprotocol/serverInfo":{identity}}},"ttlMs":0,"cacheScope":"private"{instructions}"#
         )
     }
 
     fn server_info(&self) -> String {
-        let name = quote(self.script.name.as_deref().unwrap_or(NAME));
+        let name = quote(self.options.name.as_deref().unwrap_or(NAME));
         format!(r#"{{"name":{name},"version":"{}"}}"#, env!("CARGO_PKG_VERSION"))
     }
 
     fn list_tools(&mut self, params: &FakeParams<'_>, era: RequestEra) -> Result<String, ErrorReply> {
-        if self.script.listing.fails {
+        if self.options.listing.fails {
             return Err(ErrorReply::internal("the list fails on purpose"));
         }
         self.notify_if_changed();
         let cursor = params.cursor.as_ref().map(|cursor| &*cursor.0);
-        tool_list::page(&self.script.listing, &self.change_file.description_suffix(), cursor, era)
+        tool_list::page(&self.options.listing, &self.change_file.description_suffix(), cursor, era)
     }
 
-    /// Tells the client when the file of `--change-tools` differs from what was last seen.
+    /// Notifies the client when the file of `--change-tools` has changed.
     pub(crate) fn notify_if_changed(&mut self) {
         if self.change_file.reload() {
             self.send_list_changed();

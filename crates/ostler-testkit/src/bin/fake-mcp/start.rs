@@ -1,4 +1,4 @@
-//! What happens before the first line is read. No thread exists yet, so forking is sound.
+//! Start of the process, before the first line is read. No thread exists yet, so forking is sound.
 
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
@@ -6,38 +6,38 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 
-use crate::append_file::AppendFile;
+use crate::executions::AppendFile;
 use crate::fork;
 use crate::options::{EarlyExit, FakeOptions};
 
-/// Carries out the start of the script; does not return when the script says to exit.
-pub(crate) fn prepare(script: &FakeOptions) -> io::Result<()> {
-    if let Some(file) = &script.starts {
+/// Carries out the start that the options describe; does not return for `--exit-at-start`.
+pub(crate) fn prepare(options: &FakeOptions) -> io::Result<()> {
+    if let Some(file) = &options.starts {
         AppendFile::open(file)?.append(&std::process::id().to_string());
     }
-    if let Some(delay) = script.start_delay {
+    if let Some(delay) = options.start_delay {
         std::thread::sleep(delay);
     }
-    if let Some(work) = script.start_work {
+    if let Some(work) = options.start_work {
         let began = Instant::now();
         compute_until(|| Ok(began.elapsed() >= work))?;
     }
-    if let Some(work) = script.start_cpu {
+    if let Some(work) = options.start_cpu {
         compute_until(|| Ok(processor_time()? >= work))?;
     }
-    if let Some(early) = &script.exit_at_start
-        && still_fails(script)?
+    if let Some(early) = &options.exit_at_start
+        && still_fails(options)?
     {
         exit(early);
     }
-    for (kind, file) in &script.strays {
+    for (kind, file) in &options.strays {
         let pid = fork::spawn_stray(*kind, file)?;
         if let Some(pid) = pid {
             AppendFile::open(file)?.append(&pid.to_string());
         }
     }
-    // After the forks: a plain stray child is meant to die of SIGTERM.
-    if script.ignores_sigterm {
+    // After the forks: SIGTERM must end a plain stray child.
+    if options.ignores_sigterm {
         fork::ignore_sigterm()?;
     }
     Ok(())
@@ -50,7 +50,7 @@ fn compute_until(is_over: impl Fn() -> io::Result<bool>) -> io::Result<()> {
     Ok(())
 }
 
-/// The processor time of this process.
+/// Returns the processor time of this process.
 fn processor_time() -> io::Result<Duration> {
     let usage = getrusage(UsageWho::RUSAGE_SELF)?;
     let spent =
@@ -58,9 +58,10 @@ fn processor_time() -> io::Result<Duration> {
     Ok(spent(usage.user_time()) + spent(usage.system_time()))
 }
 
-/// This start is already in the file, so N failures are the starts numbered 1 to N.
-fn still_fails(script: &FakeOptions) -> io::Result<bool> {
-    let (Some(times), Some(file)) = (script.exit_at_start_times, &script.starts) else { return Ok(true) };
+/// Returns whether this start fails. It is already in the file, so N failures are the starts
+/// numbered 1 to N.
+fn still_fails(options: &FakeOptions) -> io::Result<bool> {
+    let (Some(times), Some(file)) = (options.exit_at_start_times, &options.starts) else { return Ok(true) };
     Ok(std::fs::read_to_string(file)?.lines().count() <= times)
 }
 

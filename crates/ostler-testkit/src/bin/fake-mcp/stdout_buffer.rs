@@ -1,17 +1,17 @@
-//! The way out: one buffer in front of stdout, shared by the read loop and the clock.
+//! Buffer in front of stdout, shared by the read loop and the delay queue.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A pending batch of this size is written even while more requests wait.
+/// A batch of this size is written even while more requests wait.
 const BATCH: usize = 256 << 10;
 
-/// Whole lines on their way to stdout, in the order they were pushed.
+/// Whole lines for stdout, in the order they were pushed.
 #[derive(Debug)]
 pub(crate) struct StdoutBuffer {
     pending: Mutex<Vec<u8>>,
-    /// A reader that went away ends the process, unless the script wants it to live on.
+    /// Keeps the process running after a reader has closed the pipe.
     survives_broken_pipe: bool,
 }
 
@@ -20,7 +20,7 @@ impl StdoutBuffer {
         Self { pending: Mutex::default(), survives_broken_pipe }
     }
 
-    /// Adds a line, or a piece of one that the caller completes before anyone else writes.
+    /// Adds a line, or a piece of one that the caller completes before any other writer.
     pub(crate) fn push(&self, line: &[u8]) {
         self.write_with(|pending| pending.extend_from_slice(line));
     }
@@ -34,18 +34,19 @@ impl StdoutBuffer {
         }
     }
 
-    /// Writes what is pending.
+    /// Writes the pending batch.
     pub(crate) fn flush(&self) {
         self.write_out(&mut self.lock());
     }
 
-    /// Holds the way out until the guard is dropped, so that a line written in pieces stays one line.
+    /// Locks the buffer until the guard is dropped, so that a line written in pieces stays one
+    /// line.
     pub(crate) fn reserve(&self) -> StdoutGuard<'_> {
-        StdoutGuard { outlet: self, pending: self.lock() }
+        StdoutGuard { buffer: self, pending: self.lock() }
     }
 
-    /// Closes the pipe; what is written later goes nowhere. `/dev/null` takes its place, because a free descriptor 1
-    /// would be handed to the next file opened.
+    /// Closes the pipe; later output is discarded. `/dev/null` takes its place, because a free
+    /// descriptor 1 would be handed to the next file opened.
     pub(crate) fn close(&self) -> io::Result<()> {
         self.flush();
         let null = OpenOptions::new().write(true).open("/dev/null")?;
@@ -70,10 +71,10 @@ impl StdoutBuffer {
     }
 }
 
-/// Sole use of the way out.
+/// Exclusive use of the buffer.
 #[derive(Debug)]
 pub(crate) struct StdoutGuard<'a> {
-    outlet: &'a StdoutBuffer,
+    buffer: &'a StdoutBuffer,
     pending: MutexGuard<'a, Vec<u8>>,
 }
 
@@ -81,11 +82,11 @@ impl StdoutGuard<'_> {
     pub(crate) fn push(&mut self, piece: &[u8]) {
         self.pending.extend_from_slice(piece);
         if self.pending.len() >= BATCH {
-            self.outlet.write_out(&mut self.pending);
+            self.buffer.write_out(&mut self.pending);
         }
     }
 
     pub(crate) fn flush(&mut self) {
-        self.outlet.write_out(&mut self.pending);
+        self.buffer.write_out(&mut self.pending);
     }
 }

@@ -1,4 +1,4 @@
-//! Every switch: its name, its help line and what it sets. The table is parser and documentation at once.
+//! Table of all switches: name, help line and effect. It is parser and documentation at once.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -12,23 +12,23 @@ use crate::options::{
 
 type SwitchResult = Result<(), UsageError>;
 
-/// One switch of the command line.
+/// A switch of the command line.
 pub(crate) struct Switch {
     pub(crate) name: &'static str,
-    /// The placeholder of its value in the help; None for a switch that takes none.
+    /// The placeholder of its value in the help; None for a switch without a value.
     pub(crate) value: Option<&'static str>,
     help: &'static str,
     pub(crate) set: fn(&mut FakeOptions, &str) -> SwitchResult,
 }
 
 macro_rules! switches {
-    ($($name:literal $(= $value:literal)?: $help:literal, |$script:ident, $given:pat_param| $body:expr;)*) => {
+    ($($name:literal $(= $value:literal)?: $help:literal, |$options:ident, $given:pat_param| $body:expr;)*) => {
         /// All switches, in the order of the help text.
         pub(crate) const SWITCHES: &[Switch] = &[$(Switch {
             name: $name,
             value: [$(Some($value),)? None][0],
             help: $help,
-            set: |$script, $given| {
+            set: |$options, $given| {
                 $body;
                 Ok(())
             },
@@ -127,12 +127,12 @@ switches! {
         |s, _| s.is_raw_echo = true;
 }
 
-fn catalog(script: &mut FakeOptions, file: &str) {
-    script.catalog = path(file);
-    script.listing.echoes_unknown = true;
+fn catalog(options: &mut FakeOptions, file: &str) {
+    options.catalog = path(file);
+    options.listing.echoes_unknown = true;
 }
 
-/// The text of `--help`.
+/// Returns the text of `--help`.
 pub(crate) fn help() -> String {
     let mut text =
         String::from("A scripted MCP server on stdio, for tests.\n\nusage: fake-mcp [SWITCH]...\n\n");
@@ -173,13 +173,13 @@ fn path(value: &str) -> Option<PathBuf> {
     Some(PathBuf::from(value))
 }
 
-fn set_executions(script: &mut FakeOptions, file: &str) {
-    script.executions = path(file);
-    script.listing.has_recorded_tools = true;
+fn set_executions(options: &mut FakeOptions, file: &str) {
+    options.executions = path(file);
+    options.listing.has_recorded_tools = true;
 }
 
-fn stray(script: &mut FakeOptions, kind: StrayKind, file: &str) {
-    script.strays.push((kind, PathBuf::from(file)));
+fn stray(options: &mut FakeOptions, kind: StrayKind, file: &str) {
+    options.strays.push((kind, PathBuf::from(file)));
 }
 
 fn early_exit(value: &str) -> Result<EarlyExit, UsageError> {

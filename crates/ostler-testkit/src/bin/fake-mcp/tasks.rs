@@ -1,24 +1,24 @@
-//! `--tasks`: a tool `task` that answers with a task, and the methods `tasks/*` of both eras. Every client of
-//! the process may use every task: ids are counted.
+//! `--tasks`: the tool `task`, which answers with a task, and the methods `tasks/*` of both eras.
+//! Every client of the process may use every task: ids are counted.
 
 use crate::call_tool::AdmittedCall;
 use crate::era::RequestEra;
 use crate::message::FakeParams;
 use crate::response::{self, ErrorReply, quote};
 
-/// One task: `text` is its result.
+/// A task; `text` is its result.
 #[derive(Debug)]
 struct FakeTask {
     text: String,
     status: &'static str,
 }
 
-/// The tasks of this process; the id of a task is its place, counted from 1.
+/// The tasks of this process; the id of a task is its position, counted from 1.
 #[derive(Debug, Default)]
 pub(crate) struct FakeTasks(Vec<FakeTask>);
 
 impl FakeTasks {
-    /// Makes a task; the line that answers the call.
+    /// Makes a task and returns the line that answers the call.
     pub(crate) fn make(&mut self, call: &AdmittedCall<'_>, text: String) -> Vec<u8> {
         self.0.push(FakeTask { text, status: "working" });
         let task = self.to_json(self.0.len());
@@ -28,7 +28,7 @@ impl FakeTasks {
         }
     }
 
-    /// The members of a result, after `resultType`; None for a method that is not of this file.
+    /// Returns the members of a result, after `resultType`; None for another method.
     pub(crate) fn answer(
         &mut self,
         method: &str,

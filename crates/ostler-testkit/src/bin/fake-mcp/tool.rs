@@ -1,4 +1,4 @@
-//! A tool with its arguments understood. Arguments that make no sense are refused before anything is executed.
+//! A tool with its parsed arguments. Bad arguments are refused before anything is executed.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::options::{CacheHint, ToolListOptions};
 use crate::recorded_tools::{RecordedKind, RecordedTool};
 use crate::response::ErrorReply;
 
-/// When `crash` ends the process.
+/// The moment relative to the answer: of a crash, or of a notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AnswerTiming {
     Before,
@@ -18,7 +18,7 @@ pub(crate) enum AnswerTiming {
     Middle,
 }
 
-/// Where `huge_line` puts its id.
+/// The position of the id in the answer of `huge_line`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IdPosition {
     First,
@@ -26,7 +26,7 @@ pub(crate) enum IdPosition {
     Absent,
 }
 
-/// Which broken answer a tool gives.
+/// A malformed answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BrokenAnswer {
     Garbage,
@@ -35,7 +35,7 @@ pub(crate) enum BrokenAnswer {
     StringId,
 }
 
-/// What one `tools/call` asks for.
+/// A parsed `tools/call`.
 #[derive(Debug)]
 pub(crate) enum ToolCall {
     Echo,
@@ -51,7 +51,7 @@ pub(crate) enum ToolCall {
     Fds,
     Hint(CacheHint),
     Exact,
-    /// `once` names a file: whoever creates it crashes, everybody later gets an answer.
+    /// `once` names a file: the call that creates it crashes, every later call gets an answer.
     Crash {
         when: AnswerTiming,
         once: Option<String>,
@@ -65,7 +65,7 @@ pub(crate) enum ToolCall {
         has_newline: bool,
     },
     Broken(BrokenAnswer),
-    /// Writes this instead of an answer, with the call's id for `ID`.
+    /// Writes this text instead of an answer, with the call's id for `ID`.
     Raw(String),
     /// `id` and `params` are raw JSON.
     Ask {
@@ -121,9 +121,9 @@ struct FakeToolArguments {
 }
 
 impl ToolCall {
-    /// Understands a call, or says why it can't be one.
+    /// Parses a call, or says why it is refused.
     pub(crate) fn parse(name: &str, arguments: &str, listing: &ToolListOptions) -> Result<Self, ErrorReply> {
-        // Echo takes anything and is what benchmarks call, so its arguments are not even looked at.
+        // Echo takes anything, and benchmarks call it, so its arguments are not parsed.
         if name == "echo" || catalog::is_extra(name, listing) {
             return Ok(Self::Echo);
         }

@@ -8,11 +8,11 @@ use crate::era::RequestEra;
 use crate::options::{Paging, ToolListOptions};
 use crate::response::{self, ErrorReply};
 
-/// The page size when the script wants dishonest cursors and names none.
+/// The page size for dishonest cursors without `--page-size`.
 const PAGE: usize = 8;
 const CURSOR: &str = "page-";
 
-/// The file of `--change-tools` and the text it held when last looked at.
+/// The file of `--change-tools` and its text at the last read.
 #[derive(Debug)]
 pub(crate) struct ChangeFile {
     file: Option<PathBuf>,
@@ -26,7 +26,7 @@ impl ChangeFile {
         changes
     }
 
-    /// Reads the file again; true when its text differs from the last time. A missing file is an empty one.
+    /// Reads the file again; true when its text has changed. A missing file is an empty one.
     pub(crate) fn reload(&mut self) -> bool {
         let Some(file) = &self.file else { return false };
         let text = fs::read_to_string(file).unwrap_or_default();
@@ -35,13 +35,13 @@ impl ChangeFile {
         has_changed
     }
 
-    /// What the description of `echo` gets appended.
+    /// Returns the suffix for the description of `echo`.
     pub(crate) fn description_suffix(&self) -> String {
         if self.last_text.is_empty() { String::new() } else { format!(": {}", self.last_text) }
     }
 }
 
-/// The members of one page's result, after `resultType`.
+/// Returns the members of one page's result, after `resultType`.
 pub(crate) fn page(
     listing: &ToolListOptions,
     suffix: &str,

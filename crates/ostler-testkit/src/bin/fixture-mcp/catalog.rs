@@ -1,4 +1,4 @@
-//! What the fixture lists: its definitions, read once from `catalog.json`.
+//! Definitions that the fixture lists, read once from `catalog.json`.
 
 use rmcp::model::{Prompt, Resource, ResourceTemplate, Tool};
 use serde::Deserialize;

@@ -1,19 +1,19 @@
-//! Questions to the client, as they go over the wire.
+//! Requests to the client, as JSON.
 
 use serde_json::{Value, json};
 
-/// A form for the client's user.
+/// Returns an elicitation: a form for the client's user.
 pub(crate) fn form(message: &str, properties: Value, required: &[&str]) -> Value {
     let schema = json!({ "type": "object", "properties": properties, "required": required });
     json!({ "method": "elicitation/create", "params": { "message": message, "requestedSchema": schema } })
 }
 
-/// A form with one field that must be filled in.
+/// Returns a form with one required field.
 pub(crate) fn field(message: &str, name: &str, kind: &str) -> Value {
     form(message, json!({ name: { "type": kind } }), &[name])
 }
 
-/// A prompt for the client's model.
+/// Returns a sampling request: a prompt for the client's model.
 pub(crate) fn sample(prompt: &str) -> Value {
     let message = json!({ "role": "user", "content": { "type": "text", "text": prompt } });
     json!({ "method": "sampling/createMessage", "params": { "messages": [message], "maxTokens": 100 } })
@@ -23,7 +23,7 @@ pub(crate) fn roots() -> Value {
     json!({ "method": "roots/list", "params": {} })
 }
 
-/// Every primitive type, with a default.
+/// Returns a form with every primitive type, each with a default.
 pub(crate) fn defaults() -> Value {
     let properties = json!({
         "name": { "type": "string", "description": "Your name", "default": "John Doe" },
@@ -40,7 +40,7 @@ pub(crate) fn defaults() -> Value {
     form("Please look at these values", properties, &[])
 }
 
-/// Every way to choose from a list.
+/// Returns a form with every way to choose from a list.
 pub(crate) fn enumerations() -> Value {
     let plain = json!(["option1", "option2", "option3"]);
     let titled = json!([

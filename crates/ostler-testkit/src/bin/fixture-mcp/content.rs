@@ -1,15 +1,15 @@
-//! The contents that tools, prompts and resources are made of.
+//! Static contents of tools, prompts and resources.
 
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::{Value, json};
 
-/// A red pixel.
+/// A PNG file of one red pixel.
 pub(crate) const PIXEL: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==";
-/// A sound file with no samples.
+/// A WAV file without samples.
 const SILENCE: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA=";
 
-/// The answer of a tool that always says the same, if `name` is one.
+/// Returns the result of a tool that always answers the same, if `name` is one.
 pub(crate) fn static_result(name: &str) -> Option<Result<CallToolResult, serde_json::Error>> {
     let blocks = match name {
         "test_simple_text" => json!([text("This is a simple text response for testing.")]),
@@ -42,12 +42,12 @@ pub(crate) fn embedded(uri: &str, mime_type: &str, text: &str) -> Value {
     json!({ "type": "resource", "resource": { "uri": uri, "mimeType": mime_type, "text": text } })
 }
 
-/// A tool's answer of one text block.
+/// Returns a result of one text block.
 pub(crate) fn text_result(text: impl Into<String>) -> CallToolResult {
     CallToolResult::success(vec![ContentBlock::text(text)])
 }
 
-/// What is behind a URI, if anything is.
+/// Returns the resource with a URI, if there is one.
 pub(crate) fn resource(uri: &str) -> Option<ResourceContents> {
     let contents = match uri {
         "test://static-text" => {

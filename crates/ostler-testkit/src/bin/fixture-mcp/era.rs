@@ -1,4 +1,4 @@
-//! Which revisions of the protocol the fixture admits to.
+//! Revisions of the protocol that the fixture serves.
 
 use std::borrow::Cow;
 
@@ -10,11 +10,11 @@ const MODERN: &[ProtocolVersion] = &[ProtocolVersion::V_2026_07_28];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServedEras {
-    /// Both, as the client likes.
+    /// Both eras.
     Dual,
-    /// Every request stands alone; `initialize` is refused.
+    /// Stateless requests only; `initialize` is refused.
     ModernOnly,
-    /// Never heard of requests that stand alone.
+    /// Revisions with a handshake only; stateless requests are unknown.
     LegacyOnly,
 }
 
@@ -27,14 +27,14 @@ impl ServedEras {
         })
     }
 
-    /// Whether a request of this revision is answered at all.
+    /// Returns whether a request of this revision is answered.
     pub(crate) fn supports(self, version: &str) -> bool {
         self.versions().iter().any(|known| known.as_str() == version)
     }
 }
 
-/// Whether a request of this revision stands alone, so that nothing can be
-/// asked of its client but through the answer.
+/// Returns whether requests of this revision are stateless: the server can ask the client only in
+/// the answer.
 pub(crate) fn is_stateless(version: Option<&ProtocolVersion>) -> bool {
     version.is_some_and(|version| version.as_str() > LAST_LEGACY.as_str())
 }

@@ -1,4 +1,4 @@
-//! Any number of clients, on one port.
+//! HTTP transport: any number of clients on one port.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::server::FixtureServer;
 use crate::shared_state::FixtureState;
 
 pub(crate) const PATH: &str = "/mcp";
-/// What `rmcp` accepts too.
+/// The limit that `rmcp` has too.
 const BODY_LIMIT: usize = 4 << 20;
 
 pub(crate) struct BoundListener {
@@ -33,7 +33,7 @@ pub(crate) async fn bind(listen: SocketAddr, port_file: Option<&Path>) -> std::i
     let listener = tokio::net::TcpListener::bind(listen).await?;
     let address = listener.local_addr()?;
     if let Some(port_file) = port_file {
-        // Renamed into place, so that a reader sees all of it or nothing.
+        // Renamed into place, so that a reader sees the whole file or none.
         let unfinished = port_file.with_extension("unfinished");
         std::fs::write(&unfinished, address.to_string())?;
         std::fs::rename(&unfinished, port_file)?;
@@ -43,7 +43,7 @@ pub(crate) async fn bind(listen: SocketAddr, port_file: Option<&Path>) -> std::i
 
 pub(crate) async fn serve(
     bound: BoundListener,
-    world: Arc<FixtureState>,
+    shared: Arc<FixtureState>,
     era: ServedEras,
 ) -> std::io::Result<()> {
     let config = StreamableHttpServerConfig::default()
@@ -52,18 +52,18 @@ pub(crate) async fn serve(
         .with_allowed_origins(["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"]);
     let sessions = Arc::new(LocalSessionManager::default());
     let service =
-        StreamableHttpService::new(move || Ok(FixtureServer::new(world.clone(), era)), sessions, config);
+        StreamableHttpService::new(move || Ok(FixtureServer::new(shared.clone(), era)), sessions, config);
     let router =
         Router::new().route_service(PATH, service).layer(middleware::from_fn_with_state(era, check_version));
     axum::serve(bound.listener, router).await
 }
 
-/// What a server of one era answers where `rmcp` would not.
+/// Refuses what a server of one era refuses and `rmcp` would accept.
 async fn check_version(State(era): State<ServedEras>, request: Request, next: Next) -> Response {
     let version = request.headers().get("mcp-protocol-version");
     let is_known = version.map(|version| version.to_str().is_ok_and(|version| era.supports(version)));
     match (era, is_known) {
-        // Before it looks at the message, and in words of its own time.
+        // Refused before the message is read, with an error of the older revisions.
         (ServedEras::LegacyOnly, Some(false)) => {
             let error = json!({ "code": -32000, "message": "Bad Request: Unsupported protocol version" });
             bad_request(json!({ "jsonrpc": "2.0", "error": error, "id": null }))
@@ -73,7 +73,7 @@ async fn check_version(State(era): State<ServedEras>, request: Request, next: Ne
     }
 }
 
-/// Answers an older client's handshake with what it would have to speak.
+/// Answers an older client's handshake with the supported versions.
 async fn refuse_handshake(request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
     let Ok(body) = axum::body::to_bytes(body, BODY_LIMIT).await else {

@@ -1,4 +1,4 @@
-//! Tools that need something from the client before they can answer.
+//! Tools that need input of the client before they can answer.
 #![expect(deprecated, reason = "the suite asks for sampling, which newer revisions give up")]
 
 use rmcp::ErrorData;
@@ -11,23 +11,23 @@ use crate::content::text_result;
 use crate::logging_tools;
 use crate::request::{FixtureRequest, GatheredInput};
 
-/// How far the tool with two rounds has come.
+/// The state of the tool with two rounds.
 #[derive(Default, Serialize, Deserialize)]
 struct TwoRoundState {
     name: Option<String>,
 }
 
-/// The answer of such a tool, if `visit` is for one.
+/// Calls such a tool, if `request` is for one.
 pub(crate) async fn call(
-    visit: &FixtureRequest<'_>,
+    request: &FixtureRequest<'_>,
     arguments: &JsonObject,
 ) -> Option<Result<CallToolResponse, ErrorData>> {
     let argument = |key: &str| arguments.get(key).and_then(Value::as_str).unwrap_or_default();
     let name = || field("What is your name?", "name", "string");
-    Some(match visit.subject {
+    Some(match request.subject {
         "test_sampling" => {
             let questions = [("sampling", sample(argument("prompt")))];
-            answer_with_input(visit, &questions, |answers| {
+            answer_with_input(request, &questions, |answers| {
                 format!("LLM response: {}", sampled_text(&answers["sampling"]))
             })
             .await
@@ -38,38 +38,38 @@ pub(crate) async fn call(
                 "email": { "type": "string", "description": "Your address" },
             });
             let questions = [("elicitation", form(argument("message"), properties, &["username", "email"]))];
-            answer_with_input(visit, &questions, |answers| {
+            answer_with_input(request, &questions, |answers| {
                 format!("User response: {}", answers["elicitation"])
             })
             .await
         }
         "test_elicitation_sep1034_defaults" => {
-            answer_with_input(visit, &[("form", client_requests::defaults())], completed).await
+            answer_with_input(request, &[("form", client_requests::defaults())], completed).await
         }
         "test_elicitation_sep1330_enums" => {
-            answer_with_input(visit, &[("form", client_requests::enumerations())], completed).await
+            answer_with_input(request, &[("form", client_requests::enumerations())], completed).await
         }
         "test_streaming_elicitation" => {
-            logging_tools::progress(visit.context, 50.0, "Asking").await;
-            answer_with_input(visit, &[("form", name())], completed).await
+            logging_tools::progress(request.context, 50.0, "Asking").await;
+            answer_with_input(request, &[("form", name())], completed).await
         }
         "test_input_required_result_elicitation" => {
-            answer_with_input(visit, &[("user_name", name())], |answers| greeting(&answers["user_name"]))
+            answer_with_input(request, &[("user_name", name())], |answers| greeting(&answers["user_name"]))
                 .await
         }
         "test_input_required_result_sampling" => {
             let questions = [("capital_question", sample("What is the capital of France?"))];
-            answer_with_input(visit, &questions, |answers| sampled_text(&answers["capital_question"])).await
+            answer_with_input(request, &questions, |answers| sampled_text(&answers["capital_question"])).await
         }
         "test_input_required_result_list_roots" => {
-            answer_with_input(visit, &[("client_roots", roots())], |answers| {
+            answer_with_input(request, &[("client_roots", roots())], |answers| {
                 answers["client_roots"].to_string()
             })
             .await
         }
         "test_input_required_result_request_state" | "test_input_required_result_tampered_state" => {
             let questions = [("confirm", field("Please confirm", "ok", "boolean"))];
-            answer_with_input_and_state(visit, &questions, |answers| {
+            answer_with_input_and_state(request, &questions, |answers| {
                 format!("state-ok: {}", answers["confirm"])
             })
             .await
@@ -80,43 +80,43 @@ pub(crate) async fn call(
                 ("greeting", sample("Generate a greeting")),
                 ("client_roots", roots()),
             ];
-            answer_with_input_and_state(visit, &questions, |answers| json!(answers).to_string()).await
+            answer_with_input_and_state(request, &questions, |answers| json!(answers).to_string()).await
         }
-        "test_input_required_result_multi_round" => two_rounds(visit).await,
-        "test_input_required_result_capabilities" => ask_supported_kinds(visit).await,
-        "test_missing_capability" => require_sampling(visit),
+        "test_input_required_result_multi_round" => two_rounds(request).await,
+        "test_input_required_result_capabilities" => ask_supported_kinds(request).await,
+        "test_missing_capability" => require_sampling(request),
         _ => return None,
     })
 }
 
 async fn answer_with_input(
-    visit: &FixtureRequest<'_>,
+    request: &FixtureRequest<'_>,
     questions: &[(&str, Value)],
     tell: impl FnOnce(InputResponses) -> String,
 ) -> Result<CallToolResponse, ErrorData> {
-    Ok(match visit.request_input(questions).await? {
+    Ok(match request.request_input(questions).await? {
         GatheredInput::Answers(answers) => text_result(tell(answers)).into(),
         GatheredInput::InputRequired(result) => result.into(),
     })
 }
 
 async fn answer_with_input_and_state(
-    visit: &FixtureRequest<'_>,
+    request: &FixtureRequest<'_>,
     questions: &[(&str, Value)],
     tell: impl FnOnce(InputResponses) -> String,
 ) -> Result<CallToolResponse, ErrorData> {
-    Ok(match visit.request_input_with_state(questions, &json!({ "asked": visit.subject })).await? {
+    Ok(match request.request_input_with_state(questions, &json!({ "asked": request.subject })).await? {
         GatheredInput::Answers(answers) => text_result(tell(answers)).into(),
         GatheredInput::InputRequired(result) => result.into(),
     })
 }
 
-async fn two_rounds(visit: &FixtureRequest<'_>) -> Result<CallToolResponse, ErrorData> {
-    let name = match visit.state::<TwoRoundState>()?.unwrap_or_default().name {
+async fn two_rounds(request: &FixtureRequest<'_>) -> Result<CallToolResponse, ErrorData> {
+    let name = match request.state::<TwoRoundState>()?.unwrap_or_default().name {
         Some(name) => name,
         None => {
             let questions = [("step1", field("Step 1: What is your name?", "name", "string"))];
-            match visit.request_input_with_state(&questions, &TwoRoundState::default()).await? {
+            match request.request_input_with_state(&questions, &TwoRoundState::default()).await? {
                 GatheredInput::Answers(answers) => answer_field(&answers["step1"], "name"),
                 GatheredInput::InputRequired(result) => return Ok(result.into()),
             }
@@ -124,7 +124,7 @@ async fn two_rounds(visit: &FixtureRequest<'_>) -> Result<CallToolResponse, Erro
     };
     let questions = [("step2", field("Step 2: What is your favourite colour?", "color", "string"))];
     let progress = TwoRoundState { name: Some(name.clone()) };
-    Ok(match visit.request_input_with_state(&questions, &progress).await? {
+    Ok(match request.request_input_with_state(&questions, &progress).await? {
         GatheredInput::Answers(answers) => {
             text_result(format!("{name} likes {}", answer_field(&answers["step2"], "color"))).into()
         }
@@ -132,8 +132,8 @@ async fn two_rounds(visit: &FixtureRequest<'_>) -> Result<CallToolResponse, Erro
     })
 }
 
-async fn ask_supported_kinds(visit: &FixtureRequest<'_>) -> Result<CallToolResponse, ErrorData> {
-    let client = visit.client();
+async fn ask_supported_kinds(request: &FixtureRequest<'_>) -> Result<CallToolResponse, ErrorData> {
+    let client = request.client();
     let mut questions = Vec::new();
     if client.elicitation.is_some() {
         questions.push(("user_name", field("What is your name?", "name", "string")));
@@ -144,11 +144,11 @@ async fn ask_supported_kinds(visit: &FixtureRequest<'_>) -> Result<CallToolRespo
     if questions.is_empty() {
         return Ok(text_result("Nothing can be asked of this client").into());
     }
-    answer_with_input(visit, &questions, |answers| json!(answers).to_string()).await
+    answer_with_input(request, &questions, |answers| json!(answers).to_string()).await
 }
 
-fn require_sampling(visit: &FixtureRequest<'_>) -> Result<CallToolResponse, ErrorData> {
-    if visit.client().sampling.is_some() {
+fn require_sampling(request: &FixtureRequest<'_>) -> Result<CallToolResponse, ErrorData> {
+    if request.client().sampling.is_some() {
         return Ok(text_result("This client has a model").into());
     }
     let required = ClientCapabilities::builder().enable_sampling().build();
@@ -167,7 +167,7 @@ fn answer_field(answer: &Value, key: &str) -> String {
     answer["content"][key].as_str().unwrap_or("stranger").to_owned()
 }
 
-/// The text of a sampled message, whose content may be one block or a list.
+/// Returns the text of a sampled message, whose content may be one block or a list.
 fn sampled_text(answer: &Value) -> String {
     let content = &answer["content"];
     let text = content["text"].as_str().or_else(|| content[0]["text"].as_str());

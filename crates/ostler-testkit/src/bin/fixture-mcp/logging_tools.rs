@@ -1,4 +1,4 @@
-//! Tools that say something while they work.
+//! Tools that log or report progress while they run.
 #![expect(deprecated, reason = "the suite asks for logging, which newer revisions give up")]
 
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::content::text_result;
 /// Long enough for a client to see messages arrive one by one.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The answer of such a tool, if `name` is one. `level` is the level of the
-/// session or of the request, whichever counts; without one nothing is logged.
+/// Calls such a tool, if `name` is one. `level` is the log level of the session or of the request,
+/// whichever applies; without one nothing is logged.
 pub(crate) async fn call(
     name: &str,
     context: &RequestContext<RoleServer>,
@@ -48,11 +48,11 @@ pub(crate) async fn call(
     }
 }
 
-/// Reports progress of 100, if the caller wants to know.
+/// Reports progress of 100, if the caller has asked for it.
 pub(crate) async fn progress(context: &RequestContext<RoleServer>, done: f64, message: &str) {
     let Some(token) = context.meta.get_progress_token() else { return };
     let report = ProgressNotificationParam::new(token, done).with_total(100.0).with_message(message);
-    // A caller that is gone will not miss it.
+    // A caller that has left needs no progress.
     let _ = context.peer.notify_progress(report).await;
 }
 

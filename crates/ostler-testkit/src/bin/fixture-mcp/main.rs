@@ -1,19 +1,19 @@
-//! The server that the official conformance suite talks to.
+//! MCP server for the official conformance suite.
 //!
 //! It is written on `rmcp` and shares no line with Ostler's own protocol code,
 //! so that a mistake there can't hide behind the same mistake here.
-//! `fixture-mcp --help` lists the switches.
+//! `fixture-mcp --help` lists the options.
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
-//! | `switches`, `era` | what was typed, and which revisions are admitted to |
-//! | `stdio`, `http` | the two transports, and what a server of one era does differently |
-//! | `server`, `world` | one session, and what all sessions share |
+//! | `options`, `era` | options of the command line, and the revisions that are served |
+//! | `stdio`, `http` | the two transports, and the refusals of a server of one era |
+//! | `server`, `shared_state` | one session, and the state that all sessions share |
 //! | `catalog` | every definition that is listed |
-//! | `content`, `prompts` | what always reads the same |
-//! | `narrate` | tools that log and report progress |
-//! | `visit`, `questions`, `rounds` | tools that ask their client, in either era |
-//! | `jobs` | tools that go on as tasks |
+//! | `content`, `prompts` | static contents |
+//! | `logging_tools` | tools that log and report progress |
+//! | `request`, `client_requests`, `interactive_tools` | tools that ask their client, in either era |
+//! | `task_tools` | tools that continue as tasks |
 
 use std::error::Error;
 use std::io::Write as _;
@@ -42,25 +42,25 @@ fn main() -> ExitCode {
         let _ = std::io::stdout().write_all(options::USAGE.as_bytes());
         return ExitCode::SUCCESS;
     }
-    let switches = match FixtureOptions::parse(std::env::args().skip(1)) {
-        Ok(switches) => switches,
-        Err(misuse) => return complain(&misuse, 2),
+    let options = match FixtureOptions::parse(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(error) => return complain(&error, 2),
     };
-    match run(switches) {
+    match run(options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(&error.to_string(), 1),
     }
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn run(switches: FixtureOptions) -> Result<(), Box<dyn Error>> {
-    let world = Arc::new(shared_state::FixtureState::new(catalog::FixtureCatalog::read()?)?);
-    match switches.transport {
-        FixtureTransport::Stdio => stdio::serve(world, switches.era).await,
+async fn run(options: FixtureOptions) -> Result<(), Box<dyn Error>> {
+    let shared = Arc::new(shared_state::FixtureState::new(catalog::FixtureCatalog::read()?)?);
+    match options.transport {
+        FixtureTransport::Stdio => stdio::serve(shared, options.era).await,
         FixtureTransport::Http { listen, port_file } => {
             let bound = http::bind(listen, port_file.as_deref()).await?;
             writeln!(std::io::stdout(), "http://{}{}", bound.address, http::PATH)?;
-            Ok(http::serve(bound, world, switches.era).await?)
+            Ok(http::serve(bound, shared, options.era).await?)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What was typed: transport, era, where to leave the address.
+//! Options of the command line: transport, era and the file for the address.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The prompts.
+//! Prompts of the fixture.
 
 use rmcp::ErrorData;
 use rmcp::model::{GetPromptResponse, GetPromptResult, JsonObject, PromptMessage};
@@ -9,11 +9,11 @@ use crate::content::{embedded, image, text};
 use crate::request::{FixtureRequest, GatheredInput, internal_error};
 
 pub(crate) async fn get(
-    visit: &FixtureRequest<'_>,
+    request: &FixtureRequest<'_>,
     arguments: &JsonObject,
 ) -> Result<GetPromptResponse, ErrorData> {
     let argument = |key: &str| arguments.get(key).and_then(Value::as_str).unwrap_or_default();
-    let contents = match visit.subject {
+    let contents = match request.subject {
         "test_simple_prompt" => vec![text("This is a simple prompt for testing.")],
         "test_extra_prompt" => vec![text("This prompt comes and goes.")],
         "test_prompt_with_arguments" => {
@@ -28,7 +28,7 @@ pub(crate) async fn get(
         "test_input_required_result_prompt" => {
             let questions =
                 [("user_context", field("What context should the prompt use?", "context", "string"))];
-            match visit.request_input(&questions).await? {
+            match request.request_input(&questions).await? {
                 GatheredInput::InputRequired(result) => return Ok(result.into()),
                 GatheredInput::Answers(answers) => {
                     vec![text(format!("The context is {}", answers["user_context"]))]

@@ -1,8 +1,8 @@
-//! One request, and how to ask its client something before answering.
+//! Request to the fixture, and the way to ask its client for input before answering.
 //!
-//! A tool states its questions once. In a session they are asked as requests
-//! of the server's own while the client waits; a request that stands alone is
-//! answered with them instead, and comes again with the answers.
+//! A tool states its input requests once. In a session the fixture sends them as requests of its
+//! own while the client waits. A stateless request is answered with them, and the client repeats it
+//! with the answers.
 
 use rmcp::model::{ClientCapabilities, InputRequest, InputRequests, InputRequiredResult, InputResponses};
 use rmcp::model::{SealOptions, ServerRequest};
@@ -16,9 +16,9 @@ use crate::era;
 use crate::shared_state::FixtureState;
 
 pub(crate) struct FixtureRequest<'a> {
-    pub(crate) world: &'a FixtureState,
+    pub(crate) shared: &'a FixtureState,
     pub(crate) context: &'a RequestContext<RoleServer>,
-    /// The tool or prompt that is asked for. A state sealed for one is no use to another.
+    /// The tool or prompt of the request. A state sealed for one subject is refused for another.
     pub(crate) subject: &'a str,
     pub(crate) responses: Option<&'a InputResponses>,
     pub(crate) state: Option<&'a str>,
@@ -26,7 +26,7 @@ pub(crate) struct FixtureRequest<'a> {
 
 pub(crate) enum GatheredInput {
     Answers(InputResponses),
-    /// The client has to come again with what this asks for.
+    /// The client has to repeat the request with the answers to these input requests.
     InputRequired(InputRequiredResult),
 }
 
@@ -35,44 +35,41 @@ impl FixtureRequest<'_> {
         self.context.client_capabilities().unwrap_or_default()
     }
 
-    /// Asks without a state: whoever has the answers may come with them at once.
-    pub(crate) async fn request_input(
-        &self,
-        questions: &[(&str, Value)],
-    ) -> Result<GatheredInput, ErrorData> {
-        let questions = parse_questions(questions)?;
+    /// Asks without a state: a client that has the answers may send them at once.
+    pub(crate) async fn request_input(&self, inputs: &[(&str, Value)]) -> Result<GatheredInput, ErrorData> {
+        let inputs = parse_inputs(inputs)?;
         if !self.is_stateless() {
-            return self.ask_in_session(questions).await.map(GatheredInput::Answers);
+            return self.ask_in_session(inputs).await.map(GatheredInput::Answers);
         }
-        match self.match_answers(&questions)? {
+        match self.match_answers(&inputs)? {
             Some(answers) => Ok(GatheredInput::Answers(answers)),
-            None => Ok(GatheredInput::InputRequired(InputRequiredResult::from_input_requests(questions))),
+            None => Ok(GatheredInput::InputRequired(InputRequiredResult::from_input_requests(inputs))),
         }
     }
 
-    /// Asks with a state, without which answers do not count.
+    /// Asks with a state; answers without it do not count.
     pub(crate) async fn request_input_with_state(
         &self,
-        questions: &[(&str, Value)],
+        inputs: &[(&str, Value)],
         state: &impl Serialize,
     ) -> Result<GatheredInput, ErrorData> {
-        let questions = parse_questions(questions)?;
+        let inputs = parse_inputs(inputs)?;
         if !self.is_stateless() {
-            return self.ask_in_session(questions).await.map(GatheredInput::Answers);
+            return self.ask_in_session(inputs).await.map(GatheredInput::Answers);
         }
         let has_state = self.state::<Value>()?.is_some();
-        if has_state && let Some(answers) = self.match_answers(&questions)? {
+        if has_state && let Some(answers) = self.match_answers(&inputs)? {
             return Ok(GatheredInput::Answers(answers));
         }
         let options = SealOptions::new().associated_data(self.subject.as_bytes());
-        let sealed = self.world.states.seal_json_with(state, &options).map_err(internal_error)?;
-        Ok(GatheredInput::InputRequired(InputRequiredResult::new(Some(questions), Some(sealed))))
+        let sealed = self.shared.states.seal_json_with(state, &options).map_err(internal_error)?;
+        Ok(GatheredInput::InputRequired(InputRequiredResult::new(Some(inputs), Some(sealed))))
     }
 
-    /// The state that came back, if one did and nobody touched it.
+    /// Returns the state that came back, if the request has one. Refuses a state that was changed.
     pub(crate) fn state<T: DeserializeOwned>(&self) -> Result<Option<T>, ErrorData> {
         let Some(sealed) = self.state else { return Ok(None) };
-        let opened = self.world.states.open_json_with(sealed, self.subject.as_bytes());
+        let opened = self.shared.states.open_json_with(sealed, self.subject.as_bytes());
         let refused =
             |error| ErrorData::invalid_params(format!("requestState can't be trusted: {error}"), None);
         opened.map(Some).map_err(refused)
@@ -82,11 +79,11 @@ impl FixtureRequest<'_> {
         era::is_stateless(self.context.protocol_version().as_ref())
     }
 
-    /// The answers, if every question has one; other keys are none of our business.
-    fn match_answers(&self, questions: &InputRequests) -> Result<Option<InputResponses>, ErrorData> {
+    /// Returns the answers if every input request has one; other keys are ignored.
+    fn match_answers(&self, inputs: &InputRequests) -> Result<Option<InputResponses>, ErrorData> {
         let Some(responses) = self.responses else { return Ok(None) };
         let mut answers = InputResponses::new();
-        for key in questions.keys() {
+        for key in inputs.keys() {
             match responses.get(key) {
                 Some(answer) if answer.is_object() => answers.insert(key.clone(), answer.clone()),
                 Some(_) => {
@@ -101,17 +98,17 @@ impl FixtureRequest<'_> {
         Ok(Some(answers))
     }
 
-    async fn ask_in_session(&self, questions: InputRequests) -> Result<InputResponses, ErrorData> {
+    async fn ask_in_session(&self, inputs: InputRequests) -> Result<InputResponses, ErrorData> {
         let mut answers = InputResponses::new();
-        for (key, question) in questions {
-            let request = match question {
+        for (key, input) in inputs {
+            let request = match input {
                 InputRequest::CreateMessage(request) => ServerRequest::CreateMessageRequest(request),
                 InputRequest::Elicitation(request) => ServerRequest::ElicitRequest(request),
                 InputRequest::ListRoots(request) => ServerRequest::ListRootsRequest(request),
-                _ => return Err(ErrorData::internal_error("a question of an unknown kind", None)),
+                _ => return Err(ErrorData::internal_error("a input of an unknown kind", None)),
             };
             let answer = self.context.peer.send_request(request).await.map_err(|error| match error {
-                // What the client says to that is what its caller hears.
+                // The caller gets the client's own error.
                 ServiceError::McpError(refusal) => refusal,
                 other => internal_error(other),
             })?;
@@ -121,10 +118,9 @@ impl FixtureRequest<'_> {
     }
 }
 
-fn parse_questions(questions: &[(&str, Value)]) -> Result<InputRequests, ErrorData> {
-    let read =
-        |(key, question): &(&str, Value)| Ok((key.to_string(), serde_json::from_value(question.clone())?));
-    questions.iter().map(read).collect::<Result<_, serde_json::Error>>().map_err(internal_error)
+fn parse_inputs(inputs: &[(&str, Value)]) -> Result<InputRequests, ErrorData> {
+    let read = |(key, input): &(&str, Value)| Ok((key.to_string(), serde_json::from_value(input.clone())?));
+    inputs.iter().map(read).collect::<Result<_, serde_json::Error>>().map_err(internal_error)
 }
 
 pub(crate) fn internal_error(error: impl std::fmt::Display) -> ErrorData {

@@ -1,5 +1,4 @@
-//! The fixture as `rmcp` sees it: one value for each session, or for each
-//! request that stands alone.
+//! The fixture's handler for `rmcp`: one value for each session, or for each stateless request.
 #![expect(deprecated, reason = "the suite asks for logging and for subscriptions of both eras")]
 
 use std::borrow::Cow;
@@ -17,25 +16,25 @@ use crate::request::FixtureRequest;
 use crate::shared_state::{ChangedList, FixtureState};
 use crate::{content, interactive_tools, logging_tools, prompts, task_tools};
 
-/// A session may subscribe to this many resources.
+/// The most resources that a session may subscribe to.
 const SUBSCRIPTIONS: usize = 64;
 
 pub(crate) struct FixtureServer {
-    world: Arc<FixtureState>,
+    shared: Arc<FixtureState>,
     era: ServedEras,
     session: Mutex<FixtureSession>,
 }
 
-/// What a legacy session remembers.
+/// The state of a legacy session.
 struct FixtureSession {
     level: LoggingLevel,
     subscriptions: BTreeSet<String>,
 }
 
 impl FixtureServer {
-    pub(crate) fn new(world: Arc<FixtureState>, era: ServedEras) -> Self {
+    pub(crate) fn new(shared: Arc<FixtureState>, era: ServedEras) -> Self {
         let session = FixtureSession { level: LoggingLevel::Info, subscriptions: BTreeSet::new() };
-        Self { world, era, session: Mutex::new(session) }
+        Self { shared, era, session: Mutex::new(session) }
     }
 
     fn session(&self) -> std::sync::MutexGuard<'_, FixtureSession> {
@@ -51,21 +50,21 @@ impl FixtureServer {
 
     async fn call(
         &self,
-        visit: &FixtureRequest<'_>,
+        fixture_request: &FixtureRequest<'_>,
         arguments: &JsonObject,
     ) -> Result<CallToolResponse, ErrorData> {
-        let name = visit.subject;
+        let name = fixture_request.subject;
         if let Some(result) = content::static_result(name) {
             return result.map(Into::into).map_err(crate::request::internal_error);
         }
-        let level = self.log_level(visit.context);
-        if let Some(result) = logging_tools::call(name, visit.context, level).await {
+        let level = self.log_level(fixture_request.context);
+        if let Some(result) = logging_tools::call(name, fixture_request.context, level).await {
             return Ok(result.into());
         }
-        if let Some(result) = interactive_tools::call(visit, arguments).await {
+        if let Some(result) = interactive_tools::call(fixture_request, arguments).await {
             return result;
         }
-        if let Some(result) = task_tools::call(visit, arguments).await {
+        if let Some(result) = task_tools::call(fixture_request, arguments).await {
             return result;
         }
         let argument = |key: &str| arguments.get(key).and_then(|value| value.as_str()).unwrap_or("nothing");
@@ -74,8 +73,8 @@ impl FixtureServer {
                 let text = "This tool intentionally returns an error for testing";
                 return Ok(CallToolResult::error(vec![ContentBlock::text(text)]).into());
             }
-            "test_trigger_tool_change" => self.world.toggle(ChangedList::Tools),
-            "test_trigger_prompt_change" => self.world.toggle(ChangedList::Prompts),
+            "test_trigger_tool_change" => self.shared.toggle(ChangedList::Tools),
+            "test_trigger_prompt_change" => self.shared.toggle(ChangedList::Prompts),
             "test_x_mcp_header" => {
                 return Ok(content::text_result(format!("Region: {}", argument("region"))).into());
             }
@@ -100,7 +99,7 @@ impl ServerHandler for FixtureServer {
             .enable_tasks()
             .build();
         if self.era == ServedEras::LegacyOnly {
-            // Tasks came with the newer revision.
+            // The newer revision introduced tasks.
             capabilities.extensions = None;
         }
         let version = env!("CARGO_PKG_VERSION");
@@ -123,18 +122,18 @@ impl ServerHandler for FixtureServer {
         Ok(DiscoverResult::from_server_info(self.supported_protocol_versions().into_owned(), self.get_info()))
     }
 
-    /// A session hears of changes by itself; who stands alone has to listen.
+    /// Sends changed lists to a legacy session. A modern client has to listen.
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
-        let mut changes = self.world.subscribe();
+        let mut changes = self.shared.subscribe();
         tokio::spawn(async move {
             loop {
-                let told = match changes.recv().await {
+                let sent = match changes.recv().await {
                     Ok(ChangedList::Tools) => context.peer.notify_tool_list_changed().await,
                     Ok(ChangedList::Prompts) => context.peer.notify_prompt_list_changed().await,
                     Err(RecvError::Lagged(_)) => continue,
                     Err(RecvError::Closed) => return,
                 };
-                if told.is_err() {
+                if sent.is_err() {
                     return;
                 }
             }
@@ -146,7 +145,7 @@ impl ServerHandler for FixtureServer {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let mut changes = self.world.subscribe();
+        let mut changes = self.shared.subscribe();
         let accepted = context.accepted().clone();
         loop {
             let change = tokio::select! {
@@ -174,11 +173,11 @@ impl ServerHandler for FixtureServer {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(self.world.tools()))
+        Ok(ListToolsResult::with_all_items(self.shared.tools()))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.world.catalog.tool(name).cloned()
+        self.shared.catalog.tool(name).cloned()
     }
 
     async fn call_tool(
@@ -186,14 +185,14 @@ impl ServerHandler for FixtureServer {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let visit = FixtureRequest {
-            world: &self.world,
+        let fixture_request = FixtureRequest {
+            shared: &self.shared,
             context: &context,
             subject: &request.name,
             responses: request.input_responses.as_ref(),
             state: request.request_state.as_deref(),
         };
-        self.call(&visit, &request.arguments.unwrap_or_default()).await
+        self.call(&fixture_request, &request.arguments.unwrap_or_default()).await
     }
 
     async fn list_prompts(
@@ -201,7 +200,7 @@ impl ServerHandler for FixtureServer {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        Ok(ListPromptsResult::with_all_items(self.world.prompts()))
+        Ok(ListPromptsResult::with_all_items(self.shared.prompts()))
     }
 
     async fn get_prompt(
@@ -209,14 +208,14 @@ impl ServerHandler for FixtureServer {
         request: GetPromptRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        let visit = FixtureRequest {
-            world: &self.world,
+        let fixture_request = FixtureRequest {
+            shared: &self.shared,
             context: &context,
             subject: &request.name,
             responses: request.input_responses.as_ref(),
             state: request.request_state.as_deref(),
         };
-        prompts::get(&visit, &request.arguments.unwrap_or_default()).await
+        prompts::get(&fixture_request, &request.arguments.unwrap_or_default()).await
     }
 
     async fn complete(
@@ -237,7 +236,7 @@ impl ServerHandler for FixtureServer {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        Ok(ListResourcesResult::with_all_items(self.world.catalog.resources.clone()))
+        Ok(ListResourcesResult::with_all_items(self.shared.catalog.resources.clone()))
     }
 
     async fn list_resource_templates(
@@ -245,7 +244,7 @@ impl ServerHandler for FixtureServer {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        Ok(ListResourceTemplatesResult::with_all_items(self.world.catalog.resource_templates.clone()))
+        Ok(ListResourceTemplatesResult::with_all_items(self.shared.catalog.resource_templates.clone()))
     }
 
     async fn read_resource(
@@ -300,7 +299,7 @@ impl ServerHandler for FixtureServer {
         request: GetTaskParams,
         _: RequestContext<RoleServer>,
     ) -> Result<GetTaskResult, ErrorData> {
-        self.world.tasks.get_task(&request.task_id).map(GetTaskResult::new)
+        self.shared.tasks.get_task(&request.task_id).map(GetTaskResult::new)
     }
 
     async fn update_task(
@@ -308,7 +307,7 @@ impl ServerHandler for FixtureServer {
         request: UpdateTaskParams,
         _: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.world.tasks.update_task(&request.task_id, request.input_responses)
+        self.shared.tasks.update_task(&request.task_id, request.input_responses)
     }
 
     async fn cancel_task(
@@ -316,6 +315,6 @@ impl ServerHandler for FixtureServer {
         request: CancelTaskParams,
         _: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.world.tasks.cancel_task(&request.task_id)
+        self.shared.tasks.cancel_task(&request.task_id)
     }
 }

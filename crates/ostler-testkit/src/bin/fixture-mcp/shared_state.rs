@@ -1,4 +1,4 @@
-//! What all sessions of one fixture share.
+//! State that all sessions of one fixture share.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,12 +8,12 @@ use tokio::sync::broadcast;
 
 use crate::catalog::FixtureCatalog;
 
-/// A listener that sleeps through this many changes misses the oldest, which
-/// does no harm: every change says the same.
+/// The number of changes kept for a slow listener. It misses the oldest beyond them, which does no
+/// harm: every change says the same.
 const CHANGES_HELD: usize = 16;
 
-/// The key of sealed states. Nothing is worth protecting here, and a fixed key
-/// lets a state outlive the process that sealed it, as a stateless server's must.
+/// The key of sealed states. They protect nothing, and a fixed key lets a state outlive the process
+/// that sealed it, as a stateless server's must.
 const STATE_KEY: &[u8] = b"the fixture seals nothing of value";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,14 +43,14 @@ impl FixtureState {
         })
     }
 
-    /// Changes a list for real, then tells everybody who listens.
+    /// Changes a list and notifies every listener.
     pub(crate) fn toggle(&self, change: ChangedList) {
         let flag = match change {
             ChangedList::Tools => &self.has_extra_tool,
             ChangedList::Prompts => &self.has_extra_prompt,
         };
         flag.fetch_xor(true, Ordering::SeqCst);
-        // Nobody listening is no failure.
+        // A change without listeners is no failure.
         let _ = self.changes.send(change);
     }
 

@@ -1,7 +1,7 @@
-//! One client, on stdin and stdout.
+//! Stdio transport: one client on stdin and stdout.
 //!
-//! `rmcp` speaks both eras on one pipe. A server of one era alone differs in
-//! its first words only, so a gate in front of it says those.
+//! `rmcp` speaks both eras on one pipe. A server of one era differs in its first answers only,
+//! which a filter in front of it gives.
 
 use std::sync::Arc;
 
@@ -18,24 +18,24 @@ use crate::server::FixtureServer;
 use crate::shared_state::FixtureState;
 
 pub(crate) async fn serve(
-    world: Arc<FixtureState>,
+    shared: Arc<FixtureState>,
     era: ServedEras,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let pipe = IntoTransport::<RoleServer, _, _>::into_transport(rmcp::transport::stdio());
-    let gate = EraFilter { era, is_initialized: false, inner: pipe };
-    FixtureServer::new(world, era).serve(gate).await?.waiting().await?;
+    let transport = IntoTransport::<RoleServer, _, _>::into_transport(rmcp::transport::stdio());
+    let filter = EraFilter { era, is_initialized: false, inner: transport };
+    FixtureServer::new(shared, era).serve(filter).await?.waiting().await?;
     Ok(())
 }
 
 struct EraFilter<T> {
     era: ServedEras,
-    /// Whether `initialize` has been seen; only a legacy server cares.
+    /// Set by `initialize`; only a legacy server needs it.
     is_initialized: bool,
     inner: T,
 }
 
 impl<T> EraFilter<T> {
-    /// What a server of one era answers where `rmcp` would not.
+    /// Returns the error of a server of one era, where `rmcp` would accept the request.
     fn reject(&mut self, request: &mut ClientRequest) -> Option<ErrorData> {
         match (self.era, &*request) {
             (ServedEras::Dual, _) => None,
@@ -58,7 +58,7 @@ impl<T> EraFilter<T> {
                 None,
             )),
             (ServedEras::LegacyOnly, _) => {
-                // Keys that an older server does not know mean nothing to it.
+                // An older server ignores keys that it does not know.
                 request.get_meta_mut().0.0.retain(|key, _| !key.starts_with("io.modelcontextprotocol/"));
                 None
             }
@@ -82,7 +82,7 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for EraFilter<T> {
             let ClientJsonRpcMessage::Request(request) = &mut message else { return Some(message) };
             let Some(refusal) = self.reject(&mut request.request) else { return Some(message) };
             let answer = ServerJsonRpcMessage::error(refusal, Some(request.id.clone()));
-            // On its own, so that whoever stops waiting for the next message loses no answer.
+            // In a task of its own, so that no answer is lost when `receive` is cancelled.
             tokio::spawn(self.inner.send(answer));
         }
     }

@@ -1,4 +1,4 @@
-//! Tools that go on as tasks.
+//! Tools that continue as tasks.
 
 use std::time::Duration;
 
@@ -15,49 +15,49 @@ use crate::content::text_result;
 use crate::interactive_tools::greeting;
 use crate::request::{FixtureRequest, GatheredInput, internal_error};
 
-/// Who can't have a task has to wait for the result, and need not wait longer.
+/// A client without tasks waits for the result at most this long.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// The answer of such a tool, if `visit` is for one.
+/// Calls such a tool, if `request` is for one.
 pub(crate) async fn call(
-    visit: &FixtureRequest<'_>,
+    request: &FixtureRequest<'_>,
     arguments: &JsonObject,
 ) -> Option<Result<CallToolResponse, ErrorData>> {
     let seconds = arguments.get("seconds").and_then(Value::as_f64).unwrap_or_default();
     let pause = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-    Some(match visit.subject {
+    Some(match request.subject {
         "greet" => {
             let name = arguments.get("name").and_then(Value::as_str).unwrap_or("stranger");
             Ok(text_result(format!("Hello, {name}!")).into())
         }
-        "slow_compute" if visit.client().supports_tasks() => {
-            start(visit, |task| Box::pin(compute(task, pause)))
+        "slow_compute" if request.client().supports_tasks() => {
+            start(request, |task| Box::pin(compute(task, pause)))
         }
         "slow_compute" => {
             tokio::time::sleep(pause.min(LONGEST_WAIT)).await;
             Ok(text_result("Computed").into())
         }
-        "failing_job" => start(visit, |_| Box::pin(fail())),
+        "failing_job" => start(request, |_| Box::pin(fail())),
         "protocol_error_job" => {
-            start(visit, |_| Box::pin(async { Err(ErrorData::internal_error("broken", None).into()) }))
+            start(request, |_| Box::pin(async { Err(ErrorData::internal_error("broken", None).into()) }))
         }
-        "confirm_delete" => start(visit, |task| Box::pin(confirm(task))),
-        "multi_input" => start(visit, |task| Box::pin(ask_twice(task))),
-        "test_tool_with_task" => ask_then_start(visit).await,
+        "confirm_delete" => start(request, |task| Box::pin(confirm(task))),
+        "multi_input" => start(request, |task| Box::pin(ask_twice(task))),
+        "test_tool_with_task" => ask_then_start(request).await,
         _ => return None,
     })
 }
 
-/// Begins a task, which a client that does not know tasks can't have.
+/// Starts a task; a client that does not support tasks is refused.
 fn start(
-    visit: &FixtureRequest<'_>,
+    request: &FixtureRequest<'_>,
     work: impl FnOnce(TaskContext) -> TaskFuture,
 ) -> Result<CallToolResponse, ErrorData> {
-    if !visit.client().supports_tasks() {
+    if !request.client().supports_tasks() {
         let required = ClientCapabilities::builder().enable_tasks().build();
         return Err(ErrorData::missing_required_client_capability(required));
     }
-    let task = visit.world.tasks.spawn(TaskOptions::new(), work);
+    let task = request.shared.tasks.spawn(TaskOptions::new(), work);
     Ok(CreateTaskResult::new(task).into())
 }
 
@@ -87,13 +87,13 @@ async fn ask_twice(task: TaskContext) -> Result<CallToolResult, TaskExit> {
     Ok(text_result(format!("Answered: {first} and {second}")))
 }
 
-async fn ask_then_start(visit: &FixtureRequest<'_>) -> Result<CallToolResponse, ErrorData> {
+async fn ask_then_start(request: &FixtureRequest<'_>) -> Result<CallToolResponse, ErrorData> {
     let questions = [("user_name", field("What is your name?", "name", "string"))];
-    match visit.request_input(&questions).await? {
+    match request.request_input(&questions).await? {
         GatheredInput::InputRequired(result) => Ok(result.into()),
         GatheredInput::Answers(answers) => {
             let greeting = greeting(&answers["user_name"]);
-            start(visit, |_| Box::pin(async move { Ok(text_result(greeting)) }))
+            start(request, |_| Box::pin(async move { Ok(text_result(greeting)) }))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A plain client on the other end of the pipe.
+//! Plain client of `fake-mcp` over pipes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -55,10 +55,10 @@ impl FakeMcpClient {
 
     /// Starts the server and goes through the legacy handshake, with id 1.
     pub(crate) fn legacy(switches: &[&str]) -> Self {
-        let mut peer = Self::start(switches);
-        let answer = peer.initialize("2025-11-25");
+        let mut client = Self::start(switches);
+        let answer = client.initialize("2025-11-25");
         assert_eq!(answer["result"]["protocolVersion"], "2025-11-25", "{answer}");
-        peer
+        client
     }
 
     pub(crate) fn initialize(&mut self, version: &str) -> Value {
@@ -115,12 +115,12 @@ impl FakeMcpClient {
         self.request("tools/call", json!({"name": tool, "arguments": arguments}))
     }
 
-    /// The text a tool answers.
+    /// Calls a tool and returns its text.
     pub(crate) fn text(&mut self, tool: &str, arguments: Value) -> String {
         text_of(&self.call(tool, arguments)).to_owned()
     }
 
-    /// The next line as it came, newline included.
+    /// Returns the next line as it came, newline included.
     pub(crate) fn read_raw(&self) -> Vec<u8> {
         self.lines.recv_timeout(ANSWER_TIMEOUT).unwrap()
     }
@@ -128,10 +128,10 @@ impl FakeMcpClient {
     pub(crate) fn read(&self) -> Value {
         let line = self.read_raw();
         serde_json::from_slice(&line)
-            .unwrap_or_else(|problem| panic!("{problem}: {}", String::from_utf8_lossy(&line)))
+            .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&line)))
     }
 
-    /// Asserts that stdout closes and that nothing came before.
+    /// Asserts that stdout closes before any further line.
     pub(crate) fn expect_eof(&self) {
         assert_eq!(self.lines.recv_timeout(ANSWER_TIMEOUT), Err(RecvTimeoutError::Disconnected));
     }
@@ -144,7 +144,7 @@ impl FakeMcpClient {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Everything the ended process wrote to stderr.
+    /// Returns everything that the ended process wrote to stderr.
     pub(crate) fn stderr(&mut self) -> Vec<u8> {
         self.stderr.take().unwrap().join().unwrap()
     }
@@ -152,7 +152,7 @@ impl FakeMcpClient {
 
 impl Drop for FakeMcpClient {
     fn drop(&mut self) {
-        // Already dead is as good.
+        // The process may be dead already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -162,19 +162,21 @@ impl Drop for FakeMcpClient {
 pub(crate) struct StrayProcess(pub(crate) i32);
 
 impl StrayProcess {
-    /// The pid on the last line of `file`.
+    /// Reads the pid on the last line of `file`.
     pub(crate) fn read_from(file: &Path) -> Self {
         Self(read_lines(file).pop().unwrap().parse().unwrap())
     }
 
-    /// Whether the process ignores a signal; what is ignored is never pending, so no waiting could tell more.
+    /// Returns whether the process ignores a signal. An ignored signal is never pending, so no
+    /// waiting could tell more.
     pub(crate) fn ignores(&self, signal: Signal) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.0)).unwrap();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
         u64::from_str_radix(mask.trim(), 16).unwrap() >> (signal as i32 - 1) & 1 == 1
     }
 
-    /// A field of `/proc/PID/stat`, counted from the state (0): parent 1, group 2, session 3.
+    /// Returns a field of `/proc/PID/stat`, counted from the state (0): parent 1, group 2, session
+    /// 3.
     pub(crate) fn stat_field(&self, field: usize) -> String {
         stat_field(self.0, field).unwrap()
     }
@@ -186,14 +188,14 @@ impl Drop for StrayProcess {
     }
 }
 
-/// A field of `/proc/PID/stat` after the process name, or None when the process is gone.
+/// Returns a field of `/proc/PID/stat` after the process name, or None when the process is gone.
 pub(crate) fn stat_field(pid: i32, field: usize) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(") ")?;
     rest.split(' ').nth(field).map(str::to_owned)
 }
 
-/// Waits for a condition nothing announces.
+/// Waits until a condition holds that no event announces.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + ANSWER_TIMEOUT;
     while !holds() {
@@ -210,7 +212,7 @@ pub(crate) fn read_lines(file: &Path) -> Vec<String> {
     std::fs::read_to_string(file).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
-/// Parameters of a modern request.
+/// Adds the `_meta` of a modern request.
 pub(crate) fn modern_params(mut params: Value) -> Value {
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
