@@ -1,7 +1,7 @@
-//! What callers saw, in the order they saw it.
+//! History of a run: what callers saw, in the order they saw it.
 //!
-//! Times are microseconds of the wall clock of the one machine that everything
-//! runs on, so that they compare with those of the [ledgers](crate::ledger).
+//! Times are microseconds of the wall clock of the one machine that everything runs on, so that
+//! they compare with those of the [ledgers](crate::ledger).
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 /// Microseconds since 1970.
 pub type Micros = u64;
 
-/// A call's own number. It travels in the arguments, comes back in the answer,
-/// and stands in the ledger of the server that executed it.
+/// The number of a call. It travels in the arguments, comes back in the answer, and stands in the
+/// ledger of the server that executed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CallNumber(pub u64);
@@ -22,11 +22,11 @@ impl fmt::Display for CallNumber {
     }
 }
 
-/// The way a call takes into the daemon.
+/// The route of a call into the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CallRoute {
-    /// Streamable HTTP in a session, everything behind one endpoint.
+    /// Streamable HTTP in a session, at the endpoint of all servers.
     HttpLegacy,
     /// Streamable HTTP of revision 2026-07-28.
     HttpModern,
@@ -38,51 +38,49 @@ pub enum CallRoute {
     Relay,
 }
 
-/// What a call is made for, and so what is checked about it.
+/// The purpose of a call, which decides what is checked about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Purpose {
     /// An allowed call of a tool that must not run twice.
     Once,
-    /// A call that the caller's role does not allow: it must not run at all.
+    /// A call that the caller's role forbids: it must not run at all.
     Forbidden,
-    /// A call whose answer the server lets be remembered for its caller only.
+    /// A call whose answer may be cached for its caller only.
     Private,
     /// A call of a tool that fails on purpose, to open a breaker.
     Sick,
 }
 
-/// What is known of a call when it begins.
+/// The facts of a call at its begin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Invoke {
     pub call: CallNumber,
     pub at: Micros,
     pub way: CallRoute,
-    /// Whose call it is, as the daemon's credential says.
+    /// The user, as the daemon's credential says.
     pub principal: String,
     pub role: String,
     pub server: String,
     pub tool: String,
     pub purpose: Purpose,
-    /// When it must be over, whatever happens.
+    /// The time by which it must be over, whatever happens.
     pub deadline: Micros,
 }
 
-/// How a call ended for its caller.
+/// The end of a call for its caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "end", rename_all = "kebab-case")]
 pub enum CallEnd {
-    /// A result. `echoed` is the number found in it; `stamp` names the
-    /// execution that made it.
+    /// A result. `echoed` is the number found in it; `stamp` names the execution that made it.
     Ok { echoed: Option<CallNumber>, stamp: Option<String> },
-    /// The daemon says that the tool did not run, or the tool itself said no.
+    /// The daemon says that the tool did not run, or the tool itself refused.
     Fail { kind: String, code: i64, ran: Ran },
-    /// `outcome-unknown`, or the connection to the daemon broke after the
-    /// request was sent.
+    /// `outcome-unknown`, or the connection to the daemon broke after the request was sent.
     Unknown { why: String },
 }
 
-/// What a failure says about the execution.
+/// The statement of a failure about the execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ran {
@@ -111,8 +109,8 @@ pub enum HistoryEvent {
         #[serde(flatten)]
         end: CallEnd,
     },
-    /// Names of tools that one way showed to one role, as `server__tool` on
-    /// every way, also where the way itself shows them without their server.
+    /// Names of tools that one route listed to one role, as `server__tool` on every route, also
+    /// where the route itself lists them without their server.
     Listed {
         at: Micros,
         way: CallRoute,
@@ -120,15 +118,15 @@ pub enum HistoryEvent {
         role: String,
         tools: Vec<String>,
     },
-    /// The nemesis begins or ends something.
+    /// The nemesis begins or ends an act.
     Nemesis {
         at: Micros,
         act: String,
         target: String,
         begins: bool,
     },
-    /// How the breaker of a server is set: how many failures in a row open it,
-    /// and for how long at first. Servers without this line are not held to it.
+    /// The settings of a server's breaker: how many failures in a row open it, and for how long at
+    /// first. Servers without this line are not checked.
     Breaker {
         server: String,
         failures: u32,
@@ -138,7 +136,8 @@ pub enum HistoryEvent {
     Shared {
         server: String,
     },
-    /// What a role may not use, as `server__tool`, beside what calls say of that.
+    /// The tools that a role may not use, as `server__tool`, in addition to those of forbidden
+    /// calls.
     Forbidden {
         role: String,
         tools: Vec<String>,
@@ -147,7 +146,7 @@ pub enum HistoryEvent {
     Calm {
         at: Micros,
     },
-    /// Everything that descends from the daemon, or did before it was killed.
+    /// Every living descendant of the daemon, or of one that was killed.
     Census {
         at: Micros,
         occasion: Occasion,
@@ -155,13 +154,13 @@ pub enum HistoryEvent {
     },
 }
 
-/// When a census was taken.
+/// The occasion of a census.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Occasion {
-    /// In the middle of things: a zombie may be about to be reaped.
+    /// During the run: a zombie may be about to be reaped.
     Running,
-    /// While no caller asks for anything: nothing may be started.
+    /// While no caller makes a request: nothing may be started.
     Idle,
     /// Six seconds after the daemon was killed or ended: nothing may be left.
     Over,

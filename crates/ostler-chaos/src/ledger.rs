@@ -1,8 +1,7 @@
-//! What servers executed, as they wrote it down themselves.
+//! Ledgers: the executions of servers, written by the servers themselves.
 //!
-//! A ledger is a file of JSON lines, written by `fake-mcp --executions`: one when an
-//! execution begins and one when it ends, tied together by a stamp. Several
-//! processes may write into one file.
+//! A ledger is a file of JSON lines, written by `fake-mcp --executions`: one when an execution
+//! begins and one when it ends, joined by a stamp. Several processes may write into one file.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -12,27 +11,27 @@ use thiserror::Error;
 
 use crate::history::{CallNumber, Micros};
 
-/// One execution of a tool.
+/// An execution of a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Execution {
     pub server: String,
     pub pid: u32,
     pub tool: String,
-    /// Missing where the arguments held no number, as they do where equal calls
-    /// may share an answer.
+    /// Missing where the arguments held no number, as they do where equal calls may share an
+    /// answer.
     pub call: Option<CallNumber>,
     pub began: Micros,
-    /// Missing if the server ended first, or was told that nobody waits.
+    /// Missing if the server ended first, or if the call was cancelled.
     pub ended: Option<Micros>,
-    /// Whether it ended with an error that counts against the server.
+    /// True if it ended with an error that counts against the server.
     pub has_failed: bool,
     /// Names this execution in its answer.
     pub stamp: String,
-    /// How long its answer may be remembered, if it may.
+    /// The TTL of its answer, if the answer may be cached.
     pub ttl_ms: Option<i64>,
 }
 
-/// Why a ledger can't be read.
+/// The reason why a ledger can't be read.
 #[derive(Debug, Error)]
 pub enum LedgerError {
     #[error("can't read the ledger {}: {source}", path.display())]
@@ -64,7 +63,7 @@ enum LedgerLine {
     },
 }
 
-/// Reads a ledger from its file. One that was never opened holds nothing.
+/// Reads a ledger from its file. A file that does not exist is empty.
 pub fn load(path: &Path) -> Result<Vec<Execution>, LedgerError> {
     match std::fs::read_to_string(path) {
         Ok(text) => parse(&text),
@@ -73,18 +72,18 @@ pub fn load(path: &Path) -> Result<Vec<Execution>, LedgerError> {
     }
 }
 
-/// Reads a ledger, in the order in which executions began.
+/// Parses a ledger; executions are in the order in which they began.
 pub fn parse(text: &str) -> Result<Vec<Execution>, LedgerError> {
     let mut executions: Vec<Execution> = Vec::new();
-    let mut places: HashMap<String, usize> = HashMap::new();
-    // What follows the last newline was being written when its server was killed.
+    let mut positions: HashMap<String, usize> = HashMap::new();
+    // Bytes after the last newline were being written when the server was killed.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     for (index, line) in whole.lines().enumerate() {
         let number = index + 1;
         let line = serde_json::from_str(line).map_err(|source| LedgerError::BadLine { number, source })?;
         match line {
             LedgerLine::Begin { stamp, server, pid, tool, call, at, ttl_ms } => {
-                if places.insert(stamp.clone(), executions.len()).is_some() {
+                if positions.insert(stamp.clone(), executions.len()).is_some() {
                     return Err(LedgerError::DuplicateStamp { number, stamp });
                 }
                 let (ended, has_failed) = (None, false);
@@ -102,7 +101,9 @@ pub fn parse(text: &str) -> Result<Vec<Execution>, LedgerError> {
                 });
             }
             LedgerLine::End { stamp, at, has_failed } => {
-                let Some(execution) = places.get(&stamp).and_then(|place| executions.get_mut(*place)) else {
+                let Some(execution) =
+                    positions.get(&stamp).and_then(|position| executions.get_mut(*position))
+                else {
                     return Err(LedgerError::EndWithoutBegin { number, stamp });
                 };
                 execution.ended = Some(at);
@@ -149,9 +150,9 @@ mod tests {
 
     #[test]
     fn a_ledger_that_contradicts_itself_is_refused_by_line() {
-        let told = |text: String| parse(&text).unwrap_err().to_string();
-        assert!(told(format!("{BEGUN}\nnonsense\n")).starts_with("line 2 of the ledger is not"));
-        assert_eq!(told(format!("{ENDED}\n")), "line 1 of the ledger ends 7-1-100, which never began");
-        assert!(told(format!("{BEGUN}\n{BEGUN}\n")).ends_with("a second time"));
+        let refusal = |text: String| parse(&text).unwrap_err().to_string();
+        assert!(refusal(format!("{BEGUN}\nnonsense\n")).starts_with("line 2 of the ledger is not"));
+        assert_eq!(refusal(format!("{ENDED}\n")), "line 1 of the ledger ends 7-1-100, which never began");
+        assert!(refusal(format!("{BEGUN}\n{BEGUN}\n")).ends_with("a second time"));
     }
 }

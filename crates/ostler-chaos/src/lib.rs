@@ -1,9 +1,8 @@
-//! Ostler is hurt on purpose.
+//! Fault injection for a daemon, and a checker of its promises.
 //!
-//! A run has two records that know nothing of each other: the [history](history)
-//! that callers write, and the [ledgers](ledger) that servers write. The
-//! [checker](check) reads both when everything is over and names every promise
-//! that was broken, with the calls that show it.
+//! A run has two independent records: the [history](history) that callers write, and the
+//! [ledgers](ledger) that servers write. The [checker](check) reads both after the run and names
+//! every broken promise, with the calls that show it.
 
 pub mod check;
 pub mod history;

@@ -48,16 +48,16 @@ enum ChaosCommand {
 
 #[derive(Debug, clap::Args)]
 struct RunArgs {
-    /// How long the nemesis is at work; 0.5 is half a minute
+    /// Minutes that the nemesis is at work; 0.5 is half a minute
     #[arg(long, conflicts_with = "seconds", default_value = "1", value_parser = parse_minutes)]
     minutes: Duration,
     /// The same in seconds
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=MAX_SECONDS))]
     seconds: Option<u64>,
-    /// Where everything that is chosen comes from; drawn if it is not given
+    /// Seed of every random choice; drawn if it is not given
     #[arg(long)]
     seed: Option<u64>,
-    /// How many call at once
+    /// Number of callers at once
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     callers: u16,
     /// The daemon's program; that beside this one by default
@@ -72,10 +72,10 @@ struct RunArgs {
     /// Do mostly this: long, forbidden, list, private, sick
     #[arg(long)]
     focus: Option<String>,
-    /// How many seconds everything has at the end to recover
+    /// Seconds that everything has at the end to recover
     #[arg(long, default_value_t = 8)]
     settle: u64,
-    /// For how many seconds after that everything must work
+    /// Seconds after that in which everything must work
     #[arg(long, default_value_t = 6)]
     calm: u64,
     /// Only these acts, by comma; `none` for peace

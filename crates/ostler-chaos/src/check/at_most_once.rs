@@ -1,4 +1,4 @@
-//! A tool runs at most once for a call.
+//! `AtMostOnce`: a tool runs at most once for a call.
 
 use super::records::Records;
 use super::{Promise, Violation};
@@ -30,7 +30,7 @@ mod tests {
 
     #[test]
     fn none_or_one_execution_is_fine_however_the_call_ended() {
-        let story = HistoryBuilder::default()
+        let builder = HistoryBuilder::default()
             .successful(call(1, 0))
             .invoke(call(2, 0))
             .end(2, MS, refused())
@@ -39,17 +39,17 @@ mod tests {
             .invoke(call(4, 0))
             .executed(Execution { ended: None, ..execution(4, MS, 0) })
             .end(4, 9 * MS, unknown());
-        story.assert_kept(Promise::AtMostOnce);
+        builder.assert_kept(Promise::AtMostOnce);
     }
 
     #[test]
     fn a_call_that_was_sent_again_after_a_crash_is_named_with_both_executions() {
-        let story = HistoryBuilder::default()
+        let builder = HistoryBuilder::default()
             .invoke(call(1, 0))
             .executed(Execution { ended: None, stamp: "first".into(), ..execution(1, MS, 0) })
             .executed(Execution { pid: 8, ..execution(1, 40 * MS, 50 * MS) })
             .end(1, 60 * MS, ok(1));
-        story.assert_broken(
+        builder.assert_broken(
             Promise::AtMostOnce,
             &[1],
             &["#1", "http-modern", "ran 2 times", "process 7", "did not end", "process 8", "+0.040000 s"],
@@ -58,11 +58,11 @@ mod tests {
 
     #[test]
     fn it_counts_even_if_the_caller_never_learned_of_it() {
-        let story = HistoryBuilder::default()
+        let builder = HistoryBuilder::default()
             .invoke(call(1, 0))
             .executed(Execution { stamp: "first".into(), ..execution(1, MS, 2 * MS) })
             .executed(execution(1, 40 * MS, 50 * MS))
             .end(1, 60 * MS, unknown());
-        story.assert_broken(Promise::AtMostOnce, &[1], &["outcome-unknown"]);
+        builder.assert_broken(Promise::AtMostOnce, &[1], &["outcome-unknown"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Every call ends, once, by its deadline.
+//! `EveryCallEnds`: every call ends, once, by its deadline.
 
 use std::collections::{HashMap, HashSet};
 
@@ -25,7 +25,7 @@ pub(super) fn check(records: &Records<'_>) -> Vec<Violation> {
     found
 }
 
-/// Ends that come twice or belong to nothing, and numbers that were given twice.
+/// Finds ends that come twice or belong to no call, and numbers that were used twice.
 fn misplaced_ends(records: &Records<'_>) -> Vec<Violation> {
     let mut begun: HashSet<CallNumber> = HashSet::new();
     let mut ended: HashMap<CallNumber, u64> = HashMap::new();
@@ -60,19 +60,19 @@ mod tests {
 
     #[test]
     fn calls_that_end_in_time_in_whatever_way_are_fine() {
-        let story = HistoryBuilder::default()
+        let builder = HistoryBuilder::default()
             .successful(call(1, 0))
             .invoke(call(2, MS))
             .invoke(call(3, MS))
             .end(3, 2 * MS, refused())
             .end(2, 20_001 * MS, unknown());
-        story.assert_kept(Promise::EveryCallEnds);
+        builder.assert_kept(Promise::EveryCallEnds);
     }
 
     #[test]
     fn a_call_without_an_end_is_named_with_its_way_and_time() {
-        let story = HistoryBuilder::default().successful(call(1, 0)).invoke(call(2, 1_500 * MS));
-        story.assert_broken(
+        let builder = HistoryBuilder::default().successful(call(1, 0)).invoke(call(2, 1_500 * MS));
+        builder.assert_broken(
             Promise::EveryCallEnds,
             &[2],
             &["#2", "ada", "http-modern", "a/deed", "+1.500000 s", "never"],
@@ -81,8 +81,8 @@ mod tests {
 
     #[test]
     fn an_end_after_the_deadline_is_too_late() {
-        let story = HistoryBuilder::default().invoke(call(1, 0)).end(1, 20_000 * MS + 1, unknown());
-        story.assert_broken(
+        let builder = HistoryBuilder::default().invoke(call(1, 0)).end(1, 20_000 * MS + 1, unknown());
+        builder.assert_broken(
             Promise::EveryCallEnds,
             &[1],
             &["+20.000000 s", "+20.000001 s", "outcome-unknown"],
@@ -91,8 +91,8 @@ mod tests {
 
     #[test]
     fn two_answers_to_one_call_are_one_too_many() {
-        let story = HistoryBuilder::default().successful(call(1, 0)).end(1, 12 * MS, ok(1));
-        story.assert_broken(Promise::EveryCallEnds, &[1], &["+0.010000 s", "+0.012000 s"]);
+        let builder = HistoryBuilder::default().successful(call(1, 0)).end(1, 12 * MS, ok(1));
+        builder.assert_broken(Promise::EveryCallEnds, &[1], &["+0.010000 s", "+0.012000 s"]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! How much of the records each promise was held against: a promise that
-//! nothing was held against has not been kept, it has not been tried.
+//! Evidence for each promise: how much of the records it was checked against. A promise without
+//! evidence is not tried, rather than kept.
 
 use std::collections::HashSet;
 
@@ -10,16 +10,16 @@ use super::{Promise, no_cross_harm, one_probe, private_cache, quiet_when_idle, r
 use crate::history::{CallEnd, HistoryEvent, Occasion, Purpose};
 use crate::ledger::Execution;
 
-/// What one promise was held against.
+/// The evidence for one promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Evidence {
     pub promise: Promise,
     pub count: usize,
-    /// What is counted, for people.
+    /// The noun of what is counted.
     pub of: &'static str,
 }
 
-/// One for each promise, in their order.
+/// Returns the evidence for each promise, in their order.
 #[must_use]
 pub fn evidence(history: &[HistoryEvent], executions: &[Execution]) -> Vec<Evidence> {
     let records = Records::new(history, executions);
@@ -30,8 +30,8 @@ pub fn evidence(history: &[HistoryEvent], executions: &[Execution]) -> Vec<Evide
     Promise::ALL.into_iter().map(counted).collect()
 }
 
-/// Whether the history goes on to the end of the run: the calm, a last look at
-/// the running daemon, and one at what it has left.
+/// Returns whether the history reaches the end of the run: the calm, a last census of the running
+/// daemon, and one after its end.
 #[must_use]
 pub fn is_whole(history: &[HistoryEvent]) -> bool {
     let is_running =
@@ -57,9 +57,9 @@ fn count(records: &Records<'_>, promise: Promise) -> (usize, &'static str) {
             "calls that ran",
         ),
         Promise::TruthfulEnd => {
-            let told = calls()
+            let answered = calls()
                 .filter(|call| matches!(call.end, Some((_, CallEnd::Ok { .. } | CallEnd::Fail { .. }))));
-            (told.count(), "results and refusals")
+            (answered.count(), "results and refusals")
         }
         Promise::PolicyEverywhere => {
             (count_forbidden(records), "forbidden calls, and lists for those who may not see all")
@@ -99,8 +99,8 @@ mod tests {
     use super::*;
     use crate::history::{CallRoute, Invoke};
 
-    fn counts(story: &HistoryBuilder) -> Vec<usize> {
-        evidence(&story.history, &story.executions).iter().map(|evidence| evidence.count).collect()
+    fn counts(builder: &HistoryBuilder) -> Vec<usize> {
+        evidence(&builder.history, &builder.executions).iter().map(|evidence| evidence.count).collect()
     }
 
     #[test]
@@ -110,9 +110,9 @@ mod tests {
 
     #[test]
     fn plain_calls_say_nothing_of_policy_cache_breaker_processes_or_recovery() {
-        let story =
+        let builder =
             HistoryBuilder::default().successful(call(1, 0)).invoke(call(2, MS)).end(2, 2 * MS, refused());
-        assert_eq!(counts(&story), [2, 1, 1, 2, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(counts(&builder), [2, 1, 1, 2, 0, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]
@@ -125,7 +125,7 @@ mod tests {
             role: role.into(),
             tools: Vec::new(),
         };
-        let story = HistoryBuilder::default()
+        let builder = HistoryBuilder::default()
             .event(HistoryEvent::Breaker { server: "a".into(), failures: 3, wait: MS })
             .event(HistoryEvent::Forbidden { role: "some".into(), tools: vec!["a__deed".into()] })
             .event(list("some"))
@@ -143,7 +143,7 @@ mod tests {
             .successful(call(4, 6 * MS))
             .census(7 * MS, Occasion::Idle, &[])
             .census(8 * MS, Occasion::Idle, &[]);
-        assert_eq!(counts(&story)[4..], [2, 1, 1, 3, 1, 0, 1]);
+        assert_eq!(counts(&builder)[4..], [2, 1, 1, 3, 1, 0, 1]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Histories that tests write by hand.
+//! Builder of records for tests.
 
 use super::{Promise, Violation, check};
 use crate::history::{
@@ -16,7 +16,7 @@ pub(super) struct HistoryBuilder {
     pub(super) executions: Vec<Execution>,
 }
 
-/// An allowed call of Ada's at that time.
+/// Returns an allowed call of Ada's at a time.
 pub(super) fn call(number: u64, at: Micros) -> Invoke {
     Invoke {
         call: CallNumber(number),
@@ -31,7 +31,7 @@ pub(super) fn call(number: u64, at: Micros) -> Invoke {
     }
 }
 
-/// What a server does for a call, which then has the stamp `s` and its number.
+/// Returns an execution of a call; its stamp is `s` and its number.
 pub(super) fn execution(number: u64, began: Micros, ended: Micros) -> Execution {
     Execution {
         server: "a".into(),
@@ -97,7 +97,7 @@ impl HistoryBuilder {
         self.event(HistoryEvent::Census { at, occasion, processes })
     }
 
-    /// A call that ran once and was answered within ten milliseconds.
+    /// Adds a call that ran once and was answered within ten milliseconds.
     pub(super) fn successful(self, invoke: Invoke) -> Self {
         let (number, at) = (invoke.call.0, invoke.at);
         let done = Execution {
@@ -108,7 +108,7 @@ impl HistoryBuilder {
         self.invoke(invoke).executed(done).end(number, at + 10 * MS, ok(number))
     }
 
-    /// What the checker says about one promise.
+    /// Returns the violations of one promise.
     pub(super) fn violations_of(&self, promise: Promise) -> Vec<Violation> {
         check(&self.history, &self.executions)
             .into_iter()
@@ -116,7 +116,8 @@ impl HistoryBuilder {
             .collect()
     }
 
-    /// Asserts that one promise is broken once, by those calls, and that people are told these words.
+    /// Asserts that one promise is broken once, by those calls, and that its description has these
+    /// words.
     #[track_caller]
     pub(super) fn assert_broken(&self, promise: Promise, calls: &[u64], words: &[&str]) {
         let broken = self.violations_of(promise);

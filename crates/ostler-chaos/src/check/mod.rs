@@ -1,8 +1,8 @@
-//! Reads the records of a run and names every broken promise.
+//! Checker: reads the records of a run and names every broken promise.
 //!
-//! One file for each promise. Every one of them is sure of what it says: where
-//! the records allow for an innocent explanation there is no violation. All of
-//! them read the records once, or sort a part of them.
+//! Each promise has a file. A check reports only what is certain: where the records allow for an
+//! innocent explanation, there is no violation. Each check reads the records once, or sorts a part
+//! of them.
 
 use std::fmt;
 
@@ -30,11 +30,11 @@ use self::records::Records;
 use crate::history::{CallNumber, HistoryEvent};
 use crate::ledger::Execution;
 
-/// How far two clocks of one machine may be apart: the wall's, which the records
-/// are written by, is corrected now and then, and the daemon's own is not.
+/// Upper bound of the difference between two clocks of one machine: the wall clock, which stamps
+/// the records, is corrected now and then, and the daemon's monotonic clock is not.
 const CLOCK_TOLERANCE: u64 = 50_000;
 
-/// What is promised to callers and operators.
+/// A promise to callers and operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Promise {
@@ -46,11 +46,11 @@ pub enum Promise {
     AtMostOnce,
     /// A result means that it ran, a refusal that it did not.
     TruthfulEnd,
-    /// What a role may not use does not run and is not shown, on no way.
+    /// Tools that a role may not use neither run nor are listed, on any route.
     PolicyEverywhere,
-    /// An answer that is private reaches one caller only.
+    /// A private answer reaches one caller only.
     PrivateCache,
-    /// An open breaker lets one call through, to try.
+    /// An open breaker admits one probe at a time.
     OneProbe,
     /// No process is left behind, dead or alive.
     NoneLeftBehind,
@@ -58,17 +58,17 @@ pub enum Promise {
     Recovers,
     /// An abusive caller or server takes no server from good callers.
     NoCrossHarm,
-    /// No process starts while no caller asks for anything.
+    /// No process starts while no caller makes a request.
     QuietWhenIdle,
 }
 
-/// One broken promise.
+/// A broken promise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Violation {
     pub promise: Promise,
     /// The calls that show it.
     pub calls: Vec<CallNumber>,
-    /// For people: what was seen, with times and names.
+    /// A description for people, with times and names.
     pub what: String,
 }
 
@@ -84,7 +84,7 @@ impl Violation {
     }
 }
 
-/// Everything that is wrong with a run.
+/// Checks a run and returns every violation.
 #[must_use]
 pub fn check(history: &[HistoryEvent], executions: &[Execution]) -> Vec<Violation> {
     let records = Records::new(history, executions);
@@ -105,7 +105,7 @@ pub fn check(history: &[HistoryEvent], executions: &[Execution]) -> Vec<Violatio
 }
 
 impl Promise {
-    /// All of them, in the order in which they are checked.
+    /// All promises, in the order in which they are checked.
     pub const ALL: [Self; 11] = [
         Self::EveryCallEnds,
         Self::OwnAnswer,

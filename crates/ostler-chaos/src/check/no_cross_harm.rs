@@ -1,8 +1,7 @@
-//! An abusive caller or server takes no server from good callers.
+//! `NoCrossHarm`: an abusive caller or server takes no server from good callers.
 //!
-//! A call of a good caller to the server that an abusive one shares is refused for that caller's sake alone if it
-//! is told that the server is held back, out or full, while neither the nemesis nor a good call that failed before it
-//! can be the reason.
+//! A good caller's call to the shared server is a violation if it is told that the server is held
+//! back, out or full, while neither the nemesis nor an earlier failed good call can be the reason.
 
 use std::collections::HashSet;
 
@@ -10,11 +9,11 @@ use super::records::{CallRecord, Records};
 use super::{Promise, Violation};
 use crate::history::{CallEnd, HistoryEvent, Micros, Purpose, Ran};
 
-/// Time in which a refusal may still come of an act of the nemesis or of another failure: longer than the
+/// The time for which an act of the nemesis or another failure may cause refusals: longer than the
 /// breaker of the shared server stays open at first.
 const EXCUSE_PERIOD: Micros = 10_000_000;
 
-/// The words with which the daemon says that a server is held back, out or full.
+/// The kinds of refusal that mean: the server is held back, out or full.
 const REFUSAL_KINDS: [&str; 3] = ["breaker_open", "ejected", "overloaded"];
 
 pub(super) fn check(records: &Records<'_>) -> Vec<Violation> {
@@ -35,7 +34,7 @@ pub(super) fn check(records: &Records<'_>) -> Vec<Violation> {
     refused.map(violation).collect()
 }
 
-/// Counts the calls that the promise is held against.
+/// Counts the calls that the promise is checked against.
 pub(super) fn count(records: &Records<'_>) -> usize {
     good_calls(records).count()
 }
@@ -50,7 +49,7 @@ fn good_calls<'r, 'a>(records: &'r Records<'a>) -> impl Iterator<Item = &'r Call
     good.filter(move |call| shared.contains(call.invoke.server.as_str()))
 }
 
-/// When and as what a call was refused, if its server was taken from it.
+/// Returns time and kind of a refusal that takes the server from its caller.
 fn refusal<'a>(call: &CallRecord<'a>) -> Option<(Micros, &'a str)> {
     match call.end? {
         (at, CallEnd::Fail { kind, ran: Ran::No, .. }) if REFUSAL_KINDS.contains(&kind.as_str()) => {
@@ -60,8 +59,9 @@ fn refusal<'a>(call: &CallRecord<'a>) -> Option<(Micros, &'a str)> {
     }
 }
 
-/// Times from which on a refusal has another reason: acts at what is no server that calls go to, such as the daemon,
-/// and good calls of a shared server that neither succeeded nor were refused.
+/// Returns the times from which on a refusal has another reason: acts at targets other than called
+/// servers, such as the daemon, and good calls of a shared server that neither succeeded nor were
+/// refused.
 fn excuses(records: &Records<'_>) -> Vec<Micros> {
     let called: HashSet<&str> = records.calls().iter().map(|call| call.invoke.server.as_str()).collect();
     let acts = records.history.iter().filter_map(|event| match event {
@@ -83,28 +83,28 @@ mod tests {
 
     const LATER: Micros = EXCUSE_PERIOD + 1_000 * MS;
 
-    fn story() -> HistoryBuilder {
+    fn builder() -> HistoryBuilder {
         HistoryBuilder::default().event(HistoryEvent::Shared { server: "a".into() }).successful(call(1, 0))
     }
 
-    fn refused(story: HistoryBuilder, number: u64, at: Micros, kind: &str) -> HistoryBuilder {
+    fn refused(builder: HistoryBuilder, number: u64, at: Micros, kind: &str) -> HistoryBuilder {
         let end = CallEnd::Fail { kind: kind.into(), code: -31002, ran: Ran::No };
-        story.invoke(call(number, at)).end(number, at + MS, end)
+        builder.invoke(call(number, at)).end(number, at + MS, end)
     }
 
     #[test]
     fn a_good_caller_that_is_refused_for_no_reason_of_its_own_is_named() {
         for kind in REFUSAL_KINDS {
             let words = ["#2", "ada", kind, "only an abusive caller"];
-            refused(story(), 2, LATER, kind).assert_broken(Promise::NoCrossHarm, &[2], &words);
+            refused(builder(), 2, LATER, kind).assert_broken(Promise::NoCrossHarm, &[2], &words);
         }
     }
 
     #[test]
     fn what_the_nemesis_did_to_the_daemon_is_nobody_elses_harm() {
-        let hurt = story().nemesis(LATER, "kill-daemon", "daemon", true);
+        let hurt = builder().nemesis(LATER, "kill-daemon", "daemon", true);
         refused(hurt, 2, LATER + MS, "breaker_open").assert_kept(Promise::NoCrossHarm);
-        let elsewhere = story()
+        let elsewhere = builder()
             .successful(crate::history::Invoke { server: "b".into(), ..call(3, 0) })
             .nemesis(LATER, "kill-server", "b", true);
         refused(elsewhere, 2, LATER + MS, "overloaded").assert_broken(
@@ -116,15 +116,15 @@ mod tests {
 
     #[test]
     fn a_server_that_fails_good_callers_may_be_held_back() {
-        let failing = story().invoke(call(2, LATER)).end(2, LATER + MS, unknown());
+        let failing = builder().invoke(call(2, LATER)).end(2, LATER + MS, unknown());
         refused(failing, 3, LATER + 2 * MS, "breaker_open").assert_kept(Promise::NoCrossHarm);
     }
 
     #[test]
     fn other_servers_and_other_ends_are_not_looked_at() {
-        let mut story = refused(story(), 2, LATER, "breaker_open");
-        story.history.remove(0);
-        story.assert_kept(Promise::NoCrossHarm);
-        refused(self::story(), 2, LATER, "no-connection").assert_kept(Promise::NoCrossHarm);
+        let mut builder = refused(builder(), 2, LATER, "breaker_open");
+        builder.history.remove(0);
+        builder.assert_kept(Promise::NoCrossHarm);
+        refused(self::builder(), 2, LATER, "no-connection").assert_kept(Promise::NoCrossHarm);
     }
 }

@@ -1,4 +1,4 @@
-//! No process is left behind, dead or alive.
+//! `NoneLeftBehind`: no process is left behind, dead or alive.
 
 use std::collections::HashMap;
 
@@ -6,13 +6,12 @@ use super::records::Records;
 use super::{Promise, Violation};
 use crate::history::{HistoryEvent, Micros, Occasion, SeenProcess};
 
-/// A child that has ended is waited for within moments. On a busy machine a
-/// moment may be long, but not this long.
+/// A child is reaped within moments. A busy machine may take longer, but not this long.
 const UNREAPED: Micros = 3_000_000;
 
 pub(super) fn check(records: &Records<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
-    // Since when a process has been dead in every census.
+    // The time since which a process has been a zombie in every census.
     let mut dead: HashMap<u32, (Micros, bool)> = HashMap::new();
     for event in records.history {
         let HistoryEvent::Census { at, occasion, processes } = event else { continue };
@@ -32,7 +31,7 @@ pub(super) fn check(records: &Records<'_>) -> Vec<Violation> {
     found
 }
 
-/// Tells each process once that has been dead for too long.
+/// Reports each process once that has been a zombie for too long.
 fn unreaped(
     records: &Records<'_>,
     at: Micros,
@@ -61,11 +60,11 @@ fn unreaped(
 }
 
 fn describe(processes: &[SeenProcess]) -> String {
-    let told = |seen: &SeenProcess| {
+    let describe = |seen: &SeenProcess| {
         let state = if seen.is_zombie { ", dead" } else { "" };
         format!("{} ({}{state})", seen.pid, seen.name)
     };
-    processes.iter().map(told).collect::<Vec<_>>().join(", ")
+    processes.iter().map(describe).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -73,24 +72,24 @@ mod tests {
     use super::super::history_builder::{HistoryBuilder, MS, call};
     use super::*;
 
-    fn story() -> HistoryBuilder {
+    fn builder() -> HistoryBuilder {
         HistoryBuilder::default().successful(call(1, 0))
     }
 
     #[test]
     fn processes_of_a_running_daemon_and_the_lately_dead_are_fine() {
-        let story = story()
+        let builder = builder()
             .census(1_000 * MS, Occasion::Running, &[(7, false), (8, true)])
             .census(3_000 * MS, Occasion::Running, &[(7, false), (8, true)])
             .census(5_000 * MS, Occasion::Running, &[(9, true)])
             .census(9_000 * MS, Occasion::Running, &[(8, true)])
             .census(20_000 * MS, Occasion::Over, &[]);
-        story.assert_kept(Promise::NoneLeftBehind);
+        builder.assert_kept(Promise::NoneLeftBehind);
     }
 
     #[test]
     fn whatever_outlives_the_daemon_is_named() {
-        story().census(7_000 * MS, Occasion::Over, &[(41, false), (42, true)]).assert_broken(
+        builder().census(7_000 * MS, Occasion::Over, &[(41, false), (42, true)]).assert_broken(
             Promise::NoneLeftBehind,
             &[],
             &["+7.000000 s", "41 (fake-mcp)", "42 (fake-mcp, dead)"],
@@ -99,12 +98,12 @@ mod tests {
 
     #[test]
     fn a_child_that_stays_dead_is_told_once() {
-        let story = story()
+        let builder = builder()
             .census(1_000 * MS, Occasion::Running, &[(8, true)])
             .census(3_000 * MS, Occasion::Running, &[(8, true)])
             .census(4_000 * MS, Occasion::Running, &[(8, true)])
             .census(5_000 * MS, Occasion::Running, &[(8, true)]);
-        story.assert_broken(
+        builder.assert_broken(
             Promise::NoneLeftBehind,
             &[],
             &["+4.000000 s", "dead since +1.000000 s", "8 (fake-mcp"],

@@ -1,12 +1,10 @@
-//! An open breaker lets one call through, to try.
+//! `OneProbe`: an open breaker admits one probe at a time.
 //!
-//! The breaker itself is not in the records; what it must have done is told from
-//! what callers were answered. The daemon settles a call before it answers, so
-//! once a caller has seen enough failures, all admitted while the breaker was
-//! closed, it is open for that caller at least. From there on, its calls that were
-//! not made before are held to it: none begins before the wait is over, and then
-//! one at a time, each with twice the wait behind it. Whatever might have closed
-//! the breaker, even if nobody knows, ends this.
+//! The breaker itself is not in the records; its state is inferred from the answers that callers
+//! got. The daemon settles a call before it answers. So once a caller has seen enough failures, all
+//! admitted while the breaker was closed, the breaker is open for that caller at least. From then
+//! on, its later calls are checked: none begins before the wait is over, and then they begin one at
+//! a time, each after twice the wait. Any event that might have closed the breaker ends the check.
 
 mod timeline;
 
@@ -26,7 +24,7 @@ pub(super) fn check(records: &Records<'_>) -> Vec<Violation> {
     pairs.flat_map(|(settings, caller)| check_caller(records, settings, caller)).collect()
 }
 
-/// How many failures of servers it is held against: without any, no breaker opens.
+/// Counts the failures that the promise is checked against: without any, no breaker opens.
 pub(super) fn count(records: &Records<'_>) -> usize {
     let callers = callers(records);
     let failures = |settings: KnownBreaker<'_>| {
@@ -49,7 +47,7 @@ fn breakers<'a>(records: &Records<'a>) -> impl Iterator<Item = KnownBreaker<'a>>
     })
 }
 
-/// How the breaker of a server is set.
+/// The settings of a server's breaker.
 #[derive(Clone, Copy)]
 struct KnownBreaker<'a> {
     server: &'a str,
@@ -57,27 +55,27 @@ struct KnownBreaker<'a> {
     wait: Micros,
 }
 
-/// What is surely known about the breaker.
+/// The certain knowledge about a breaker.
 enum BreakerKnowledge<'a> {
-    /// Nothing but these failures, the last of which came last.
+    /// No more than these failures, in the order of their ends.
     Unknown(Vec<ExecutionRun<'a>>),
     Open(OpenBreaker<'a>),
 }
 
 struct OpenBreaker<'a> {
-    /// Calls made before this may have been let in before.
+    /// Calls made before this may have been admitted before.
     opened_at: Micros,
-    /// No call is let in earlier.
+    /// No call is admitted earlier.
     earliest_probe: Micros,
     wait: Micros,
-    /// The last that was let in, and whose caller has waited for its answer.
+    /// The last admitted call whose caller has waited for its answer.
     probe: Option<ExecutionRun<'a>>,
 }
 
 fn check_caller(records: &Records<'_>, settings: KnownBreaker<'_>, caller: &str) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut phase = BreakerKnowledge::Unknown(Vec::new());
-    // Calls made before this say nothing, nor do any while something clears the breaker.
+    // Calls made before `since` are not checked, nor any while something resets the breaker.
     let (mut since, mut clearing) = (0, 0_usize);
     for (at, step) in breaker_events(records, settings.server, caller) {
         match step {
@@ -111,9 +109,9 @@ fn check_caller(records: &Records<'_>, settings: KnownBreaker<'_>, caller: &str)
     found
 }
 
-/// Enough failures within less than the wait: had the breaker been open in
-/// between, they could not all have been let in. The last of them was let in
-/// before it opened, so it stays open for the wait from there at least.
+/// Returns the open breaker after enough failures within less than the wait: had it been open in
+/// between, they could not all have been admitted. The last of them was admitted before it opened,
+/// so it stays open for the wait from there at least.
 fn open_after<'a>(
     failures: &[ExecutionRun<'a>],
     settings: KnownBreaker<'_>,
@@ -140,7 +138,7 @@ impl<'a> OpenBreaker<'a> {
         }
         let earlier = self.probe.take();
         let fault = match earlier {
-            // One whose caller has left may have been let in before, and be late.
+            // A call whose caller has left may have been admitted before, and be late.
             Some(probe) if !run.is_certain && run.called_at <= probe.answered => {
                 self.probe = Some(probe);
                 return None;

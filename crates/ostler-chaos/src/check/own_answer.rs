@@ -1,4 +1,4 @@
-//! An answer is the answer of that call.
+//! `OwnAnswer`: an answer is the answer of that call.
 
 use super::records::{CallRecord, Records};
 use super::{Promise, Violation};
@@ -16,7 +16,7 @@ pub(super) fn check(records: &Records<'_>) -> Vec<Violation> {
     answers.chain(misrouted(records)).collect()
 }
 
-/// What is wrong with an answer, and whose it is instead.
+/// Returns the defect of an answer, and the call that it belongs to instead.
 fn wrong_answer(
     records: &Records<'_>,
     call: &CallRecord<'_>,
@@ -26,19 +26,19 @@ fn wrong_answer(
     let invoke = call.invoke;
     let is_numbered = match invoke.purpose {
         Purpose::Once | Purpose::Sick => true,
-        // Answers that may be remembered hold no number: their stamps tell them apart.
+        // Cacheable answers hold no number: their stamps tell them apart.
         Purpose::Private => false,
-        // That there is an answer at all is another promise's.
+        // An answer to a forbidden call is checked by another promise.
         Purpose::Forbidden => return None,
     };
     if is_numbered && echoed != Some(invoke.call) {
         return Some(match echoed {
             Some(other) => {
-                let whose = records.call(other).map_or_else(
+                let owner = records.call(other).map_or_else(
                     || format!("{other}, which nobody made"),
                     |other| records.describe_call(other),
                 );
-                (Some(other), format!("it is the answer of {whose}"))
+                (Some(other), format!("it is the answer of {owner}"))
             }
             None => (None, "it holds no number".into()),
         });
@@ -62,13 +62,13 @@ fn is_target_of(execution: &Execution, call: &CallRecord<'_>) -> bool {
     execution.server == call.invoke.server && execution.tool == call.invoke.tool
 }
 
-/// Calls that reached another server or tool than they were made for.
+/// Finds calls that reached another server or tool than they were made for.
 fn misrouted(records: &Records<'_>) -> impl Iterator<Item = Violation> {
     records.executions.iter().filter_map(|execution| {
         let call = records.call(execution.call?)?;
-        // With an answer it is told above.
-        let is_told = matches!(call.end, Some((_, CallEnd::Ok { .. })));
-        if is_told || is_target_of(execution, call) {
+        // A call with an answer is reported above.
+        let is_answered = matches!(call.end, Some((_, CallEnd::Ok { .. })));
+        if is_answered || is_target_of(execution, call) {
             return None;
         }
         let what =
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn each_call_with_its_own_answer_is_fine() {
         let remembered = CallEnd::Ok { echoed: None, stamp: Some("s3".into()) };
-        let story = HistoryBuilder::default()
+        let builder = HistoryBuilder::default()
             .successful(call(1, 0))
             .successful(call(2, 0))
             .invoke(private(3, 0))
@@ -102,19 +102,19 @@ mod tests {
             .end(3, 5 * MS, remembered.clone())
             .invoke(private(4, 6 * MS))
             .end(4, 7 * MS, remembered);
-        story.assert_kept(Promise::OwnAnswer);
+        builder.assert_kept(Promise::OwnAnswer);
     }
 
     #[test]
     fn swapped_answers_name_both_calls() {
-        let story = HistoryBuilder::default()
+        let builder = HistoryBuilder::default()
             .invoke(call(1, 0))
             .invoke(call(2, 0))
             .executed(execution(1, MS, 2 * MS))
             .executed(execution(2, MS, 2 * MS))
             .end(1, 3 * MS, ok(2))
             .end(2, 3 * MS, ok(2));
-        story.assert_broken(
+        builder.assert_broken(
             Promise::OwnAnswer,
             &[1, 2],
             &["#1", "#2", "is the answer of", "http-modern", "stamp s2"],
@@ -144,17 +144,17 @@ mod tests {
     #[test]
     fn the_right_number_from_another_execution_is_not_its_own_answer() {
         let end = CallEnd::Ok { echoed: Some(CallNumber(1)), stamp: Some("s2".into()) };
-        let story = HistoryBuilder::default().successful(call(2, 0)).invoke(call(1, 0)).end(1, 9 * MS, end);
-        story.assert_broken(Promise::OwnAnswer, &[1, 2], &["made by", "stamp s2"]);
+        let builder = HistoryBuilder::default().successful(call(2, 0)).invoke(call(1, 0)).end(1, 9 * MS, end);
+        builder.assert_broken(Promise::OwnAnswer, &[1, 2], &["made by", "stamp s2"]);
     }
 
     #[test]
     fn a_call_that_reached_another_server_is_found_whatever_its_end() {
         let elsewhere = || Execution { server: "b".into(), ..execution(1, MS, 2 * MS) };
         for end in [ok(1), unknown()] {
-            let story =
+            let builder =
                 HistoryBuilder::default().invoke(call(1, 0)).executed(elsewhere()).end(1, 3 * MS, end);
-            story.assert_broken(Promise::OwnAnswer, &[1], &["a/deed", "b/deed"]);
+            builder.assert_broken(Promise::OwnAnswer, &[1], &["a/deed", "b/deed"]);
         }
     }
 }

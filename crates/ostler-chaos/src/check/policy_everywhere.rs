@@ -1,4 +1,4 @@
-//! What a role may not use does not run and is not shown, on no way.
+//! `PolicyEverywhere`: tools that a role may not use neither run nor are listed, on any route.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ pub(super) fn check(records: &Records<'_>) -> Vec<Violation> {
     found
 }
 
-/// Forbidden calls that ran, or were answered by their server.
+/// Finds forbidden calls that ran, or were answered by their server.
 fn executed<'r>(records: &'r Records<'_>) -> impl Iterator<Item = Violation> + 'r {
     let forbidden = records.calls().iter().filter(|call| call.invoke.purpose == Purpose::Forbidden);
     forbidden.filter_map(|call| {
@@ -33,7 +33,7 @@ fn executed<'r>(records: &'r Records<'_>) -> impl Iterator<Item = Violation> + '
     })
 }
 
-/// Lists that name what their reader may not use.
+/// Finds lists that name tools that their reader may not use.
 fn listed_forbidden<'r>(records: &'r Records<'_>) -> impl Iterator<Item = Violation> + 'r {
     let forbidden = forbidden(records);
     records.history.iter().filter_map(move |event| {
@@ -56,7 +56,8 @@ fn listed_forbidden<'r>(records: &'r Records<'_>) -> impl Iterator<Item = Violat
     })
 }
 
-/// What each role may not use: as the run says, and as calls were made for it.
+/// Returns the forbidden tools of each role: those that the run declares, and those of forbidden
+/// calls.
 fn forbidden<'a>(records: &Records<'a>) -> HashSet<(&'a str, String)> {
     let mut forbidden = HashSet::new();
     for event in records.history {
@@ -99,7 +100,7 @@ mod tests {
 
     #[test]
     fn refused_calls_and_lists_without_them_are_fine() {
-        let story = HistoryBuilder::default()
+        let builder = HistoryBuilder::default()
             .successful(call(1, 0))
             .invoke(forbidden(2))
             .end(2, MS, refused())
@@ -107,15 +108,15 @@ mod tests {
             .end(3, MS, unknown())
             .event(listed("some", &["a__deed", "b__misdeed"]))
             .event(listed("all", &["a__deed", "a__misdeed"]));
-        story.assert_kept(Promise::PolicyEverywhere);
+        builder.assert_kept(Promise::PolicyEverywhere);
     }
 
     #[test]
     fn a_forbidden_call_that_ran_is_found_whatever_its_caller_was_told() {
         let run = || Execution { tool: "misdeed".into(), ..execution(1, MS, 2 * MS) };
         for end in [refused(), unknown(), ok(1)] {
-            let story = HistoryBuilder::default().invoke(forbidden(1)).executed(run()).end(1, 3 * MS, end);
-            story.assert_broken(
+            let builder = HistoryBuilder::default().invoke(forbidden(1)).executed(run()).end(1, 3 * MS, end);
+            builder.assert_broken(
                 Promise::PolicyEverywhere,
                 &[1],
                 &["#1", "cyd", "role some", "relay", "a/misdeed", "process 7", "+0.001000 s"],
@@ -126,8 +127,8 @@ mod tests {
     #[test]
     fn an_answer_is_enough_where_no_ledger_shows_it() {
         for end in [ok(1), failed()] {
-            let story = HistoryBuilder::default().invoke(forbidden(1)).end(1, 3 * MS, end);
-            story.assert_broken(Promise::PolicyEverywhere, &[1], &["let through"]);
+            let builder = HistoryBuilder::default().invoke(forbidden(1)).end(1, 3 * MS, end);
+            builder.assert_broken(Promise::PolicyEverywhere, &[1], &["let through"]);
         }
     }
 
@@ -135,8 +136,8 @@ mod tests {
     fn a_list_that_shows_what_is_forbidden_names_its_way_and_reader() {
         let shown = || HistoryBuilder::default().event(listed("some", &["a__deed", "a__misdeed"]));
         let rule = HistoryEvent::Forbidden { role: "some".into(), tools: vec!["a__misdeed".into()] };
-        for story in [shown().invoke(forbidden(1)).end(1, MS, refused()), shown().event(rule)] {
-            story.assert_broken(
+        for builder in [shown().invoke(forbidden(1)).end(1, MS, refused()), shown().event(rule)] {
+            builder.assert_broken(
                 Promise::PolicyEverywhere,
                 &[],
                 &["cyd", "role some", "a__misdeed", "http-face", " s"],

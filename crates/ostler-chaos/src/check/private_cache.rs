@@ -1,4 +1,4 @@
-//! An answer that is private reaches one caller only, and is forgotten in time.
+//! `PrivateCache`: a private answer reaches one caller only, and expires in time.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +17,14 @@ pub(super) fn check(records: &Records<'_>) -> Vec<Violation> {
     found
 }
 
-/// How many answers it is held against.
+/// Counts the answers that the promise is checked against.
 pub(super) fn count(records: &Records<'_>) -> usize {
     seen_by_stamp(records).values().map(Vec::len).sum()
 }
 
 type Sightings<'r, 'a> = Vec<(Micros, &'r CallRecord<'a>)>;
 
-/// The answers that may be remembered: who was given which, and when.
+/// Returns the calls that got each cacheable answer, by stamp, with their times.
 fn seen_by_stamp<'r, 'a>(records: &'r Records<'a>) -> BTreeMap<&'r str, Sightings<'r, 'a>> {
     let mut seen: BTreeMap<&str, Sightings<'r, 'a>> = BTreeMap::new();
     for call in records.calls() {
@@ -52,8 +52,8 @@ fn shared_between_callers(
     Some(Violation::new(Promise::PrivateCache, [first.invoke.call, other.invoke.call], what))
 }
 
-/// The daemon had the answer before its first reader did, so whoever asks more
-/// than its time later must be given another one.
+/// Finds a stale answer. The daemon had it before its first reader, so a call that starts more than
+/// its TTL later must get another one.
 fn stale(records: &Records<'_>, execution: &Execution, seen: &Sightings<'_, '_>) -> Option<Violation> {
     let (first_at, first) = seen.iter().min_by_key(|(at, _)| *at)?;
     let ttl = u64::try_from(execution.ttl_ms?).unwrap_or_default();
@@ -75,11 +75,12 @@ mod tests {
     use super::*;
     use crate::history::{CallRoute, Invoke, Purpose};
 
-    /// One execution whose answer is good for half a second, and who was given it at which time.
+    /// One execution whose answer is good for half a second, and the callers that got it, each at a
+    /// time.
     fn remembered(readers: &[(&str, u64)]) -> HistoryBuilder {
         let (call_number, tool, stamp) = (None, "secret".into(), "s".into());
         let run = execution(0, MS, 2 * MS);
-        let mut story = HistoryBuilder::default().executed(Execution {
+        let mut builder = HistoryBuilder::default().executed(Execution {
             call: call_number,
             tool,
             stamp,
@@ -90,13 +91,13 @@ mod tests {
             let (tool, purpose, way) = ("secret".into(), Purpose::Private, CallRoute::Stdio);
             let principal = (*principal).to_owned();
             let end = CallEnd::Ok { echoed: None, stamp: Some("s".into()) };
-            story = story.invoke(Invoke { principal, tool, purpose, way, ..call(number, *at) }).end(
+            builder = builder.invoke(Invoke { principal, tool, purpose, way, ..call(number, *at) }).end(
                 number,
                 at + 3 * MS,
                 end,
             );
         }
-        story
+        builder
     }
 
     #[test]
@@ -124,10 +125,10 @@ mod tests {
 
     #[test]
     fn a_daemon_that_was_slow_to_read_it_may_remember_it_from_then() {
-        let mut story = remembered(&[("ada", 0), ("ada", 3_400 * MS)]);
-        if let Some(crate::history::HistoryEvent::End { at, .. }) = story.history.get_mut(1) {
+        let mut builder = remembered(&[("ada", 0), ("ada", 3_400 * MS)]);
+        if let Some(crate::history::HistoryEvent::End { at, .. }) = builder.history.get_mut(1) {
             *at = 3_000 * MS;
         }
-        story.assert_kept(Promise::PrivateCache);
+        builder.assert_kept(Promise::PrivateCache);
     }
 }

@@ -1,4 +1,4 @@
-//! No process starts without a cause: while no caller asks for anything, the daemon's family gains no member.
+//! `QuietWhenIdle`: no process starts while no caller makes a request.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(super) fn check(records: &Records<'_>) -> Vec<Violation> {
     vec![Violation::new(Promise::QuietWhenIdle, [], what)]
 }
 
-/// Counts the censuses that the promise is held against.
+/// Counts the censuses that the promise is checked against.
 pub(super) fn count(records: &Records<'_>) -> usize {
     censuses(records).count().saturating_sub(1)
 }
@@ -57,11 +57,11 @@ mod tests {
 
     #[test]
     fn a_process_that_starts_while_nobody_calls_is_named_and_counted_once() {
-        let story = busy()
+        let builder = busy()
             .census(10 * MS, Occasion::Idle, &[(7, false)])
             .census(20 * MS, Occasion::Idle, &[(7, false), (9, false)])
             .census(30 * MS, Occasion::Idle, &[(8, true), (9, false)]);
-        story.assert_broken(
+        builder.assert_broken(
             Promise::QuietWhenIdle,
             &[],
             &["2 processes", "first 9 (fake-mcp)", "+0.020000 s"],

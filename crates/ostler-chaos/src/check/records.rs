@@ -1,4 +1,4 @@
-//! Both records, with what belongs together found quickly.
+//! Records of a run, indexed by call, number and stamp.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ pub(super) struct Records<'a> {
     by_number: HashMap<CallNumber, usize>,
     by_call: HashMap<CallNumber, Vec<&'a Execution>>,
     by_stamp: HashMap<&'a str, &'a Execution>,
-    /// When the run began; people are told times from here.
+    /// The begin of the run; reported times are relative to it.
     start: Micros,
 }
 
@@ -38,7 +38,7 @@ impl<'a> Records<'a> {
                     calls.push(CallRecord { invoke, end: None });
                 }
                 HistoryEvent::End { call, at, end } => {
-                    let call = by_number.get(call).and_then(|place| calls.get_mut(*place));
+                    let call = by_number.get(call).and_then(|position| calls.get_mut(*position));
                     if let Some(call) = call {
                         call.end.get_or_insert((*at, end));
                     }
@@ -62,10 +62,10 @@ impl<'a> Records<'a> {
     }
 
     pub(super) fn call(&self, number: CallNumber) -> Option<&CallRecord<'a>> {
-        self.by_number.get(&number).and_then(|place| self.calls.get(*place))
+        self.by_number.get(&number).and_then(|position| self.calls.get(*position))
     }
 
-    /// What was executed for a call.
+    /// Returns the executions of a call.
     pub(super) fn executions_of(&self, call: CallNumber) -> &[&'a Execution] {
         self.by_call.get(&call).map_or(&[], Vec::as_slice)
     }
@@ -74,14 +74,14 @@ impl<'a> Records<'a> {
         self.by_stamp.get(stamp).copied()
     }
 
-    /// A time as people read it.
+    /// Formats a time relative to the begin of the run.
     pub(super) fn format_time(&self, time: Micros) -> String {
         let (sign, apart) =
             if time < self.start { ("-", self.start - time) } else { ("+", time - self.start) };
         format!("{sign}{}.{:06} s", apart / 1_000_000, apart % 1_000_000)
     }
 
-    /// A call as people read it: its number, whose, on which way, of what, when.
+    /// Describes a call: its number, user, role, route, tool and time.
     pub(super) fn describe_call(&self, call: &CallRecord<'_>) -> String {
         let Invoke { call: number, at, way, principal, role, server, tool, .. } = call.invoke;
         format!(
@@ -91,7 +91,7 @@ impl<'a> Records<'a> {
         )
     }
 
-    /// An execution as people read it.
+    /// Describes an execution.
     pub(super) fn describe_execution(&self, execution: &Execution) -> String {
         let Execution { server, tool, pid, stamp, began, ended, has_failed, .. } = execution;
         let end = match ended {
@@ -101,7 +101,7 @@ impl<'a> Records<'a> {
         format!("{server}/{tool} in process {pid}, began {}, {end}, stamp {stamp}", self.format_time(*began))
     }
 
-    /// An end as people read it.
+    /// Describes the end of a call.
     pub(super) fn describe_end(&self, call: &CallRecord<'_>) -> String {
         let Some((at, end)) = call.end else { return "it never ended".into() };
         let what = match end {
@@ -127,7 +127,7 @@ fn time_of(event: &HistoryEvent) -> Option<Micros> {
     }
 }
 
-/// The name that the records and the command line use.
+/// Returns the route's name in the records and on the command line.
 pub(super) fn route_name(way: CallRoute) -> &'static str {
     match way {
         CallRoute::HttpLegacy => "http-legacy",

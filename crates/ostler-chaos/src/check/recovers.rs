@@ -1,4 +1,4 @@
-//! After the nemesis is done, calls succeed again.
+//! `Recovers`: after the nemesis is done, calls succeed again.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,11 +7,11 @@ use super::records::{CallRecord, Records, route_name};
 use super::{Promise, Violation};
 use crate::history::{CallEnd, CallRoute, HistoryEvent, Micros, Purpose};
 
-/// So many calls must have failed before a way to a server counts as broken while
-/// both work otherwise: one or two of them may be those of callers who left.
+/// Failed calls after which a path counts as broken although its route and its server work
+/// otherwise: one or two may be calls that their callers abandoned.
 const ENOUGH: usize = 5;
 
-/// What calls are counted by.
+/// The target that calls are counted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum RecoveryTarget<'a> {
     Server(&'a str),
@@ -19,7 +19,7 @@ enum RecoveryTarget<'a> {
     Path(CallRoute, &'a str),
 }
 
-/// What was tried in the calm at one place.
+/// The attempts at one target during the calm.
 #[derive(Debug, Default)]
 struct CalmAttempts<'r, 'a> {
     count: usize,
@@ -31,18 +31,18 @@ type AttemptsByTarget<'r, 'a> = BTreeMap<RecoveryTarget<'a>, CalmAttempts<'r, 'a
 
 pub(super) fn check(records: &Records<'_>) -> Vec<Violation> {
     let Some(calm) = calm_start(records) else { return Vec::new() };
-    let tried = attempts_since(records, calm);
-    let broken = tried.iter().filter(|(place, tries)| is_broken(&tried, **place, tries));
-    broken.filter_map(|(place, tries)| violation(records, calm, *place, tries)).collect()
+    let by_target = attempts_since(records, calm);
+    let broken = by_target.iter().filter(|(target, attempts)| is_broken(&by_target, **target, attempts));
+    broken.filter_map(|(target, attempts)| violation(records, calm, *target, attempts)).collect()
 }
 
-/// How many calls it is held against.
+/// Counts the calls that the promise is checked against.
 pub(super) fn count(records: &Records<'_>) -> usize {
     let Some(calm) = calm_start(records) else { return 0 };
     let servers = attempts_since(records, calm)
         .into_iter()
-        .filter(|(place, _)| matches!(place, RecoveryTarget::Server(_)));
-    servers.map(|(_, tries)| tries.count).sum()
+        .filter(|(target, _)| matches!(target, RecoveryTarget::Server(_)));
+    servers.map(|(_, attempts)| attempts.count).sum()
 }
 
 fn calm_start(records: &Records<'_>) -> Option<Micros> {
@@ -52,50 +52,53 @@ fn calm_start(records: &Records<'_>) -> Option<Micros> {
     })
 }
 
-/// What was not tried may work, and is not in here.
+/// Returns the attempts since the calm began. A target without attempts may work, and is not in the
+/// map.
 fn attempts_since<'r, 'a>(records: &'r Records<'a>, calm: Micros) -> AttemptsByTarget<'r, 'a> {
-    let mut tried = AttemptsByTarget::new();
+    let mut by_target = AttemptsByTarget::new();
     let allowed = records.calls().iter().filter(|call| call.invoke.purpose == Purpose::Once);
     for call in allowed.filter(|call| call.invoke.at >= calm) {
         let (way, server) = (call.invoke.way, &*call.invoke.server);
-        for place in
+        for target in
             [RecoveryTarget::Server(server), RecoveryTarget::Way(way), RecoveryTarget::Path(way, server)]
         {
-            let tries = tried.entry(place).or_default();
-            tries.count += 1;
-            tries.has_succeeded |= matches!(call.end, Some((_, CallEnd::Ok { .. })));
-            tries.last = Some(call);
+            let attempts = by_target.entry(target).or_default();
+            attempts.count += 1;
+            attempts.has_succeeded |= matches!(call.end, Some((_, CallEnd::Ok { .. })));
+            attempts.last = Some(call);
         }
     }
-    tried
+    by_target
 }
 
-/// A way to a server is not told of where the way or the server is.
+/// Returns whether a target is broken. A path is reported only if its route and its server work.
 fn is_broken(
-    tried: &AttemptsByTarget<'_, '_>,
-    place: RecoveryTarget<'_>,
-    tries: &CalmAttempts<'_, '_>,
+    by_target: &AttemptsByTarget<'_, '_>,
+    target: RecoveryTarget<'_>,
+    attempts: &CalmAttempts<'_, '_>,
 ) -> bool {
-    let works = |place| tried.get(&place).is_some_and(|tries| tries.has_succeeded);
-    let is_told = match place {
+    let works = |target| by_target.get(&target).is_some_and(|attempts| attempts.has_succeeded);
+    let is_reported = match target {
         RecoveryTarget::Server(_) | RecoveryTarget::Way(_) => true,
         RecoveryTarget::Path(way, server) => {
-            tries.count >= ENOUGH && works(RecoveryTarget::Way(way)) && works(RecoveryTarget::Server(server))
+            attempts.count >= ENOUGH
+                && works(RecoveryTarget::Way(way))
+                && works(RecoveryTarget::Server(server))
         }
     };
-    is_told && !tries.has_succeeded
+    is_reported && !attempts.has_succeeded
 }
 
 fn violation(
     records: &Records<'_>,
     calm: Micros,
-    place: RecoveryTarget<'_>,
-    tries: &CalmAttempts<'_, '_>,
+    target: RecoveryTarget<'_>,
+    attempts: &CalmAttempts<'_, '_>,
 ) -> Option<Violation> {
-    let (calm, last) = (records.format_time(calm), tries.last?);
+    let (calm, last) = (records.format_time(calm), attempts.last?);
     let what = format!(
-        "since the calm, {calm}, none of {} calls has succeeded on {place}: the last was {}, {}",
-        tries.count,
+        "since the calm, {calm}, none of {} calls has succeeded on {target}: the last was {}, {}",
+        attempts.count,
         records.describe_call(last),
         records.describe_end(last)
     );
@@ -124,7 +127,7 @@ mod tests {
         Invoke { way: CallRoute::Relay, server: "b".into(), ..call(number, at) }
     }
 
-    fn story() -> HistoryBuilder {
+    fn builder() -> HistoryBuilder {
         HistoryBuilder::default()
             .successful(call(1, 0))
             .successful(relayed(2, 0))
@@ -133,12 +136,12 @@ mod tests {
 
     #[test]
     fn a_first_failure_in_the_calm_is_fine_if_a_success_follows() {
-        let story = story()
+        let builder = builder()
             .successful(call(3, CALM))
             .invoke(relayed(4, CALM))
             .end(4, CALM + MS, refused())
             .successful(relayed(5, CALM + 9 * MS));
-        story.assert_kept(Promise::Recovers);
+        builder.assert_kept(Promise::Recovers);
     }
 
     #[test]
@@ -148,25 +151,30 @@ mod tests {
 
     #[test]
     fn a_way_and_a_server_that_stay_broken_are_named() {
-        let story = story().successful(call(3, CALM)).invoke(relayed(4, CALM)).end(4, CALM + MS, refused());
-        let broken = story.violations_of(Promise::Recovers);
-        let told: Vec<&str> = broken.iter().map(|violation| &*violation.what).collect();
-        assert_eq!(told.len(), 2, "{told:#?}");
-        assert!(told[0].contains("none of 1 calls has succeeded on the server b"), "{}", told[0]);
-        assert!(told[1].contains("the way relay") && told[1].contains("overloaded"), "{}", told[1]);
+        let builder =
+            builder().successful(call(3, CALM)).invoke(relayed(4, CALM)).end(4, CALM + MS, refused());
+        let broken = builder.violations_of(Promise::Recovers);
+        let texts: Vec<&str> = broken.iter().map(|violation| &*violation.what).collect();
+        assert_eq!(texts.len(), 2, "{texts:#?}");
+        assert!(texts[0].contains("none of 1 calls has succeeded on the server b"), "{}", texts[0]);
+        assert!(texts[1].contains("the way relay") && texts[1].contains("overloaded"), "{}", texts[1]);
         assert_eq!(broken[0].calls, [crate::history::CallNumber(4)]);
     }
 
-    /// So many calls in the calm, over the relay to `a`, none of which succeeds.
-    fn one_path_down(story: HistoryBuilder, count: u64) -> HistoryBuilder {
-        (0..count).fold(story, |story, number| {
+    /// Adds `count` calls in the calm, over the relay to `a`, none of which succeeds.
+    fn one_path_down(builder: HistoryBuilder, count: u64) -> HistoryBuilder {
+        (0..count).fold(builder, |builder, number| {
             let (number, at) = (10 + number, CALM + number * MS);
-            story.invoke(Invoke { way: CallRoute::Relay, ..call(number, at) }).end(number, at + MS, refused())
+            builder.invoke(Invoke { way: CallRoute::Relay, ..call(number, at) }).end(
+                number,
+                at + MS,
+                refused(),
+            )
         })
     }
 
     fn all_else_works() -> HistoryBuilder {
-        story().successful(call(3, CALM)).successful(relayed(4, CALM))
+        builder().successful(call(3, CALM)).successful(relayed(4, CALM))
     }
 
     #[test]
@@ -182,16 +190,20 @@ mod tests {
 
     #[test]
     fn a_way_that_works_to_no_server_is_told_of_once() {
-        let story = one_path_down(story().successful(call(3, CALM)), 9);
-        story.assert_broken(Promise::Recovers, &[18], &["none of 9 calls has succeeded on the way relay: "]);
+        let builder = one_path_down(builder().successful(call(3, CALM)), 9);
+        builder.assert_broken(
+            Promise::Recovers,
+            &[18],
+            &["none of 9 calls has succeeded on the way relay: "],
+        );
     }
 
     #[test]
     fn what_is_not_tried_again_may_work() {
-        let story = HistoryBuilder::default()
+        let builder = HistoryBuilder::default()
             .successful(call(1, 0))
             .event(HistoryEvent::Calm { at: CALM })
             .successful(relayed(3, CALM));
-        story.assert_kept(Promise::Recovers);
+        builder.assert_kept(Promise::Recovers);
     }
 }

@@ -1,4 +1,4 @@
-//! A result means that it ran, a refusal that it did not.
+//! `TruthfulEnd`: a result means that the tool ran, a refusal that it did not.
 
 use super::records::{CallRecord, Records};
 use super::{CLOCK_TOLERANCE, Promise, Violation};
@@ -18,51 +18,51 @@ fn violation(call: CallNumber, what: String) -> Violation {
     Violation::new(Promise::TruthfulEnd, [call], what)
 }
 
-/// What a call's end says that its executions do not.
+/// Returns the contradiction between a call's end and its executions.
 fn contradiction(records: &Records<'_>, call: &CallRecord<'_>) -> Option<String> {
     let runs = records.executions_of(call.invoke.call);
-    let told = || runs.iter().map(|run| records.describe_execution(run)).collect::<Vec<_>>().join("; ");
+    let runs_text = || runs.iter().map(|run| records.describe_execution(run)).collect::<Vec<_>>().join("; ");
     match call.end? {
         (at, CallEnd::Ok { stamp, .. }) => {
             let stamp = stamp.as_deref()?;
             result_contradiction(records, call, records.execution_by_stamp(stamp)?, at)
         }
         (_, CallEnd::Fail { ran: Ran::No, .. }) if !runs.is_empty() => {
-            Some(format!("but it ran, {}", told()))
+            Some(format!("but it ran, {}", runs_text()))
         }
         (_, CallEnd::Fail { ran: Ran::Yes, .. })
             if runs.is_empty() && matches!(call.invoke.purpose, Purpose::Once | Purpose::Sick) =>
         {
             Some("but no server has executed it".into())
         }
-        // Unknown is always true, and other ends have been looked at.
+        // Unknown is always true, and other ends have been checked.
         _ => None,
     }
 }
 
-/// A result comes from an execution that has ended well, after the call had
-/// begun, unless it was remembered from before.
+/// Returns what contradicts a result: it must come from an execution that ended well after the call
+/// began, unless it was cached before.
 fn result_contradiction(
     records: &Records<'_>,
     call: &CallRecord<'_>,
     run: &Execution,
     end: u64,
 ) -> Option<String> {
-    let told = || records.describe_execution(run);
-    let Some(ended) = run.ended else { return Some(format!("but it has not ended, {}", told())) };
+    let run_text = || records.describe_execution(run);
+    let Some(ended) = run.ended else { return Some(format!("but it has not ended, {}", run_text())) };
     if run.has_failed {
-        return Some(format!("but it has failed, {}", told()));
+        return Some(format!("but it has failed, {}", run_text()));
     }
     let is_fresh = run.call.is_some();
     if ended > end + CLOCK_TOLERANCE || (is_fresh && run.began + CLOCK_TOLERANCE < call.invoke.at) {
-        return Some(format!("but that was at another time, {}", told()));
+        return Some(format!("but that was at another time, {}", run_text()));
     }
     None
 }
 
-/// Executions of calls that nobody made. One that begins long after its caller
-/// was told that nobody knows is none of them: what is in the pipe of a server
-/// that stands still can't be taken back.
+/// Finds executions of calls that were never made. An execution that begins long after its caller
+/// got an unknown outcome is not one of them: bytes in the pipe of a frozen server can't be taken
+/// back.
 fn unknown_executions(records: &Records<'_>) -> impl Iterator<Item = Violation> {
     records.executions.iter().filter_map(|run| {
         let number = run.call?;
@@ -83,7 +83,7 @@ mod tests {
     fn ends_that_say_what_happened_are_fine() {
         let sick = || Execution { has_failed: true, ..execution(3, MS, 2 * MS) };
         let cut_short = || Execution { ended: None, ..execution(4, MS, 0) };
-        let story = HistoryBuilder::default()
+        let builder = HistoryBuilder::default()
             .successful(call(1, 0))
             .invoke(call(2, 0))
             .end(2, MS, refused())
@@ -95,26 +95,26 @@ mod tests {
             .end(4, 3 * MS, unknown())
             .invoke(call(5, 0))
             .end(5, 3 * MS, unknown());
-        story.assert_kept(Promise::TruthfulEnd);
+        builder.assert_kept(Promise::TruthfulEnd);
     }
 
     #[test]
     fn a_frozen_server_may_run_a_call_after_its_caller_heard_that_nobody_knows() {
-        let story = HistoryBuilder::default()
+        let builder = HistoryBuilder::default()
             .invoke(call(1, 0))
             .executed(execution(1, 6_000 * MS, 6_001 * MS))
             .end(1, 5_000 * MS, unknown());
-        story.assert_kept(Promise::TruthfulEnd);
+        builder.assert_kept(Promise::TruthfulEnd);
     }
 
     #[test]
     fn a_refusal_of_what_ran_is_a_lie() {
-        let story = HistoryBuilder::default().invoke(call(1, 0)).executed(execution(1, MS, 2 * MS)).end(
+        let builder = HistoryBuilder::default().invoke(call(1, 0)).executed(execution(1, MS, 2 * MS)).end(
             1,
             3 * MS,
             refused(),
         );
-        story.assert_broken(
+        builder.assert_broken(
             Promise::TruthfulEnd,
             &[1],
             &["#1", "overloaded (-31005)", "but it ran", "+0.001000 s"],
@@ -123,8 +123,8 @@ mod tests {
 
     #[test]
     fn a_failure_of_the_server_needs_a_server_that_failed() {
-        let story = HistoryBuilder::default().invoke(call(1, 0)).end(1, 3 * MS, failed());
-        story.assert_broken(Promise::TruthfulEnd, &[1], &["no server has executed it"]);
+        let builder = HistoryBuilder::default().invoke(call(1, 0)).end(1, 3 * MS, failed());
+        builder.assert_broken(Promise::TruthfulEnd, &[1], &["no server has executed it"]);
     }
 
     #[test]

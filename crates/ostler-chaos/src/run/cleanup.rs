@@ -1,4 +1,4 @@
-//! The end of a run, however it comes: nothing that it has started outlives it.
+//! Cleanup of a run: no process outlives it, however it ends.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -10,18 +10,18 @@ use ostler_testkit::Proc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 
-/// How long killed processes may take to be gone, on a machine that has other things to do.
+/// Longer than killed processes need to be gone on a busy machine.
 const GONE: Duration = Duration::from_secs(10);
-/// Between two looks.
+/// Interval of checks for killed processes.
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A signal has ended the run before its time.
+/// A signal that has ended the run early.
 #[derive(Debug, thiserror::Error)]
 #[error("ended by {0} before its time, with everything that the run had started")]
 pub(crate) struct Interrupted(Signal);
 
 impl Interrupted {
-    /// The exit code that a shell gives to a program that a signal has ended.
+    /// Returns the exit code that a shell gives to a program that a signal has ended.
     pub(crate) fn code(&self) -> u8 {
         128 + u8::try_from(self.0 as i32).unwrap_or_default()
     }
@@ -39,11 +39,12 @@ pub(crate) async fn wait_for_signal() -> std::io::Result<Interrupted> {
     }))
 }
 
-/// Kills whatever names the run's folder; returns when nothing does any more, with those that do not go.
+/// Kills every process that names the run's folder, until none is left. Returns those that can't be
+/// killed.
 pub(crate) async fn kill_all(folder: &Path) -> Vec<Proc> {
     let due = Instant::now() + GONE;
     loop {
-        // Tasks that were dropped end what is theirs when they are next looked at.
+        // Dropped tasks end their processes when they are next polled.
         sleep(EXIT_POLL_INTERVAL).await;
         let left: Vec<Proc> = processes_naming(folder).collect();
         if left.is_empty() || Instant::now() >= due {
@@ -53,7 +54,7 @@ pub(crate) async fn kill_all(folder: &Path) -> Vec<Proc> {
     }
 }
 
-/// The other processes that have the folder in their arguments or their environment.
+/// Returns the other processes that have the folder in their arguments or their environment.
 fn processes_naming(folder: &Path) -> impl Iterator<Item = Proc> + '_ {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(move |entry| {

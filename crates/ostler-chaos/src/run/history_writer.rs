@@ -1,4 +1,4 @@
-//! The history, as it is written.
+//! History writer: records events in the order in which it gets them.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -9,16 +9,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ostler_chaos::history::{CallEnd, HistoryEvent, Micros};
 
-/// Takes down what happens, in the order in which it is told.
+/// Writer of the history of a run.
 #[derive(Debug)]
 pub(crate) struct HistoryWriter {
     file: Mutex<BufWriter<File>>,
-    /// Whether a line could not be written; the run is worth nothing then.
+    /// Set when a line could not be written, which makes the run worthless.
     is_broken: AtomicBool,
     pub(crate) counts: ProgressCounts,
 }
 
-/// What is shown while the run goes on.
+/// Counters shown while the run is under way.
 #[derive(Debug, Default)]
 pub(crate) struct ProgressCounts {
     pub(crate) calls: AtomicU64,
@@ -47,7 +47,7 @@ impl HistoryWriter {
         self.record(&HistoryEvent::Nemesis { at: now(), act: act.into(), target: target.into(), begins });
     }
 
-    /// Everything is on disk after this.
+    /// Flushes the history to disk; fails if a line was lost.
     pub(crate) fn finish(&self) -> anyhow::Result<()> {
         self.file.lock().unwrap_or_else(PoisonError::into_inner).flush()?;
         anyhow::ensure!(!self.is_broken.load(Ordering::Relaxed), "the history could not be written");
@@ -81,7 +81,7 @@ impl ProgressCounts {
     }
 }
 
-/// Microseconds since 1970.
+/// Returns microseconds since 1970.
 pub(crate) fn now() -> Micros {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)

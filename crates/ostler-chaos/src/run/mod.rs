@@ -1,4 +1,4 @@
-//! A run from its beginning to its report.
+//! Run: sets up the environment, runs callers and nemesis, then checks and reports.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -38,19 +38,19 @@ mod report;
 mod run_folder;
 pub(crate) mod web_server;
 
-/// Between two lines of progress.
+/// Interval between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
-/// Between two looks at all processes.
+/// Interval between two censuses.
 const CENSUS: Duration = Duration::from_secs(5);
-/// How long no caller calls at the end, and the time between two looks at that.
+/// The idle time of callers at the end, and the interval of censuses meanwhile.
 const IDLE: Duration = Duration::from_secs(2);
 const IDLE_CENSUS: Duration = Duration::from_millis(50);
-/// How long the last calls may take.
+/// Upper bound of the last calls.
 const LAST_CALLS: Duration = Duration::from_secs(30);
 /// The history's name in the folder of a run.
 const HISTORY: &str = "history.jsonl";
 
-/// What was asked for.
+/// The options of a run.
 #[derive(Debug)]
 pub(crate) struct RunOptions {
     pub(crate) duration: Duration,
@@ -60,11 +60,11 @@ pub(crate) struct RunOptions {
     pub(crate) keep: Option<PathBuf>,
     pub(crate) only: Vec<String>,
     pub(crate) nemesis: Vec<String>,
-    /// What callers do most of the time.
+    /// The kind of most actions of callers.
     pub(crate) focus: Option<String>,
-    /// How long what was hurt last may take to work again.
+    /// The time that the last targets of acts have to recover.
     pub(crate) settle: Duration,
-    /// How long everything must work at the end.
+    /// The time at the end in which everything must work.
     pub(crate) calm: Duration,
     pub(crate) is_json: bool,
 }
@@ -88,7 +88,7 @@ impl RunOptions {
         self.only.iter().map(named).collect()
     }
 
-    /// The command that repeats the run.
+    /// Returns the command that repeats the run.
     fn repeat_command(&self) -> String {
         let mut line = format!("scripts/chaos --seconds {} --seed {}", self.duration.as_secs(), self.seed);
         if self.callers != 32 {
@@ -106,43 +106,43 @@ impl RunOptions {
     }
 }
 
-/// Runs, checks and reports; whether all promises were kept.
+/// Runs, checks and reports. Returns whether all promises were kept.
 pub(crate) async fn run(options: RunOptions) -> anyhow::Result<bool> {
     let plan = RunPlan::from_options(&options)?;
-    let keeping = RunFolder::prepare(options.keep.as_deref())?;
+    let run_folder = RunFolder::prepare(options.keep.as_deref())?;
     print_progress(&format!("seed {}; again: {}", options.seed, options.repeat_command()));
     let is_good = tokio::select! {
-        outcome = run_in(keeping.folder(), &options, plan) => outcome,
+        outcome = run_in(run_folder.folder(), &options, plan) => outcome,
         signal = cleanup::wait_for_signal() => Err(signal?.into()),
     };
-    let left = cleanup::kill_all(keeping.folder()).await;
+    let left = cleanup::kill_all(run_folder.folder()).await;
     if !left.is_empty() {
         let left: Vec<String> = left.iter().map(|proc| format!("{} ({})", proc.pid, proc.name())).collect();
         print_progress(&format!("warning: these processes of the run can't be ended: {}", left.join(", ")));
     }
     let is_broken = matches!(is_good, Ok(false));
-    if let Some(kept) = keeping.finish(is_broken)? {
+    if let Some(kept) = run_folder.finish(is_broken)? {
         print_progress(&format!("the records are kept in {}", kept.display()));
     }
     is_good
 }
 
-/// Everything that is started in here ends when it is dropped, or soon after.
+/// Runs in a folder. Everything started here ends when the future is dropped, or soon after.
 async fn run_in(folder: &Path, options: &RunOptions, plan: RunPlan) -> anyhow::Result<bool> {
-    let (site, nemesis) = set_up(folder, options, &plan).await?;
-    let vitals = run_callers_and_nemesis(&site, nemesis, options, &plan).await?;
+    let (testbed, nemesis) = set_up(folder, options, &plan).await?;
+    let samples = run_callers_and_nemesis(&testbed, nemesis, options, &plan).await?;
     let mut report = RunReport::read(folder)?;
-    report.complete(vitals, options.seed, options.repeat_command());
+    report.complete(samples, options.seed, options.repeat_command());
     report.print(options.is_json)?;
     Ok(report.is_good())
 }
 
-/// Progress, for whoever still reads it.
+/// Prints a line of progress to stderr.
 pub(crate) fn print_progress(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// What was asked for, understood, before anything is started.
+/// The parsed options, checked before anything is started.
 struct RunPlan {
     ways: Vec<CallRoute>,
     acts: Vec<Act>,
@@ -161,49 +161,49 @@ impl RunPlan {
     }
 }
 
-/// Checks what a run has kept.
+/// Checks the records that a run has kept.
 pub(crate) fn check_kept(folder: &Path, is_json: bool) -> anyhow::Result<bool> {
     let report = RunReport::read(folder)?;
     report.print(is_json)?;
     Ok(report.is_good())
 }
 
-/// Brings everything up: broker, server behind a URL, tokens, daemon.
+/// Starts everything: broker, server behind a URL, tokens, daemon.
 async fn set_up(
     folder: &Path,
     options: &RunOptions,
     plan: &RunPlan,
 ) -> anyhow::Result<(Arc<Testbed>, Nemesis)> {
-    let mut site = Testbed::new(folder, plan.programs.clone())?;
-    let (mut broker, mut back) = (None, None);
+    let mut testbed = Testbed::new(folder, plan.programs.clone())?;
+    let (mut broker, mut broker_proxy) = (None, None);
     if plan.ways.contains(&CallRoute::Relay) {
         let server = NatsServer::start_default(NatsVersion::Core).await;
         let proxy = CuttableProxy::start(server.port()).await?;
-        site.ports.broker = Some(proxy.port);
-        (broker, back) = (Some(server), Some(proxy));
+        testbed.ports.broker = Some(proxy.port);
+        (broker, broker_proxy) = (Some(server), Some(proxy));
     }
     let mut acts = plan.acts.clone();
     acts.retain(|act| broker.is_some() || !act.needs_broker());
-    // Both are started again at the same place.
+    // Both are started again at the same address.
     let ports = [ReservedPort::new(), ReservedPort::new()];
-    [site.ports.web, site.ports.daemon] = [ports[0].address().port(), ports[1].address().port()];
-    site.write_config(ConfigVariant::default())?;
-    std::fs::write(site.folder.join("hostile.json"), hostile_lists())?;
-    site.create_tokens().await?;
-    let front = CuttableProxy::start(site.ports.daemon).await?;
-    site.ports.cuttable = front.port;
-    let site = Arc::new(site);
-    let web = WebServer::start(&site).await?;
-    let daemon = DaemonProcess::start(&site).await?;
+    [testbed.ports.web, testbed.ports.daemon] = [ports[0].address().port(), ports[1].address().port()];
+    testbed.write_config(ConfigVariant::default())?;
+    std::fs::write(testbed.folder.join("hostile.json"), hostile_lists())?;
+    testbed.create_tokens().await?;
+    let client_proxy = CuttableProxy::start(testbed.ports.daemon).await?;
+    testbed.ports.cuttable = client_proxy.port;
+    let testbed = Arc::new(testbed);
+    let web = WebServer::start(&testbed).await?;
+    let daemon = DaemonProcess::start(&testbed).await?;
     let nemesis = Nemesis {
         recorder: Arc::new(HistoryWriter::create(&folder.join(HISTORY))?),
-        programs: Arc::new(ProgramPool::new(Arc::clone(&site))),
-        testbed: Arc::clone(&site),
+        programs: Arc::new(ProgramPool::new(Arc::clone(&testbed))),
+        testbed: Arc::clone(&testbed),
         daemon,
         broker,
         web,
-        client_proxy: front,
-        broker_proxy: back,
+        client_proxy,
+        broker_proxy,
         prober: None,
         rng: fastrand::Rng::with_seed(options.seed),
         config_variant: ConfigVariant::default(),
@@ -213,22 +213,22 @@ async fn set_up(
         is_over: watch::Sender::new(false).subscribe(),
         _ports: ports,
     };
-    Ok((site, nemesis))
+    Ok((testbed, nemesis))
 }
 
-/// What each role may not use, of the tools that the run calls.
+/// Returns, for each role, the forbidden tools among those that the run calls.
 fn forbidden_tools() -> impl Iterator<Item = HistoryEvent> {
-    [SOME, NONE].map(|role| TestUser { name: "", role }).into_iter().map(|person| {
+    [SOME, NONE].map(|role| TestUser { name: "", role }).into_iter().map(|user| {
         let names = SERVERS.iter().flat_map(|server| TOOLS.map(|tool| (server.name, tool)));
-        let denied = names.filter(|(server, tool)| !person.may_use(server, tool));
+        let denied = names.filter(|(server, tool)| !user.may_use(server, tool));
         let tools = denied.map(|(server, tool)| format!("{server}__{tool}")).collect();
-        HistoryEvent::Forbidden { role: person.role.into(), tools }
+        HistoryEvent::Forbidden { role: user.role.into(), tools }
     })
 }
 
-/// Lets callers and nemesis loose, then calms down and ends.
+/// Runs callers and nemesis, then the calm, then ends the daemon.
 async fn run_callers_and_nemesis(
-    site: &Arc<Testbed>,
+    testbed: &Arc<Testbed>,
     mut nemesis: Nemesis,
     options: &RunOptions,
     plan: &RunPlan,
@@ -236,44 +236,44 @@ async fn run_callers_and_nemesis(
     let is_over = watch::Sender::new(false);
     let recorder = Arc::clone(&nemesis.recorder);
     nemesis.is_over = is_over.subscribe();
-    let stage = Arc::new(CallerContext {
-        testbed: Arc::clone(site),
+    let context = Arc::new(CallerContext {
+        testbed: Arc::clone(testbed),
         recorder: Arc::clone(&recorder),
         programs: Arc::clone(&nemesis.programs),
         is_up: nemesis.daemon.subscribe(),
         is_over: is_over.subscribe(),
         focus: plan.focus,
     });
-    nemesis.prober = Some(ChaosCaller::prober(&stage));
+    nemesis.prober = Some(ChaosCaller::prober(&context));
     let wait = u64::try_from(SICK_RESET.as_micros()).unwrap_or(u64::MAX);
     recorder.record(&HistoryEvent::Breaker { server: SICK.into(), failures: SICK_FAILURES, wait });
     recorder.record(&HistoryEvent::Shared { server: SHARED.into() });
     forbidden_tools().for_each(|event| recorder.record(&event));
     let mut callers = JoinSet::new();
     for number in 0..options.callers {
-        callers.spawn(ChaosCaller::new(&stage, options.seed, number, &plan.ways).run());
+        callers.spawn(ChaosCaller::new(&context, options.seed, number, &plan.ways).run());
     }
-    callers.spawn(abuse::run(Arc::clone(&stage), options.seed));
+    callers.spawn(abuse::run(Arc::clone(&context), options.seed));
     // Ends with the run, also with one that is dropped.
     let mut progress = JoinSet::new();
     progress.spawn(show_progress(Arc::clone(&recorder)));
-    let mut vitals = DaemonSamples::default();
+    let mut samples = DaemonSamples::default();
     let end = Instant::now() + options.duration;
     sleep(CENSUS.min(options.duration / 4)).await;
-    vitals.sample_begin(&nemesis.daemon.processes()?);
+    samples.sample_begin(&nemesis.daemon.processes()?);
     while Instant::now() < end {
         let slice = (Instant::now() + CENSUS).min(end);
         nemesis.run(slice).await;
-        if let Ok(family) = nemesis.daemon.processes() {
-            take_census(&recorder, Occasion::Running, &family);
+        if let Ok(processes) = nemesis.daemon.processes() {
+            take_census(&recorder, Occasion::Running, &processes);
         }
     }
     sleep(options.settle).await;
     recorder.record(&HistoryEvent::Calm { at: now() });
     sleep(options.calm).await;
-    // What has been dead since the last act has had time to be waited for.
+    // Processes that ended since the last act have had time to be reaped.
     take_census(&recorder, Occasion::Running, &nemesis.daemon.processes()?);
-    vitals.sample_end(&nemesis.daemon.processes()?);
+    samples.sample_end(&nemesis.daemon.processes()?);
     is_over.send_replace(true);
     let last = timeout(LAST_CALLS, async { while callers.join_next().await.is_some() {} }).await;
     if last.is_err() {
@@ -288,11 +288,11 @@ async fn run_callers_and_nemesis(
     nemesis.finish_censuses().await;
     progress.abort_all();
     recorder.finish()?;
-    vitals.mishaps = nemesis.mishaps;
-    Ok(vitals)
+    samples.mishaps = nemesis.mishaps;
+    Ok(samples)
 }
 
-/// Looks on while nobody calls. What the last calls have begun has some time to come to its end.
+/// Takes censuses while no caller calls. The last calls have some time to end first.
 async fn watch_idle(recorder: &HistoryWriter, daemon: &DaemonProcess) -> anyhow::Result<()> {
     sleep(IDLE).await;
     let end = Instant::now() + IDLE;
@@ -303,8 +303,8 @@ async fn watch_idle(recorder: &HistoryWriter, daemon: &DaemonProcess) -> anyhow:
     Ok(())
 }
 
-fn take_census(recorder: &HistoryWriter, occasion: Occasion, family: &DaemonProcesses) {
-    let processes = family.census();
+fn take_census(recorder: &HistoryWriter, occasion: Occasion, processes: &DaemonProcesses) {
+    let processes = processes.census();
     recorder.record(&HistoryEvent::Census { at: now(), occasion, processes });
 }
 

@@ -1,4 +1,4 @@
-//! A way between two parties that can be cut, held up and closed on one side.
+//! Proxy between two parties whose connections can be cut, stalled and half-closed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,23 +8,23 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Bytes that are carried at once: small, so that a cut falls into messages.
+/// Bytes copied at once: few, so that a cut falls into messages.
 const CHUNK: usize = 16 << 10;
 
-/// How long the far side may take to accept.
+/// Upper bound of the far side's time to accept.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What holds for all connections.
+/// State that holds for all connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct ProxyState {
     is_stalled: bool,
-    /// Connections that were opened under a lower number are over.
+    /// Connections that were opened under a lower number are cut.
     cut: u64,
-    /// Those say nothing more towards the far side.
+    /// Connections below this number send nothing more to the far side.
     half_closed: u64,
 }
 
-/// Listens on a port of its own and passes everything on.
+/// A proxy with a port of its own.
 #[derive(Debug, Clone)]
 pub(crate) struct CuttableProxy {
     pub(crate) port: u16,
@@ -35,34 +35,34 @@ impl CuttableProxy {
     pub(crate) async fn start(far: u16) -> std::io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let port = listener.local_addr()?.port();
-        let weather = Arc::new(watch::Sender::new(ProxyState::default()));
-        let accepting = Arc::clone(&weather);
+        let state = Arc::new(watch::Sender::new(ProxyState::default()));
+        let shared = Arc::clone(&state);
         tokio::spawn(async move {
             loop {
                 let Ok((near, _)) = listener.accept().await else { continue };
-                tokio::spawn(forward(near, far, accepting.subscribe()));
+                tokio::spawn(forward(near, far, shared.subscribe()));
             }
         });
-        Ok(Self { port, state: weather })
+        Ok(Self { port, state })
     }
 
     /// Ends every connection at once.
     pub(crate) fn cut(&self) {
-        self.state.send_modify(|weather| weather.cut += 1);
+        self.state.send_modify(|state| state.cut += 1);
     }
 
-    /// Nothing more goes towards the far side on any connection; what comes back does.
+    /// Ends the direction to the far side on every connection; the other direction stays open.
     pub(crate) fn half_close(&self) {
-        self.state.send_modify(|weather| weather.half_closed += 1);
+        self.state.send_modify(|state| state.half_closed += 1);
     }
 
-    /// Nothing moves, in no direction, until it is let go.
-    pub(crate) fn set_stalled(&self, is_held: bool) {
-        self.state.send_modify(|weather| weather.is_stalled = is_held);
+    /// Stops all bytes in both directions, or lets them flow again.
+    pub(crate) fn set_stalled(&self, is_stalled: bool) {
+        self.state.send_modify(|state| state.is_stalled = is_stalled);
     }
 }
 
-async fn forward(near: TcpStream, far: u16, weather: watch::Receiver<ProxyState>) {
+async fn forward(near: TcpStream, far: u16, state: watch::Receiver<ProxyState>) {
     let Ok(Ok(far)) = tokio::time::timeout(ACCEPT_TIMEOUT, TcpStream::connect(("127.0.0.1", far))).await
     else {
         return;
@@ -70,35 +70,35 @@ async fn forward(near: TcpStream, far: u16, weather: watch::Receiver<ProxyState>
     let _ = (near.set_nodelay(true), far.set_nodelay(true));
     let (near_in, near_out) = near.into_split();
     let (far_in, far_out) = far.into_split();
-    let there = copy_until_cut(near_in, far_out, weather.clone(), true);
-    let back = copy_until_cut(far_in, near_out, weather, false);
-    tokio::join!(there, back);
+    let outbound = copy_until_cut(near_in, far_out, state.clone(), true);
+    let inbound = copy_until_cut(far_in, near_out, state, false);
+    tokio::join!(outbound, inbound);
 }
 
-/// Carries one direction until it ends or is cut.
+/// Copies one direction until it ends or is cut.
 async fn copy_until_cut(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    mut weather: watch::Receiver<ProxyState>,
-    may_be_halved: bool,
+    mut state: watch::Receiver<ProxyState>,
+    can_half_close: bool,
 ) {
-    let began = *weather.borrow_and_update();
+    let began = *state.borrow_and_update();
     let is_over =
-        |now: &ProxyState| now.cut != began.cut || (may_be_halved && now.half_closed != began.half_closed);
+        |now: &ProxyState| now.cut != began.cut || (can_half_close && now.half_closed != began.half_closed);
     let mut buffer = vec![0; CHUNK];
     loop {
         let read = tokio::select! {
             read = from.read(&mut buffer) => read,
-            over = weather.wait_for(|now| is_over(now)) => { drop(over); break }
+            over = state.wait_for(|now| is_over(now)) => { drop(over); break }
         };
         let Ok(read @ 1..) = read else { break };
-        let clear = weather.wait_for(|now| is_over(now) || !now.is_stalled).await.map(|now| is_over(&now));
+        let clear = state.wait_for(|now| is_over(now) || !now.is_stalled).await.map(|now| is_over(&now));
         if clear.unwrap_or(true) {
             break;
         }
         let written = tokio::select! {
             written = to.write_all(&buffer[..read]) => written.is_ok(),
-            over = weather.wait_for(|now| is_over(now)) => { drop(over); false }
+            over = state.wait_for(|now| is_over(now)) => { drop(over); false }
         };
         if !written {
             break;

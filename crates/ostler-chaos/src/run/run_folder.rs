@@ -1,4 +1,4 @@
-//! The folder of a run, and what becomes of it.
+//! Folder of a run: removed at the end, or kept at its destination.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -6,60 +6,62 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use tempfile::TempDir;
 
-/// A folder that is removed at the end, or kept.
+/// The folder of a run, removed at the end unless the records are kept.
 #[derive(Debug)]
 pub(crate) struct RunFolder {
     folder: TempDir,
-    /// Where the records are wanted: an empty folder until then.
+    /// The destination of the records: an empty folder until the end.
     destination: Option<PathBuf>,
 }
 
 impl RunFolder {
-    /// Makes both folders. What can't be kept in the end is known before anything is run.
-    pub(crate) fn prepare(place: Option<&Path>) -> anyhow::Result<Self> {
+    /// Creates both folders, so that a destination that can't be used fails before anything is
+    /// started.
+    pub(crate) fn prepare(destination: Option<&Path>) -> anyhow::Result<Self> {
         let folder =
             tempfile::Builder::new().prefix("chaos-").tempdir().context("can't make a folder to run in")?;
-        if let Some(place) = place {
-            make(place)?;
+        if let Some(destination) = destination {
+            make_folder(destination)?;
         }
-        Ok(Self { folder, destination: place.map(Path::to_owned) })
+        Ok(Self { folder, destination: destination.map(Path::to_owned) })
     }
 
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Where the records are now, if they are kept: where they are wanted, or where they are if a promise was broken.
+    /// Returns the folder of the records, if they are kept: the destination, or the run's own
+    /// folder if a promise was broken.
     pub(crate) fn finish(self, is_broken: bool) -> anyhow::Result<Option<PathBuf>> {
-        let Some(place) = self.destination else {
+        let Some(destination) = self.destination else {
             return Ok(is_broken.then(|| self.folder.keep()));
         };
         let folder = self.folder.keep();
-        let Err(error) = std::fs::rename(&folder, &place) else { return Ok(Some(place)) };
-        // Another file system takes no folder of this one.
-        let copied = std::process::Command::new("cp").arg("-aT").arg(&folder).arg(&place).status();
+        let Err(error) = std::fs::rename(&folder, &destination) else { return Ok(Some(destination)) };
+        // A rename fails across file systems.
+        let copied = std::process::Command::new("cp").arg("-aT").arg(&folder).arg(&destination).status();
         if !copied.is_ok_and(|status| status.success()) {
             bail!(
                 "the records can't be moved to {} ({error}): they are in {}",
-                place.display(),
+                destination.display(),
                 folder.display()
             );
         }
         std::fs::remove_dir_all(&folder)?;
-        Ok(Some(place))
+        Ok(Some(destination))
     }
 }
 
-fn make(place: &Path) -> anyhow::Result<()> {
-    if let Some(parent) = place.parent() {
+fn make_folder(destination: &Path) -> anyhow::Result<()> {
+    if let Some(parent) = destination.parent() {
         std::fs::create_dir_all(parent)
             .with_context(|| format!("--keep: can't make {}", parent.display()))?;
     }
-    match std::fs::create_dir(place) {
+    match std::fs::create_dir(destination) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            bail!("--keep: {} is there already; name a folder that is not", place.display())
+            bail!("--keep: {} is there already; name a folder that is not", destination.display())
         }
-        made => made.with_context(|| format!("--keep: can't make {}", place.display())),
+        made => made.with_context(|| format!("--keep: can't make {}", destination.display())),
     }
 }
 
@@ -71,16 +73,16 @@ mod tests {
     #[test]
     fn records_are_kept_where_they_are_wanted_or_where_a_promise_was_broken() {
         let home = tempfile::tempdir().unwrap();
-        let place = home.path().join("deep/kept");
-        let keeping = RunFolder::prepare(Some(&place)).unwrap();
-        let folder = keeping.folder().to_owned();
+        let destination = home.path().join("deep/kept");
+        let run_folder = RunFolder::prepare(Some(&destination)).unwrap();
+        let folder = run_folder.folder().to_owned();
         std::fs::write(folder.join("record"), "x").unwrap();
-        assert_eq!(keeping.finish(false).unwrap(), Some(place.clone()));
-        assert!(place.join("record").is_file() && !folder.exists());
+        assert_eq!(run_folder.finish(false).unwrap(), Some(destination.clone()));
+        assert!(destination.join("record").is_file() && !folder.exists());
 
-        let keeping = RunFolder::prepare(None).unwrap();
-        let folder = keeping.folder().to_owned();
-        assert_eq!(keeping.finish(false).unwrap(), None);
+        let run_folder = RunFolder::prepare(None).unwrap();
+        let folder = run_folder.folder().to_owned();
+        assert_eq!(run_folder.finish(false).unwrap(), None);
         assert!(!folder.exists());
 
         let kept = RunFolder::prepare(None).unwrap().finish(true).unwrap().unwrap();
@@ -91,11 +93,11 @@ mod tests {
     #[test]
     fn a_place_that_is_taken_or_can_t_be_made_is_refused_at_once() {
         let home = tempfile::tempdir().unwrap();
-        let told = |place: &Path| RunFolder::prepare(Some(place)).unwrap_err().to_string();
-        assert!(told(home.path()).contains("is there already"));
+        let refusal = |destination: &Path| RunFolder::prepare(Some(destination)).unwrap_err().to_string();
+        assert!(refusal(home.path()).contains("is there already"));
         let file = home.path().join("file");
         std::fs::write(&file, "x").unwrap();
-        assert!(told(&file).contains("is there already"));
-        assert!(told(&file.join("kept")).contains("can't make"));
+        assert!(refusal(&file).contains("is there already"));
+        assert!(refusal(&file.join("kept")).contains("can't make"));
     }
 }

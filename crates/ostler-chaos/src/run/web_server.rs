@@ -1,5 +1,5 @@
-//! A server behind a URL: a program on stdio, served over HTTP by a process of
-//! its own that can be killed.
+//! Server behind a URL: a program on stdio, served over HTTP by a process of its own that can be
+//! killed.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -25,12 +25,12 @@ use tokio::time::{Instant, sleep};
 
 use super::environment::testbed::Testbed;
 
-/// How long it may take to listen.
+/// Longer than any start on a busy machine.
 const WEB_START_TIMEOUT: Duration = Duration::from_secs(10);
-/// Messages on their way to the program.
+/// Messages queued for the program.
 const QUEUE: usize = 1024;
 
-/// The process, as the run sees it.
+/// Handle on the process of the server behind a URL.
 #[derive(Debug)]
 pub(crate) struct WebServer {
     testbed: Arc<Testbed>,
@@ -38,10 +38,10 @@ pub(crate) struct WebServer {
 }
 
 impl WebServer {
-    pub(crate) async fn start(site: &Arc<Testbed>) -> anyhow::Result<Self> {
-        let child = spawn(site)?;
-        wait_until_listening(site.ports.web).await?;
-        Ok(Self { testbed: Arc::clone(site), child })
+    pub(crate) async fn start(testbed: &Arc<Testbed>) -> anyhow::Result<Self> {
+        let child = spawn(testbed)?;
+        wait_until_listening(testbed.ports.web).await?;
+        Ok(Self { testbed: Arc::clone(testbed), child })
     }
 
     pub(crate) async fn kill(&mut self) -> anyhow::Result<()> {
@@ -54,10 +54,10 @@ impl WebServer {
     }
 }
 
-fn spawn(site: &Testbed) -> anyhow::Result<Child> {
+fn spawn(testbed: &Testbed) -> anyhow::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["web", "--port", &site.ports.web.to_string(), "--"]).arg(&site.programs.fake);
-    command.args(["--name", "web", "--executions"]).arg(site.ledger("web"));
+    command.args(["web", "--port", &testbed.ports.web.to_string(), "--"]).arg(&testbed.programs.fake);
+    command.args(["--name", "web", "--executions"]).arg(testbed.ledger("web"));
     command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
     Ok(command.spawn()?)
 }
@@ -71,7 +71,7 @@ async fn wait_until_listening(port: u16) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The process itself.
+/// Serves a program over HTTP, in a process of its own.
 pub(crate) async fn serve(port: u16, command: &[String]) -> anyhow::Result<()> {
     let (program, args) = command.split_first().context("no program is named")?;
     let mut child = Command::new(program)
@@ -90,30 +90,30 @@ pub(crate) async fn serve(port: u16, command: &[String]) -> anyhow::Result<()> {
             }
         }
     });
-    let desk = Arc::new(HttpBridge { lines, pending: Mutex::default(), next_id: AtomicU64::new(1) });
+    let bridge = Arc::new(HttpBridge { lines, pending: Mutex::default(), next_id: AtomicU64::new(1) });
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
-    tokio::spawn(accept(listener, Arc::clone(&desk)));
+    tokio::spawn(accept(listener, Arc::clone(&bridge)));
     let mut answers = BufReader::new(output).lines();
     while let Some(line) = answers.next_line().await? {
-        desk.deliver(&line);
+        bridge.deliver(&line);
     }
     Ok(())
 }
 
-async fn accept(listener: TcpListener, desk: Arc<HttpBridge>) {
+async fn accept(listener: TcpListener, bridge: Arc<HttpBridge>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
         let _ = stream.set_nodelay(true);
-        let desk = Arc::clone(&desk);
+        let bridge = Arc::clone(&bridge);
         let service = service_fn(move |request| {
-            let desk = Arc::clone(&desk);
-            async move { Ok::<_, Infallible>(desk.forward(request).await) }
+            let bridge = Arc::clone(&bridge);
+            async move { Ok::<_, Infallible>(bridge.forward(request).await) }
         });
         tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
     }
 }
 
-/// Gives requests numbers of its own and finds their answers.
+/// Bridge from HTTP to the program: renumbers requests and matches answers.
 struct HttpBridge {
     lines: mpsc::Sender<String>,
     pending: Mutex<HashMap<u64, oneshot::Sender<Value>>>,
@@ -132,15 +132,15 @@ impl HttpBridge {
         let Some(id) = message.get("id").cloned() else { return empty(StatusCode::ACCEPTED) };
         let own = self.next_id.fetch_add(1, Ordering::Relaxed);
         message["id"] = json!(own);
-        let (answer, waiting) = oneshot::channel();
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner).insert(own, answer);
+        let (sender, receiver) = oneshot::channel();
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner).insert(own, sender);
         // Dropped with the request when the host hangs up, which cancels it.
-        let visit = CancelOnDrop { bridge: self, request_id: own };
+        let cancel_on_drop = CancelOnDrop { bridge: self, request_id: own };
         if self.lines.send(format!("{message}\n")).await.is_err() {
             return empty(StatusCode::BAD_GATEWAY);
         }
-        let answer = waiting.await;
-        drop(visit);
+        let answer = receiver.await;
+        drop(cancel_on_drop);
         let Ok(mut answer) = answer else { return empty(StatusCode::BAD_GATEWAY) };
         answer["id"] = id;
         let response = Response::builder().header("content-type", "application/json");
@@ -152,8 +152,8 @@ impl HttpBridge {
         let id = message["id"].as_u64().filter(|_| message.get("method").is_none());
         let pending =
             id.and_then(|id| self.pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&id));
-        if let Some(waiting) = pending {
-            let _ = waiting.send(message);
+        if let Some(sender) = pending {
+            let _ = sender.send(message);
         }
     }
 }

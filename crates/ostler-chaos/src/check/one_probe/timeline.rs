@@ -1,55 +1,56 @@
-//! What happened at one server, in the order of time, as far as it says something about its breaker.
+//! Timeline of one server: the events that tell the state of its breaker, sorted by time.
 
 use super::super::records::Records;
 use crate::history::{CallEnd, CallNumber, CallRoute, HistoryEvent, Micros};
 use crate::ledger::Execution;
 
-/// How long after its caller's end a success may still reach the breaker, where the caller has not waited for it.
+/// The time after its caller's end in which a success may still reach the breaker, where the caller
+/// has not waited for it.
 const LATE: Micros = 1_000_000;
 
-/// A call that was executed later than this after it was made may have been out of time before its server had its
-/// share of it, which says nothing to the breaker. Less than half of the time that calls of such servers have.
+/// A call that was executed later than this after it was made may have timed out before its server
+/// had a fair share of the time, which the breaker does not count. Less than half of the call
+/// timeout of such servers.
 const PROMPT: Micros = 300_000;
 
-/// Acts at a server that leave its breaker as it is; all others may clear it.
+/// Acts at a server that leave its breaker as it is; all others may reset it.
 const HARMLESS: [&str; 4] = ["kill-server", "freeze-server", "kill-guard", "sicken"];
 
-/// What the nemesis calls the daemon.
+/// The nemesis's name of the daemon.
 const DAEMON: &str = "daemon";
 
-/// One execution, with its call.
+/// An execution with its call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ExecutionRun<'a> {
     pub(super) execution: &'a Execution,
     pub(super) call: CallNumber,
-    /// When the call was made.
+    /// The time at which the call was made.
     pub(super) called_at: Micros,
-    /// When its caller was answered.
+    /// The time at which its caller got the answer.
     pub(super) answered: Micros,
-    /// When the execution ended; its caller's end where it did not.
+    /// The end of the execution; its caller's end if it did not end.
     pub(super) ended: Micros,
-    /// Whether its caller was given what the execution came to: it held its
-    /// permit to the end.
+    /// True if its caller got the outcome of the execution: the call held its permit to the end.
     pub(super) is_certain: bool,
 }
 
-/// What may change the breaker, or is changed by it.
+/// An event that may change the breaker, or that the breaker controls.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum TimelineEvent<'a> {
-    /// Its supervision begins anew at some time between begin and end.
+    /// Its supervision starts anew at some time between begin and end.
     Reset {
         begins: bool,
     },
-    /// Something succeeded, which reaches the breaker by that time.
+    /// A success, which reaches the breaker by that time.
     Succeeded {
         until: Micros,
     },
-    /// A caller was told that it failed.
+    /// A failure that its caller was told of.
     Failed(ExecutionRun<'a>),
     Started(ExecutionRun<'a>),
 }
 
-/// All steps of a server for one caller, sorted by time.
+/// Returns all events of a server for one caller, sorted by time.
 pub(super) fn breaker_events<'a>(
     records: &Records<'a>,
     server: &str,
@@ -79,7 +80,7 @@ fn run_of<'a>(records: &Records<'a>, execution: &'a Execution, caller: &str) -> 
     let is_certain = match end {
         CallEnd::Ok { stamp, .. } => stamp.as_deref() == Some(&execution.stamp),
         CallEnd::Fail { .. } => false,
-        // Out of time at the daemon itself, which was waiting for this execution.
+        // A timeout of the daemon itself, which was waiting for this execution.
         CallEnd::Unknown { why } => {
             let is_prompt = execution.began < call.invoke.at + PROMPT;
             why == "timed-out" && execution.has_failed && is_prompt && call.invoke.way != CallRoute::Relay
@@ -95,7 +96,7 @@ fn run_of<'a>(records: &Records<'a>, execution: &'a Execution, caller: &str) -> 
     })
 }
 
-/// Begin and end of whatever may clear the breaker.
+/// Returns begin and end of every act that may reset the breaker.
 fn resets<'a>(records: &Records<'a>, server: &str) -> impl Iterator<Item = (Micros, TimelineEvent<'a>)> {
     records.history.iter().filter_map(move |event| {
         let HistoryEvent::Nemesis { at, act, target, begins } = event else { return None };

@@ -1,5 +1,6 @@
-//! An abusive caller: bad arguments, oversize answers, timeouts and floods at a server that good callers share,
-//! and a hostile server that it makes crash, flood and list. Its calls are not in the records.
+//! Abusive caller: sends bad arguments, oversize answers, timeouts and floods to a server that good
+//! callers share, and makes a hostile server crash, flood and list. Its calls are not in the
+//! records.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,19 +17,19 @@ use super::{CallerContext, CallerDeadlines};
 use crate::run::environment::config::{HOSTILE, SHARED};
 use crate::run::environment::users::ABUSER;
 
-/// Calls at once: more than the caller's share of the places at the shared server.
+/// Calls at once: more than the caller's share of the shared server's slots.
 const AT_ONCE: usize = 12;
-/// Between two rounds.
+/// Pause between two rounds.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Abuses servers, round by round, until the run is over.
-pub(crate) async fn run(stage: Arc<CallerContext>, seed: u64) {
+pub(crate) async fn run(context: Arc<CallerContext>, seed: u64) {
     let mut rng = Rng::with_seed(seed ^ 0xab5e);
-    let token = stage.testbed.tokens.get(ABUSER.name).map_or("", String::as_str);
+    let token = context.testbed.tokens.get(ABUSER.name).map_or("", String::as_str);
     let ways = [CallRoute::HttpModern, CallRoute::HttpFace].into_iter().cycle();
     let mut clients: Vec<HttpClient> =
-        ways.take(AT_ONCE).map(|way| HttpClient::new(way, token, stage.testbed.ports.daemon)).collect();
-    while !*stage.is_over.borrow() {
+        ways.take(AT_ONCE).map(|way| HttpClient::new(way, token, context.testbed.ports.daemon)).collect();
+    while !*context.is_over.borrow() {
         let (server, tool, arguments) = draw(&mut rng);
         let mut round = JoinSet::new();
         for mut client in clients.drain(..) {
@@ -50,7 +51,7 @@ pub(crate) async fn run(stage: Arc<CallerContext>, seed: u64) {
     }
 }
 
-/// One kind of abuse: the server, the tool and its arguments.
+/// Draws one kind of abuse: the server, the tool and its arguments.
 fn draw(rng: &mut Rng) -> (&'static str, &'static str, Value) {
     match rng.u8(..6) {
         0 => (SHARED, "rpc_error", json!({"code": -32603, "message": "bad arguments"})),

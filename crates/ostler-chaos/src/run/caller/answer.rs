@@ -1,9 +1,9 @@
-//! What an answer says has become of a call, by its codes alone.
+//! Reading of answers: maps codes to the end of a call.
 
 use ostler_chaos::history::{CallEnd, CallNumber, Ran};
 use serde_json::Value;
 
-/// Reads a JSON-RPC answer.
+/// Returns the end that a JSON-RPC answer means.
 pub(crate) fn end_of(answer: &Value) -> CallEnd {
     match (answer.get("result"), answer.get("error")) {
         (Some(result), _) => end_of_result(result),
@@ -13,12 +13,12 @@ pub(crate) fn end_of(answer: &Value) -> CallEnd {
 }
 
 fn end_of_result(result: &Value) -> CallEnd {
-    let told = &result["structuredContent"];
-    if result["isError"] == true || !told.is_object() {
+    let content = &result["structuredContent"];
+    if result["isError"] == true || !content.is_object() {
         return CallEnd::Fail { kind: "tool-error".into(), code: 0, ran: Ran::Yes };
     }
-    let stamp = told["stamp"].as_str().map(str::to_owned);
-    CallEnd::Ok { echoed: told["nonce"].as_u64().map(CallNumber), stamp }
+    let stamp = content["stamp"].as_str().map(str::to_owned);
+    CallEnd::Ok { echoed: content["nonce"].as_u64().map(CallNumber), stamp }
 }
 
 fn end_of_error(error: &Value) -> CallEnd {
@@ -26,7 +26,7 @@ fn end_of_error(error: &Value) -> CallEnd {
     let data = &error["data"];
     let fail = |kind: &str, ran| CallEnd::Fail { kind: kind.to_owned(), code, ran };
     let Some(kind) = data["code"].as_str() else {
-        // Of the server's own making if it carries the stamp of an execution.
+        // The server itself answered if the data carries the stamp of an execution.
         return match data["stamp"].is_string() {
             true => fail("upstream-error", Ran::Yes),
             false => fail("refused", Ran::No),

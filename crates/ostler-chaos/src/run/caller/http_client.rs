@@ -1,4 +1,4 @@
-//! A client over HTTP, of either era, at the endpoint of all servers or of one.
+//! HTTP client of either era, at the endpoint of all servers or of one.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ use super::next_action::{Abandon, PlannedCall};
 /// The revision of sessions.
 const LEGACY: &str = "2025-11-25";
 const MODERN: &str = "2026-07-28";
-/// Before a request that could not be sent is tried again.
+/// Pause before a request that could not be sent is retried.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long an answer may still come after a cancellation.
+/// An answer may still arrive this long after a cancellation.
 const CANCELLED: Duration = Duration::from_secs(1);
 
-/// One client.
+/// An HTTP client.
 #[derive(Debug)]
 pub(crate) struct HttpClient {
     connection: CallerConnection,
-    /// For what is said while the other connection waits.
+    /// Carries cancellations while the other connection waits for an answer.
     cancel_connection: CallerConnection,
     way: CallRoute,
     token: String,
@@ -35,10 +35,10 @@ pub(crate) struct HttpClient {
     next_id: u64,
 }
 
-/// How a request ended, other than with an answer.
+/// The end of a request without an answer.
 enum SendFailure {
     NotSent,
-    /// The session is gone; another one is needed.
+    /// The session is gone, and the request needs a new one.
     NoSession,
     Unknown(String),
 }
@@ -49,32 +49,32 @@ impl HttpClient {
         Self { connection, cancel_connection, way, token: token.to_owned(), port, session: None, next_id: 1 }
     }
 
-    /// Makes a call and stays with it to its end, or for as long as the caller is patient.
-    pub(super) async fn call(&mut self, call: &PlannedCall, patience: CallerDeadlines) -> CallEnd {
+    /// Makes a call and waits for its end, or until the caller abandons it.
+    pub(super) async fn call(&mut self, call: &PlannedCall, deadlines: CallerDeadlines) -> CallEnd {
         let params = json!({"name": self.name_of(call.server, call.tool), "arguments": call.arguments});
         loop {
-            let asked = self.send_call(call, params.clone(), patience).await;
-            match asked {
-                Ok(told) => return end_of_reply(&told),
+            let outcome = self.send_call(call, params.clone(), deadlines).await;
+            match outcome {
+                Ok(reply) => return end_of_reply(&reply),
                 Err(SendFailure::Unknown(why)) => return CallEnd::Unknown { why },
                 Err(SendFailure::NoSession) => self.session = None,
                 Err(SendFailure::NotSent) => {}
             }
-            if Instant::now() + PAUSE >= patience.send_by {
+            if Instant::now() + PAUSE >= deadlines.send_by {
                 return CallEnd::Fail { kind: "no-connection".into(), code: 0, ran: Ran::No };
             }
             tokio::time::sleep(PAUSE).await;
         }
     }
 
-    /// The names of all tools, as the endpoint of all servers has them.
+    /// Returns the names of all tools, in the form of the endpoint of all servers.
     pub(crate) async fn list(&mut self, server: &str, deadline: Instant) -> Option<Vec<String>> {
         let (mut names, mut cursor) = (Vec::new(), None::<String>);
         loop {
             let params = cursor.as_ref().map_or(json!({}), |cursor| json!({"cursor": cursor}));
-            let asking = self.send("tools/list", params, server);
-            let told = timeout_at(deadline, asking).await.ok()?.ok()?;
-            let result = told.message.get("result")?;
+            let sending = self.send("tools/list", params, server);
+            let reply = timeout_at(deadline, sending).await.ok()?.ok()?;
+            let result = reply.message.get("result")?;
             let tools = result["tools"].as_array()?.iter().filter_map(|tool| tool["name"].as_str());
             names.extend(tools.map(|tool| match self.way {
                 CallRoute::HttpFace => format!("{server}__{tool}"),
@@ -98,16 +98,16 @@ impl HttpClient {
         &mut self,
         call: &PlannedCall,
         params: Value,
-        patience: CallerDeadlines,
+        deadlines: CallerDeadlines,
     ) -> Result<CallerReply, SendFailure> {
-        let (began, deadline) = (Instant::now(), patience.answer_by);
+        let (began, deadline) = (Instant::now(), deadlines.answer_by);
         let left = match call.abandon {
             Abandon::Never => deadline,
-            Abandon::After(stay) | Abandon::Cancel(stay) => (began + stay).min(deadline),
+            Abandon::After(wait) | Abandon::Cancel(wait) => (began + wait).min(deadline),
         };
         if self.way == CallRoute::HttpLegacy && self.session.is_none() {
             timeout_at(deadline, self.open_session()).await.unwrap_or(Err(SendFailure::NotSent))?;
-            if Instant::now() >= patience.send_by {
+            if Instant::now() >= deadlines.send_by {
                 return Err(SendFailure::NotSent);
             }
         }
@@ -115,23 +115,23 @@ impl HttpClient {
         let request = self.request("tools/call", params, call.server);
         self.next_id += 1;
         let cancel = self.cancellation(id);
-        let asked = {
-            let asking = self.connection.send(request);
-            tokio::pin!(asking);
+        let outcome = {
+            let sending = self.connection.send(request);
+            tokio::pin!(sending);
             tokio::select! {
-                asked = &mut asking => Some(asked),
+                outcome = &mut sending => Some(outcome),
                 () = sleep_until(left) => match (call.abandon, cancel) {
                     (Abandon::Cancel(_), Some(cancel)) => {
                         let end = (Instant::now() + CANCELLED).min(deadline);
                         let _ = timeout_at(end, self.cancel_connection.send(cancel)).await;
-                        timeout_at(end, &mut asking).await.ok()
+                        timeout_at(end, &mut sending).await.ok()
                     }
                     _ => None,
                 }
             }
         };
-        match asked {
-            Some(asked) => self.classify(asked),
+        match outcome {
+            Some(outcome) => self.classify(outcome),
             None => {
                 self.connection.close();
                 self.cancel_connection.close();
@@ -148,33 +148,33 @@ impl HttpClient {
         }
         let request = self.request(method, params, server);
         self.next_id += 1;
-        let asked = self.connection.send(request).await;
-        self.classify(asked)
+        let outcome = self.connection.send(request).await;
+        self.classify(outcome)
     }
 
-    fn classify(&mut self, asked: Result<CallerReply, HttpSendError>) -> Result<CallerReply, SendFailure> {
-        match asked {
+    fn classify(&mut self, outcome: Result<CallerReply, HttpSendError>) -> Result<CallerReply, SendFailure> {
+        match outcome {
             Err(HttpSendError::NotSent) => Err(SendFailure::NotSent),
             Err(HttpSendError::Sent(why)) => Err(SendFailure::Unknown(why)),
-            Ok(told)
-                if told.status == 404
+            Ok(reply)
+                if reply.status == 404
                     && self.session.is_some()
-                    && told.message["error"]["data"].is_null() =>
+                    && reply.message["error"]["data"].is_null() =>
             {
                 Err(SendFailure::NoSession)
             }
-            Ok(told) => Ok(told),
+            Ok(reply) => Ok(reply),
         }
     }
 
-    /// Opens a session. Whatever goes wrong, the call itself was not sent.
+    /// Initializes a session. After any failure the call itself was not sent.
     async fn open_session(&mut self) -> Result<(), SendFailure> {
         let client = json!({"name": "chaos", "version": "1"});
         let params = json!({"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": client});
         let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
-        let told =
+        let reply =
             self.connection.send(self.post("/mcp", &body, &[])).await.map_err(|_| SendFailure::NotSent)?;
-        let session = told.headers.get("mcp-session-id").and_then(|value| value.to_str().ok());
+        let session = reply.headers.get("mcp-session-id").and_then(|value| value.to_str().ok());
         let Some(session) = session.map(str::to_owned) else { return Err(SendFailure::NotSent) };
         let body = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         let headers = [("mcp-session-id", session.as_str()), ("mcp-protocol-version", LEGACY)];
@@ -228,18 +228,19 @@ impl HttpClient {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        // Paths and headers are made of names and numbers here, so the request is always well-formed.
+        // Paths and headers consist of names and numbers, so the request is always well-formed.
         request.body(Full::from(body.to_string())).unwrap_or_default()
     }
 }
 
-fn end_of_reply(told: &CallerReply) -> CallEnd {
-    if told.message.is_object() && (told.message.get("result").is_some() || told.message["error"].is_object())
+fn end_of_reply(reply: &CallerReply) -> CallEnd {
+    if reply.message.is_object()
+        && (reply.message.get("result").is_some() || reply.message["error"].is_object())
     {
-        return end_of(&told.message);
+        return end_of(&reply.message);
     }
-    let code = i64::from(told.status.as_u16());
-    match told.status.is_client_error() {
+    let code = i64::from(reply.status.as_u16());
+    match reply.status.is_client_error() {
         true => CallEnd::Fail { kind: "http".into(), code, ran: Ran::No },
         false => CallEnd::Unknown { why: format!("HTTP {code} without an answer") },
     }
@@ -254,14 +255,14 @@ mod tests {
     #[tokio::test]
     async fn what_can_not_be_sent_is_given_up_well_before_an_answer_would_be() {
         let now = Instant::now();
-        let patience = CallerDeadlines {
+        let deadlines = CallerDeadlines {
             send_by: now + Duration::from_millis(100),
             answer_by: now + Duration::from_secs(60),
         };
         let port = ReservedPort::new();
         for way in [CallRoute::HttpModern, CallRoute::HttpLegacy] {
             let mut client = HttpClient::new(way, "", port.address().port());
-            let end = client.call(&next_action::probe("a", 1), patience).await;
+            let end = client.call(&next_action::probe("a", 1), deadlines).await;
             assert_eq!(end, CallEnd::Fail { kind: "no-connection".into(), code: 0, ran: Ran::No });
         }
         assert!(now.elapsed() < Duration::from_secs(30), "{:?}", now.elapsed());

@@ -1,4 +1,4 @@
-//! One kept-alive HTTP connection, which knows what has left it.
+//! Kept-alive HTTP connection that tells whether a failed request was sent.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-/// How long it may take to be let in: less than a caller has between its last attempt and its deadline.
+/// Shorter than the time between a caller's last attempt and its deadline.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why there is no answer.
+/// The reason why a request has no answer.
 #[derive(Debug)]
 pub(crate) enum HttpSendError {
     /// No byte of the request was written.
     NotSent,
-    /// It may have arrived.
+    /// The request may have arrived.
     Sent(String),
 }
 
@@ -44,13 +44,13 @@ impl CallerConnection {
         Self { port, sender: None }
     }
 
-    /// Lets go of the connection; the daemon takes that for a cancellation.
+    /// Closes the connection; the daemon takes that for a cancellation.
     pub(crate) fn close(&mut self) {
         self.sender = None;
     }
 
-    /// Sends a request and reads the whole answer. If this is dropped in between, the connection must
-    /// be given up with [`Self::hang_up`].
+    /// Sends a request and reads the whole answer. If the future is dropped before its end, the
+    /// connection must be closed with [`Self::close`].
     pub(crate) async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<CallerReply, HttpSendError> {
         let outcome = self.send_and_read(request).await;
         if outcome.is_err() {
@@ -104,7 +104,7 @@ impl CallerConnection {
     }
 }
 
-/// The answer on an event stream: the last message that has an id and no method.
+/// Returns the answer in an event stream: the last message that has an id and no method.
 fn last_event(body: &[u8]) -> Option<Value> {
     let text = std::str::from_utf8(body).ok()?;
     let messages = text.lines().filter_map(|line| line.strip_prefix("data:")).map(str::trim_start);

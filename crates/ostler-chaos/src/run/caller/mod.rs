@@ -1,4 +1,4 @@
-//! Those who call, one call at a time each, for as long as the run lasts.
+//! Callers: each makes one call at a time for as long as the run lasts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,33 +24,33 @@ mod next_action;
 pub(crate) mod program_pool;
 mod stdio_program;
 
-/// When a call must be over: its time at the server, a start, what the nemesis
-/// holds up, and what a busy machine adds.
+/// Upper bound of a call: its time at the server, a start, the delays that the nemesis causes, and
+/// those of a busy machine.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// How much later than that the caller itself stops waiting, and how much sooner it stops trying to send:
-/// what never left is told of in time, and what has left may still be answered.
+/// The caller stops waiting this much later than the deadline, and stops sending this much earlier:
+/// an unsent call is reported in time, and a sent one may still be answered.
 const GRACE: Duration = Duration::from_secs(2);
-/// Calls of one caller; their numbers do not meet those of another.
+/// The numbers of one caller's calls; ranges do not overlap.
 const RANGE: u64 = 1_000_000_000;
-/// The number of the nemesis among callers: of somebody who may use everything, and not behind the proxy.
+/// The caller number of the nemesis: of a user who may use everything, and not behind the proxy.
 const PROBER: usize = 1_000_000;
 /// The longest pause between two calls.
 const PAUSE_MS: u64 = 6;
 
-/// What all callers share.
+/// Everything that callers share.
 #[derive(Debug)]
 pub(crate) struct CallerContext {
     pub(crate) testbed: Arc<Testbed>,
     pub(crate) recorder: Arc<HistoryWriter>,
     pub(crate) programs: Arc<ProgramPool>,
-    /// Whether there is a daemon to call.
+    /// True while a daemon runs.
     pub(crate) is_up: watch::Receiver<bool>,
     pub(crate) is_over: watch::Receiver<bool>,
-    /// What callers do most of the time.
+    /// The kind of most actions.
     pub(crate) focus: Option<Focus>,
 }
 
-/// Until when a caller tries what.
+/// The deadlines of one call.
 #[derive(Debug, Clone, Copy)]
 struct CallerDeadlines {
     /// Nothing is sent, or sent again, after this.
@@ -60,7 +60,7 @@ struct CallerDeadlines {
 }
 
 impl CallerDeadlines {
-    /// That of a call that begins now.
+    /// Returns the deadlines of a call that starts now.
     fn from_now() -> Self {
         let now = Instant::now();
         Self { send_by: now + DEADLINE - GRACE, answer_by: now + DEADLINE + GRACE }
@@ -71,7 +71,7 @@ impl CallerDeadlines {
     }
 }
 
-/// One caller.
+/// A caller.
 #[derive(Debug)]
 pub(crate) struct ChaosCaller {
     context: Arc<CallerContext>,
@@ -88,25 +88,25 @@ enum CallerClient {
 }
 
 impl ChaosCaller {
-    /// The caller of that number, of `ways`.
-    pub(crate) fn new(stage: &Arc<CallerContext>, seed: u64, number: usize, ways: &[CallRoute]) -> Self {
+    /// Makes the caller with a number; numbers are spread over `ways`.
+    pub(crate) fn new(context: &Arc<CallerContext>, seed: u64, number: usize, ways: &[CallRoute]) -> Self {
         let way = ways[number % ways.len()];
-        let person = user_for(way, number / ways.len());
+        let user = user_for(way, number / ways.len());
         let client = match way {
             CallRoute::Stdio | CallRoute::Relay => CallerClient::Program,
             _ => {
-                let ports = &stage.testbed.ports;
+                let ports = &context.testbed.ports;
                 let port =
                     if (number / ways.len()).is_multiple_of(2) { ports.daemon } else { ports.cuttable };
-                let token = stage.testbed.tokens.get(person.name).map_or("", String::as_str);
+                let token = context.testbed.tokens.get(user.name).map_or("", String::as_str);
                 CallerClient::Http(Box::new(HttpClient::new(way, token, port)))
             }
         };
         let rng = Rng::with_seed(seed.wrapping_mul(1_000_003).wrapping_add(number as u64));
         let next = number as u64 * RANGE + 1;
         Self {
-            context: Arc::clone(stage),
-            profile: CallerProfile { user: person, way, focus: stage.focus },
+            context: Arc::clone(context),
+            profile: CallerProfile { user: user, way, focus: context.focus },
             rng,
             next,
             client,
@@ -126,18 +126,18 @@ impl ChaosCaller {
                 }
                 CallerAction::List(server) => self.list(server).await,
             }
-            // Refusals cost nothing, and who gets nothing else would make most of the calls.
+            // Refusals take no time, so a user who gets nothing else would make most of the calls.
             let slower = if self.profile.user.role == NONE { 10 } else { 1 };
             tokio::time::sleep(Duration::from_millis(self.rng.u64(..slower * PAUSE_MS))).await;
         }
     }
 
-    /// One that only tries whether servers work, for the nemesis.
-    pub(crate) fn prober(stage: &Arc<CallerContext>) -> Self {
-        Self::new(stage, 0, PROBER, &[CallRoute::HttpModern])
+    /// Makes the caller with which the nemesis checks that servers work.
+    pub(crate) fn prober(context: &Arc<CallerContext>) -> Self {
+        Self::new(context, 0, PROBER, &[CallRoute::HttpModern])
     }
 
-    /// Calls a server until it answers well, or for as long as a call may take.
+    /// Calls a server until it succeeds, or until the deadline of a call.
     pub(crate) async fn call_until_ok(&mut self, server: &'static str) {
         let end = Instant::now() + DEADLINE;
         while Instant::now() < end && !*self.context.is_over.borrow() {
@@ -149,7 +149,7 @@ impl ChaosCaller {
         }
     }
 
-    /// Waits for a daemon; false if the run is over first.
+    /// Waits for a daemon. Returns false if the run is over first.
     async fn wait_until_up(&self) -> bool {
         let (mut is_up, mut is_over) = (self.context.is_up.clone(), self.context.is_over.clone());
         tokio::select! {
@@ -158,9 +158,9 @@ impl ChaosCaller {
         }
     }
 
-    /// Makes a call and takes it down; whether it was good.
+    /// Makes a call and records it. Returns whether it succeeded.
     async fn call(&mut self, call: &PlannedCall, nonce: CallNumber) -> bool {
-        let (at, patience) = (now(), CallerDeadlines::from_now());
+        let (at, deadlines) = (now(), CallerDeadlines::from_now());
         let micros = u64::try_from(DEADLINE.as_micros()).unwrap_or(u64::MAX);
         self.context.recorder.record(&HistoryEvent::Invoke(Invoke {
             call: nonce,
@@ -174,9 +174,9 @@ impl ChaosCaller {
             deadline: at.saturating_add(micros),
         }));
         let end = match &mut self.client {
-            CallerClient::Http(client) => client.call(call, patience).await,
+            CallerClient::Http(client) => client.call(call, deadlines).await,
             CallerClient::Program => {
-                call_by_program(&self.context.programs, self.profile, call, patience).await
+                call_by_program(&self.context.programs, self.profile, call, deadlines).await
             }
         };
         let is_good = matches!(end, CallEnd::Ok { .. });
@@ -198,7 +198,7 @@ impl ChaosCaller {
                     .get(self.profile.way, self.profile.user, CallerDeadlines::until(deadline))
                     .await
                 {
-                    Some(pipe) => timeout_at(deadline, pipe.list(deadline)).await.ok().flatten(),
+                    Some(program) => timeout_at(deadline, program.list(deadline)).await.ok().flatten(),
                     None => None,
                 }
             }
@@ -216,16 +216,16 @@ impl ChaosCaller {
 }
 
 async fn call_by_program(
-    hub: &ProgramPool,
-    who: CallerProfile,
+    programs: &ProgramPool,
+    profile: CallerProfile,
     call: &PlannedCall,
-    patience: CallerDeadlines,
+    deadlines: CallerDeadlines,
 ) -> CallEnd {
     loop {
-        let Some(pipe) = hub.get(who.way, who.user, patience).await else {
-            return stdio_program::not_started(who.way);
+        let Some(program) = programs.get(profile.way, profile.user, deadlines).await else {
+            return stdio_program::not_started(profile.way);
         };
-        if let Some(end) = pipe.call(call, patience.answer_by).await {
+        if let Some(end) = program.call(call, deadlines.answer_by).await {
             return end;
         }
     }

@@ -1,4 +1,4 @@
-//! What a caller does next. Everything here comes from the caller's own dice.
+//! Next action of a caller, drawn from the caller's own RNG.
 
 use std::time::Duration;
 
@@ -9,22 +9,22 @@ use serde_json::{Value, json};
 use crate::run::environment::config::{SERVERS, SHARED, SICK};
 use crate::run::environment::users::{FORBIDDEN, HIDDEN, NONE, SOME, TestUser};
 
-/// How long answers of the private tool may be remembered.
+/// TTL of private answers, in milliseconds.
 const TTL_MS: u64 = 700;
-/// What the sick tool takes: long enough for calls to meet.
+/// Duration of the sick tool: long enough for calls to overlap.
 const SICK_MS: u64 = 200;
-/// The large payload, which is more than a pipe holds.
+/// The large payload: more than a pipe holds.
 const PAD: usize = 100 << 10;
 
-/// The next thing to do.
+/// The next action.
 #[derive(Debug)]
 pub(crate) enum CallerAction {
     Call(PlannedCall),
-    /// Ask which tools there are: of one server, where the way is to one.
+    /// Lists the tools: those of one server, where the route leads to one.
     List(&'static str),
 }
 
-/// A call that is about to be made.
+/// A call before it is made.
 #[derive(Debug)]
 pub(crate) struct PlannedCall {
     pub(crate) server: &'static str,
@@ -34,18 +34,18 @@ pub(crate) struct PlannedCall {
     pub(crate) abandon: Abandon,
 }
 
-/// How long the caller stays.
+/// The time at which the caller abandons its call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Abandon {
-    /// To the end.
+    /// It waits for the end.
     Never,
-    /// So long; then it hangs up.
+    /// It hangs up after this long.
     After(Duration),
-    /// So long; then it says that it does not want the answer any more.
+    /// It cancels the call after this long.
     Cancel(Duration),
 }
 
-/// Who decides, and where.
+/// The user, route and focus of a caller.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallerProfile {
     pub(crate) user: &'static TestUser,
@@ -53,16 +53,16 @@ pub(crate) struct CallerProfile {
     pub(crate) focus: Option<Focus>,
 }
 
-/// What most calls are made for, where one thing is to be found out soon.
+/// The kind of most actions, for runs that look for one defect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Focus {
-    /// Calls that are under way when something is hurt.
+    /// Calls that are under way when the nemesis acts.
     Long,
     Forbidden,
     List,
     Private,
     Sick,
-    /// Calls of the server that an abusive caller shares.
+    /// Calls to the server that an abusive caller shares.
     Shared,
 }
 
@@ -81,17 +81,17 @@ impl Focus {
         })
     }
 
-    fn draw(self, rng: &mut Rng, who: CallerProfile, nonce: u64) -> CallerAction {
+    fn draw(self, rng: &mut Rng, profile: CallerProfile, nonce: u64) -> CallerAction {
         let server = any_server(rng);
         CallerAction::Call(match self {
             Self::List => return CallerAction::List(server),
-            Self::Private => private(who.user, server, nonce),
-            Self::Sick => sick(who.user, nonce),
-            Self::Shared if who.user.role != NONE => probe(SHARED, nonce),
-            Self::Shared => plain(rng, who, (server, "deed"), nonce),
-            Self::Forbidden => plain(rng, who, (server, FORBIDDEN), nonce),
+            Self::Private => private(profile.user, server, nonce),
+            Self::Sick => sick(profile.user, nonce),
+            Self::Shared if profile.user.role != NONE => probe(SHARED, nonce),
+            Self::Shared => plain(rng, profile, (server, "deed"), nonce),
+            Self::Forbidden => plain(rng, profile, (server, FORBIDDEN), nonce),
             Self::Long => {
-                let mut call = plain(rng, who, (server, "deed"), nonce);
+                let mut call = plain(rng, profile, (server, "deed"), nonce);
                 call.arguments["ms"] = rng.u64(100..600).into();
                 PlannedCall { abandon: Abandon::Never, ..call }
             }
@@ -100,35 +100,35 @@ impl Focus {
 }
 
 impl CallerAction {
-    pub(crate) fn draw(rng: &mut Rng, who: CallerProfile, nonce: u64) -> Self {
-        if let Some(focus) = who.focus.filter(|_| rng.u8(..4) > 0) {
-            return focus.draw(rng, who, nonce);
+    pub(crate) fn draw(rng: &mut Rng, profile: CallerProfile, nonce: u64) -> Self {
+        if let Some(focus) = profile.focus.filter(|_| rng.u8(..4) > 0) {
+            return focus.draw(rng, profile, nonce);
         }
-        if who.user.role == NONE {
+        if profile.user.role == NONE {
             let server = any_server(rng);
             return match rng.u8(..8) {
                 0 => Self::List(server),
-                _ => Self::Call(plain(rng, who, (server, "deed"), nonce)),
+                _ => Self::Call(plain(rng, profile, (server, "deed"), nonce)),
             };
         }
         match rng.u8(..100) {
             0..=3 => Self::List(any_server(rng)),
-            4..=11 => Self::Call(private(who.user, any_server(rng), nonce)),
-            12..=18 => Self::Call(sick(who.user, nonce)),
-            19..=29 if who.user.role == SOME => {
+            4..=11 => Self::Call(private(profile.user, any_server(rng), nonce)),
+            12..=18 => Self::Call(sick(profile.user, nonce)),
+            19..=29 if profile.user.role == SOME => {
                 let target = if rng.bool() { (HIDDEN, "deed") } else { (any_server(rng), FORBIDDEN) };
-                Self::Call(plain(rng, who, target, nonce))
+                Self::Call(plain(rng, profile, target, nonce))
             }
             30..=39 => Self::Call(probe(SHARED, nonce)),
             _ => {
-                let server = allowed_server(rng, who.user);
-                Self::Call(plain(rng, who, (server, "deed"), nonce))
+                let server = allowed_server(rng, profile.user);
+                Self::Call(plain(rng, profile, (server, "deed"), nonce))
             }
         }
     }
 }
 
-/// A call that asks nothing but whether a server works.
+/// Returns a call that only checks whether a server works.
 pub(crate) fn probe(server: &'static str, nonce: u64) -> PlannedCall {
     let arguments = json!({"nonce": nonce});
     PlannedCall { server, tool: "deed", purpose: Purpose::Once, arguments, abandon: Abandon::Never }
@@ -138,20 +138,25 @@ fn any_server(rng: &mut Rng) -> &'static str {
     SERVERS[rng.usize(..SERVERS.len())].name
 }
 
-fn allowed_server(rng: &mut Rng, person: &TestUser) -> &'static str {
+fn allowed_server(rng: &mut Rng, user: &TestUser) -> &'static str {
     loop {
         let server = any_server(rng);
-        if person.may_use(server, "deed") {
+        if user.may_use(server, "deed") {
             return server;
         }
     }
 }
 
-fn purpose(person: &TestUser, target: (&str, &str), otherwise: Purpose) -> Purpose {
-    if person.may_use(target.0, target.1) { otherwise } else { Purpose::Forbidden }
+fn purpose(user: &TestUser, target: (&str, &str), otherwise: Purpose) -> Purpose {
+    if user.may_use(target.0, target.1) { otherwise } else { Purpose::Forbidden }
 }
 
-fn plain(rng: &mut Rng, who: CallerProfile, target: (&'static str, &'static str), nonce: u64) -> PlannedCall {
+fn plain(
+    rng: &mut Rng,
+    profile: CallerProfile,
+    target: (&'static str, &'static str),
+    nonce: u64,
+) -> PlannedCall {
     let ms = match rng.u8(..100) {
         0..=69 => 0,
         70..=94 => rng.u64(1..30),
@@ -167,25 +172,25 @@ fn plain(rng: &mut Rng, who: CallerProfile, target: (&'static str, &'static str)
         1 => Abandon::Cancel(Duration::from_millis(rng.u64(1..100))),
         _ => Abandon::Never,
     };
-    let purpose = purpose(who.user, target, Purpose::Once);
+    let purpose = purpose(profile.user, target, Purpose::Once);
     PlannedCall { server: target.0, tool: target.1, purpose, arguments, abandon: leaving }
 }
 
-/// The same arguments for everybody who may ask: only the caller tells the answers apart. Of the calls
-/// that must not run every other one has its number in them, so that an execution of it would be known
-/// for what it is; the rest would also be answered by what is remembered for others.
-fn private(person: &TestUser, server: &'static str, nonce: u64) -> PlannedCall {
+/// Returns a call of the private tool. The arguments are the same for every user, so that only the
+/// caller tells the answers apart. Every second forbidden call holds its number, so that its
+/// execution would be recognized; the others could also be answered from another caller's cache.
+fn private(user: &TestUser, server: &'static str, nonce: u64) -> PlannedCall {
     let mut arguments = json!({"ttl_ms": TTL_MS, "ms": 5});
-    let purpose = purpose(person, (server, "secret"), Purpose::Private);
+    let purpose = purpose(user, (server, "secret"), Purpose::Private);
     if purpose == Purpose::Forbidden && nonce.is_multiple_of(2) {
         arguments["nonce"] = nonce.into();
     }
     PlannedCall { server, tool: "secret", purpose, arguments, abandon: Abandon::Never }
 }
 
-fn sick(person: &TestUser, nonce: u64) -> PlannedCall {
+fn sick(user: &TestUser, nonce: u64) -> PlannedCall {
     let arguments = json!({"nonce": nonce, "ms": SICK_MS});
-    let purpose = purpose(person, (SICK, "sick"), Purpose::Sick);
+    let purpose = purpose(user, (SICK, "sick"), Purpose::Sick);
     PlannedCall { server: SICK, tool: "sick", purpose, arguments, abandon: Abandon::Never }
 }
 

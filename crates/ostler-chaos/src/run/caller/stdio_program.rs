@@ -1,4 +1,4 @@
-//! A client on the pipes of a program: `ostler stdio`, or a worker.
+//! Client on the pipes of a program: `ostler stdio`, or a worker.
 
 use std::collections::HashMap;
 use std::process::Stdio;
@@ -17,16 +17,16 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use super::answer::end_of;
 use super::next_action::{Abandon, PlannedCall};
 
-/// How long the program may take to greet, with a broker that may be away.
+/// Long enough for the handshake while the broker may be away.
 const INITIALIZE_TIMEOUT: Duration = Duration::from_secs(12);
-/// How long an answer may still come after a cancellation.
+/// An answer may still arrive this long after a cancellation.
 const CANCELLED: Duration = Duration::from_secs(1);
-/// Messages on their way into the pipe; as many as there can be callers, and more.
+/// Messages queued for the pipe: more than there can be callers.
 const QUEUE: usize = 1024;
 
 type PendingAnswers = Mutex<HashMap<u64, oneshot::Sender<Value>>>;
 
-/// A program that runs, and whoever waits for its answers.
+/// A running program, and the requests that wait for its answers.
 #[derive(Debug)]
 pub(crate) struct StdioProgram {
     pub(crate) pid: u32,
@@ -43,7 +43,7 @@ struct ProgramState {
 }
 
 impl StdioProgram {
-    /// Starts the program and opens a session.
+    /// Starts the program and initializes a session.
     pub(crate) async fn start(mut command: Command) -> anyhow::Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn()?;
@@ -53,9 +53,9 @@ impl StdioProgram {
         let (lines, queue) = mpsc::channel(QUEUE);
         tokio::spawn(write(pipes.0, queue));
         tokio::spawn(read(child, pipes.1, Arc::clone(&shared)));
-        let pipe = Self { pid, lines, shared };
-        timeout(INITIALIZE_TIMEOUT, pipe.initialize()).await.context("it does not greet")??;
-        Ok(pipe)
+        let program = Self { pid, lines, shared };
+        timeout(INITIALIZE_TIMEOUT, program.initialize()).await.context("it does not greet")??;
+        Ok(program)
     }
 
     pub(crate) fn is_gone(&self) -> bool {
@@ -75,43 +75,43 @@ impl StdioProgram {
         self.send_request(method, params).await.1.await.ok()
     }
 
-    /// Sends a request; what it waits for ends with an error if the program does.
+    /// Sends a request. Its receiver ends with an error if the program ends.
     async fn send_request(&self, method: &str, params: Value) -> (u64, oneshot::Receiver<Value>) {
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let (answer, waiting) = oneshot::channel();
-        self.shared.pending.lock().unwrap_or_else(PoisonError::into_inner).insert(id, answer);
+        let (sender, receiver) = oneshot::channel();
+        self.shared.pending.lock().unwrap_or_else(PoisonError::into_inner).insert(id, sender);
         if self.is_gone() {
             self.shared.clear();
         }
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await;
-        (id, waiting)
+        (id, receiver)
     }
 
     async fn send(&self, message: &Value) {
         let mut line = message.to_string().into_bytes();
         line.push(b'\n');
-        // If nobody takes it the program is gone, and whoever waits for an answer is told so.
+        // If the channel is closed, the program is gone, and so are the senders of pending answers.
         let _ = self.lines.send(line).await;
     }
 
-    /// Makes a call. None if the program was gone before.
+    /// Makes a call. Returns None if the program was gone before.
     pub(crate) async fn call(&self, call: &PlannedCall, deadline: Instant) -> Option<CallEnd> {
         if self.is_gone() {
             return None;
         }
         let params = json!({"name": format!("{}__{}", call.server, call.tool), "arguments": call.arguments});
-        let (id, mut waiting) = self.send_request("tools/call", params).await;
+        let (id, mut receiver) = self.send_request("tools/call", params).await;
         let left = match call.abandon {
             Abandon::Never => deadline,
-            Abandon::After(stay) | Abandon::Cancel(stay) => (Instant::now() + stay).min(deadline),
+            Abandon::After(wait) | Abandon::Cancel(wait) => (Instant::now() + wait).min(deadline),
         };
         let answer = tokio::select! {
-            answer = &mut waiting => Some(answer),
+            answer = &mut receiver => Some(answer),
             () = sleep_until(left) => {
                 let params = json!({"requestId": id, "reason": "enough"});
                 self.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})).await;
                 let end = (Instant::now() + CANCELLED).min(deadline);
-                timeout_at(end, waiting).await.ok()
+                timeout_at(end, receiver).await.ok()
             }
         };
         let unknown = |why: &str| CallEnd::Unknown { why: why.to_owned() };
@@ -125,7 +125,7 @@ impl StdioProgram {
         })
     }
 
-    /// The names of all tools.
+    /// Returns the names of all tools.
     pub(crate) async fn list(&self, deadline: Instant) -> Option<Vec<String>> {
         let (mut names, mut cursor) = (Vec::new(), None::<String>);
         loop {
@@ -163,8 +163,8 @@ async fn read(mut child: Child, output: ChildStdout, shared: Arc<ProgramState>) 
         let id = message["id"].as_u64().filter(|_| message.get("method").is_none());
         let pending =
             id.and_then(|id| shared.pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&id));
-        if let Some(waiting) = pending {
-            let _ = waiting.send(message);
+        if let Some(sender) = pending {
+            let _ = sender.send(message);
         }
     }
     shared.is_gone.store(true, Ordering::Release);
@@ -172,7 +172,7 @@ async fn read(mut child: Child, output: ChildStdout, shared: Arc<ProgramState>) 
     let _ = child.kill().await;
 }
 
-/// What a caller is told whose program could not be started in time.
+/// Returns the end of a call whose program could not be started in time.
 pub(crate) fn not_started(way: CallRoute) -> CallEnd {
     let kind = if way == CallRoute::Relay { "no-worker" } else { "no-bridge" };
     CallEnd::Fail { kind: kind.into(), code: 0, ran: Ran::No }

@@ -1,4 +1,4 @@
-//! The daemon of a run, which is killed and started again in the same place.
+//! Daemon of a run, which is killed and started again at the same address.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,13 +15,13 @@ use tokio::time::{Instant, sleep};
 use super::daemon_processes::{DaemonProcesses, MARK};
 use super::testbed::Testbed;
 
-/// How long it may take to come up, on a machine that has other things to do.
+/// Longer than any start on a busy machine.
 const DAEMON_START_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long it may take to end in order: ten seconds are promised.
+/// The daemon promises to end within ten seconds.
 const DAEMON_STOP_TIMEOUT: Duration = Duration::from_secs(12);
-/// So many lines of the log of a daemon that does not come up are shown.
+/// Lines of the log that are shown when a daemon does not start.
 const SHOWN: usize = 20;
-/// Between two looks.
+/// Interval of checks during a start.
 const START_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A daemon that runs, or has just been killed.
@@ -30,20 +30,20 @@ pub(crate) struct DaemonProcess {
     testbed: Arc<Testbed>,
     child: Child,
     pid: u32,
-    /// Which of the run's daemons it is.
+    /// The daemon's number among those of the run.
     life: u32,
     is_up: watch::Sender<bool>,
 }
 
 impl DaemonProcess {
-    pub(crate) async fn start(site: &Arc<Testbed>) -> anyhow::Result<Self> {
-        let (mut child, pid) = spawn(site, 1)?;
-        wait_until_up(site, &mut child).await?;
+    pub(crate) async fn start(testbed: &Arc<Testbed>) -> anyhow::Result<Self> {
+        let (mut child, pid) = spawn(testbed, 1)?;
+        wait_until_up(testbed, &mut child).await?;
         let is_up = watch::Sender::new(true);
-        Ok(Self { testbed: Arc::clone(site), child, pid, life: 1, is_up })
+        Ok(Self { testbed: Arc::clone(testbed), child, pid, life: 1, is_up })
     }
 
-    /// Whether there is a daemon, as callers are told.
+    /// Returns a receiver that is true while a daemon runs.
     pub(crate) fn subscribe(&self) -> watch::Receiver<bool> {
         self.is_up.subscribe()
     }
@@ -56,28 +56,28 @@ impl DaemonProcess {
         DaemonProcesses::find(self.pid, self.mark()).context("the daemon has ended")
     }
 
-    /// How it ended, if it has done so by itself.
+    /// Returns the exit status, if the daemon has ended by itself.
     pub(crate) fn exit_status(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// SIGKILL; returns when it is gone.
+    /// Kills the daemon with SIGKILL and waits until it is reaped.
     pub(crate) async fn kill(&mut self) -> anyhow::Result<()> {
         self.is_up.send_replace(false);
         self.child.kill().await.context("the daemon can't be killed")
     }
 
-    /// SIGTERM; how it exits.
+    /// Stops the daemon with SIGTERM and returns its exit status.
     pub(crate) async fn stop(&mut self) -> anyhow::Result<ExitStatus> {
         self.is_up.send_replace(false);
-        if let Ok(family) = self.processes() {
-            family.daemon().signal(Signal::SIGTERM);
+        if let Ok(processes) = self.processes() {
+            processes.daemon().signal(Signal::SIGTERM);
         }
         let ending = tokio::time::timeout(DAEMON_STOP_TIMEOUT, self.child.wait());
         Ok(ending.await.context("the daemon does not end within ten seconds of SIGTERM")??)
     }
 
-    /// Starts it again where it was.
+    /// Starts the daemon again at its address.
     pub(crate) async fn restart(&mut self) -> anyhow::Result<()> {
         self.life += 1;
         (self.child, self.pid) = spawn(&self.testbed, self.life)?;
@@ -87,25 +87,32 @@ impl DaemonProcess {
     }
 }
 
-/// Runs may take place side by side, each in its own folder.
-fn mark(site: &Testbed, life: u32) -> String {
-    format!("{}/{life}", site.folder.display())
+/// Returns the mark of one daemon. Runs may take place side by side, each in its own folder.
+fn mark(testbed: &Testbed, life: u32) -> String {
+    format!("{}/{life}", testbed.folder.display())
 }
 
-fn spawn(site: &Testbed, life: u32) -> anyhow::Result<(Child, u32)> {
-    let _ = std::fs::remove_file(site.folder.join("host/port"));
-    let log = File::options().create(true).append(true).open(site.folder.join("daemon.log"))?;
-    let address = format!("127.0.0.1:{}", site.ports.daemon);
-    let mut command =
-        site.host_command(&["serve", "--config", "ostler.toml", "--listen", &address, "--port-file", "port"]);
-    command.env(MARK, mark(site, life)).stdout(log.try_clone()?).stderr(log);
+fn spawn(testbed: &Testbed, life: u32) -> anyhow::Result<(Child, u32)> {
+    let _ = std::fs::remove_file(testbed.folder.join("host/port"));
+    let log = File::options().create(true).append(true).open(testbed.folder.join("daemon.log"))?;
+    let address = format!("127.0.0.1:{}", testbed.ports.daemon);
+    let mut command = testbed.host_command(&[
+        "serve",
+        "--config",
+        "ostler.toml",
+        "--listen",
+        &address,
+        "--port-file",
+        "port",
+    ]);
+    command.env(MARK, mark(testbed, life)).stdout(log.try_clone()?).stderr(log);
     let child =
-        command.spawn().with_context(|| format!("{} can't be started", site.programs.ostler.display()))?;
+        command.spawn().with_context(|| format!("{} can't be started", testbed.programs.ostler.display()))?;
     let pid = child.id().context("the daemon has ended at once")?;
     Ok((child, pid))
 }
 
-/// The last lines of a log, as it may be gone when the error is read.
+/// Returns the last lines of a log, which may be gone when the error is read.
 fn log_tail(log: &Path) -> String {
     let text = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
@@ -114,12 +121,12 @@ fn log_tail(log: &Path) -> String {
     if lines.is_empty() { "nothing".into() } else { lines[from..].join("\n") }
 }
 
-async fn wait_until_up(site: &Testbed, child: &mut Child) -> anyhow::Result<u16> {
+async fn wait_until_up(testbed: &Testbed, child: &mut Child) -> anyhow::Result<u16> {
     let end = Instant::now() + DAEMON_START_TIMEOUT;
-    let log = site.folder.join("daemon.log");
+    let log = testbed.folder.join("daemon.log");
     loop {
-        let told = std::fs::read_to_string(site.folder.join("host/port")).ok();
-        if let Some(port) = told.and_then(|text| text.trim().parse().ok()) {
+        let text = std::fs::read_to_string(testbed.folder.join("host/port")).ok();
+        if let Some(port) = text.and_then(|text| text.trim().parse().ok()) {
             return Ok(port);
         }
         if let Some(status) = child.try_wait()? {

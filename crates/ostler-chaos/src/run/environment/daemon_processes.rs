@@ -1,4 +1,4 @@
-//! Everything that a daemon has started, also what it has lost sight of.
+//! Processes of a daemon, including those that it has lost track of.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -6,9 +6,8 @@ use std::path::Path;
 use ostler_chaos::history::SeenProcess;
 use ostler_testkit::Proc;
 
-/// In the daemon's environment, and so in that of its servers: which
-/// daemon of which run has started them. The allowlist of the environment lets
-/// variables of this prefix through.
+/// The variable in the environment of the daemon and of its servers that names the daemon and the
+/// run. The daemon's allowlist of the environment passes this prefix on.
 pub(crate) const MARK: &str = "XDG_CHAOS_LIFE";
 
 /// The processes of one daemon's life.
@@ -23,29 +22,29 @@ impl DaemonProcesses {
         Some(Self { daemon: Proc::find(daemon)?, mark })
     }
 
-    /// The daemon itself.
+    /// Returns the daemon itself.
     pub(crate) fn daemon(&self) -> Proc {
         self.daemon
     }
 
-    /// Everybody below the daemon, and whoever carries its mark.
+    /// Returns every descendant of the daemon, and every process with its mark.
     pub(crate) fn members(&self) -> HashSet<Proc> {
         let mark = format!("{MARK}={}", self.mark);
         let marked = marked(&mark).filter(|proc| *proc != self.daemon);
         self.daemon.descendants().into_iter().chain(marked).collect()
     }
 
-    /// A census while the daemon runs, zombies included.
+    /// Returns a census of the running daemon, zombies included.
     pub(crate) fn census(&self) -> Vec<SeenProcess> {
         let seen = |proc: Proc, is_zombie| SeenProcess { pid: proc.pid, name: proc.name(), is_zombie };
         let alive = self.members().into_iter().map(|proc| seen(proc, false));
         alive.chain(self.daemon.zombies().into_iter().map(|proc| seen(proc, true))).collect()
     }
 
-    /// The processes of a server: those that speak, not what stands around them.
+    /// Returns the processes of a server that speak MCP, without helpers.
     pub(crate) fn servers(&self, name: &str) -> Vec<Proc> {
         let is_it = |proc: &Proc| proc.name() == "fake-mcp" && has_name(*proc, name);
-        // The helpers of a wrapped server have the command line of what they were forked from.
+        // The helpers of a wrapped server have the command line of the process that forked them.
         let speaks = |proc: &Proc| proc.parent().is_some_and(|parent| parent.name() != "fake-mcp");
         let mut found: Vec<Proc> =
             self.daemon.descendants().into_iter().filter(is_it).filter(speaks).collect();
@@ -54,7 +53,7 @@ impl DaemonProcesses {
     }
 }
 
-/// What is left of a family when the daemon is gone.
+/// Returns the processes that are left when the daemon is gone.
 pub(crate) fn survivors(members: &HashSet<Proc>, mark: &str) -> Vec<SeenProcess> {
     let mark = format!("{MARK}={mark}");
     let late = marked(&mark).filter(|proc| !members.contains(proc));

@@ -1,5 +1,5 @@
-//! Where a run takes place: a folder that knows nothing of its user, with a
-//! config, tokens, a daemon, and everything that the daemon needs.
+//! Environment of a run: a folder independent of its user, with a config, tokens, a daemon, and
+//! everything that the daemon needs.
 
 pub(crate) mod config;
 pub(crate) mod daemon;

@@ -1,4 +1,4 @@
-//! The folder of a run, and who is where.
+//! Testbed: the folder, programs, ports and tokens of a run.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,16 +11,16 @@ use tokio::process::Command;
 use super::config::{self, ConfigVariant};
 use super::users::{ABUSER, TOKEN_USERS};
 
-/// How long a command of the product may take.
+/// Upper bound of a command of the product.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Fixed for a run once everything has come up.
+/// The testbed of a run, fixed once everything is up.
 #[derive(Debug)]
 pub(crate) struct Testbed {
     pub(crate) folder: PathBuf,
     pub(crate) programs: Programs,
     pub(crate) ports: Ports,
-    /// By the name of their person.
+    /// Tokens by the name of their user.
     pub(crate) tokens: HashMap<&'static str, String>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// The daemon's program if it is named, and what stands beside this one.
+    /// Returns the daemon's program, named or beside this one, and `fake-mcp` beside this one.
     pub(crate) fn find(ostler: Option<&Path>) -> anyhow::Result<Self> {
         let ostler = match ostler {
             Some(named) => std::path::absolute(named)?,
@@ -53,15 +53,15 @@ fn find_sibling(name: &str) -> anyhow::Result<PathBuf> {
     Ok(found)
 }
 
-/// All on the loopback.
+/// Ports on the loopback address.
 #[derive(Debug, Default)]
 pub(crate) struct Ports {
     pub(crate) daemon: u16,
-    /// The daemon behind something that can be cut.
+    /// The proxy in front of the daemon.
     pub(crate) cuttable: u16,
     /// The server behind a URL.
     pub(crate) web: u16,
-    /// The broker, behind something that can be cut.
+    /// The proxy in front of the broker.
     pub(crate) broker: Option<u16>,
 }
 
@@ -77,27 +77,27 @@ impl Testbed {
         self.folder.join("host/ostler.toml")
     }
 
-    /// One for each server, shared by all its processes.
+    /// Returns the ledger of a server, shared by all its processes.
     pub(crate) fn ledger(&self, server: &str) -> PathBuf {
         self.folder.join("ledgers").join(format!("{server}.jsonl"))
     }
 
-    /// While it is there, the server `sick` is.
+    /// Returns the file that makes the server `sick` fail while it exists.
     pub(crate) fn sick_file(&self) -> PathBuf {
         self.folder.join("sick")
     }
 
-    /// Writes the config as an editor does that saves in place.
-    pub(crate) fn write_config(&self, shape: ConfigVariant) -> std::io::Result<()> {
-        std::fs::write(self.config_file(), config::render(self, shape))
+    /// Writes the config in place, as many editors do.
+    pub(crate) fn write_config(&self, variant: ConfigVariant) -> std::io::Result<()> {
+        std::fs::write(self.config_file(), config::render(self, variant))
     }
 
-    /// A command of the product on the daemon's machine, in nobody's environment.
+    /// Returns a command of the product on the daemon's machine, with an empty environment.
     pub(crate) fn host_command(&self, args: &[&str]) -> Command {
         self.command("host", args)
     }
 
-    /// The same on a machine that has nothing of the daemon's.
+    /// Returns a command on a machine without the daemon's files.
     pub(crate) fn worker_command(&self, args: &[&str]) -> Command {
         self.command("far", args)
     }
@@ -109,7 +109,7 @@ impl Testbed {
         for (variable, folder) in [("XDG_STATE_HOME", "state"), ("XDG_CONFIG_HOME", "config")] {
             command.env(variable, home.join(folder));
         }
-        // A build that is broken on purpose is told so by its environment.
+        // A sabotaged build reads its fault from the environment.
         for variable in ["PATH", "OSTLER_SABOTAGE", "RUST_BACKTRACE"] {
             if let Some(value) = std::env::var_os(variable) {
                 command.env(variable, value);
@@ -120,20 +120,20 @@ impl Testbed {
         command
     }
 
-    /// Runs a command to its end; what it prints.
+    /// Runs a command to its end and returns its output.
     pub(crate) async fn run_command(&self, args: &[&str]) -> anyhow::Result<String> {
         let running = tokio::time::timeout(COMMAND_TIMEOUT, self.host_command(args).output());
         let output = running.await.with_context(|| format!("ostler {} does not end", args.join(" ")))??;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "ostler {}: {said}", args.join(" "));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "ostler {}: {stderr}", args.join(" "));
         Ok(String::from_utf8(output.stdout)?.trim().to_owned())
     }
 
     pub(crate) async fn create_tokens(&mut self) -> anyhow::Result<()> {
-        for person in TOKEN_USERS.iter().chain([&ABUSER]) {
-            let args = ["token", "create", "--name", person.name, "--role", person.role];
+        for user in TOKEN_USERS.iter().chain([&ABUSER]) {
+            let args = ["token", "create", "--name", user.name, "--role", user.role];
             let token = self.run_command(&args).await?;
-            self.tokens.insert(person.name, token);
+            self.tokens.insert(user.name, token);
         }
         Ok(())
     }

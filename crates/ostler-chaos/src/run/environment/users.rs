@@ -1,4 +1,4 @@
-//! Who calls.
+//! Users of a run, with their roles.
 
 use ostler_chaos::history::CallRoute;
 
@@ -9,14 +9,14 @@ pub(crate) struct TestUser {
     pub(crate) role: &'static str,
 }
 
-/// May use everything.
+/// The role that may use everything.
 pub(crate) const ALL: &str = "all";
-/// May use most, on most servers.
+/// The role that may use most tools, on most servers.
 pub(crate) const SOME: &str = "some";
-/// May use nothing.
+/// The role that may use nothing.
 pub(crate) const NONE: &str = "none";
 
-/// Those with tokens.
+/// Users with tokens.
 pub(crate) const TOKEN_USERS: [TestUser; 4] = [
     TestUser { name: "ada", role: ALL },
     TestUser { name: "cyd", role: SOME },
@@ -27,7 +27,7 @@ pub(crate) const TOKEN_USERS: [TestUser; 4] = [
 /// The abusive caller. Its calls are not in the records.
 pub(crate) const ABUSER: TestUser = TestUser { name: "hal", role: ALL };
 
-/// Those behind the relay.
+/// Users behind the relay.
 pub(crate) const WORKER_USERS: [TestUser; 3] = [
     TestUser { name: "eve", role: ALL },
     TestUser { name: "fay", role: SOME },
@@ -42,7 +42,7 @@ pub(crate) const TOOLS: [&str; 3] = ["deed", FORBIDDEN, "secret"];
 pub(crate) const FORBIDDEN: &str = "misdeed";
 
 impl TestUser {
-    /// Whether the config lets this person use a tool. The checker has its own opinion.
+    /// Returns whether the config lets this user call a tool. The checker does not rely on it.
     pub(crate) fn may_use(&self, server: &str, tool: &str) -> bool {
         match self.role {
             ALL => true,
@@ -52,7 +52,7 @@ impl TestUser {
     }
 }
 
-/// Who takes the n-th seat of a way.
+/// Returns the user of the nth caller of a route.
 pub(crate) fn user_for(way: CallRoute, number: usize) -> &'static TestUser {
     match way {
         CallRoute::Relay => &WORKER_USERS[number % WORKER_USERS.len()],

@@ -1,10 +1,10 @@
-//! What can be done, and how often it is.
+//! Acts of the nemesis, with their weights.
 
 use super::Nemesis;
 
 macro_rules! acts {
     ($($variant:ident = $name:literal * $weight:literal: $help:literal;)*) => {
-        /// One kind of harm.
+        /// A kind of fault that the nemesis injects.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub(crate) enum Act { $(#[doc = $help] $variant),* }
 
@@ -15,7 +15,7 @@ macro_rules! acts {
                 match self { $(Self::$variant => $name),* }
             }
 
-            /// How often it is drawn, beside the others.
+            /// Returns the weight of the act among all that are drawn.
             pub(crate) fn weight(self) -> u32 {
                 match self { $(Self::$variant => $weight),* }
             }
@@ -45,17 +45,17 @@ acts! {
     CutBroker = "cut-broker" * 4: "All connections with the broker end.";
     KillDaemon = "kill-daemon" * 3: "SIGKILL to the daemon, which is started again.";
     FreezeDaemon = "freeze-daemon" * 3: "SIGSTOP to the daemon, a while, SIGCONT.";
-    KillWarden = "kill-warden" * 2: "SIGKILL to the process that starts guards.";
+    KillSpawner = "kill-warden" * 2: "SIGKILL to the process that starts guards.";
     EndDaemon = "end-daemon" * 2: "SIGTERM to the daemon, which is started again.";
 }
 
 impl Act {
-    /// Whether the broker is part of it.
+    /// Returns whether the act needs the broker.
     pub(crate) fn needs_broker(self) -> bool {
         matches!(self, Self::KillWorker | Self::KillBroker | Self::FreezeBroker | Self::CutBroker)
     }
 
-    /// The acts of these names; all of them if none is named.
+    /// Parses the names of acts; without names, returns all acts.
     pub(crate) fn parse(names: &[String]) -> anyhow::Result<Vec<Self>> {
         if names.is_empty() {
             return Ok(Self::ALL.to_vec());
@@ -86,7 +86,7 @@ impl Nemesis {
             Act::KillBroker | Act::FreezeBroker | Act::CutBroker => self.hurt_broker(act).await,
             Act::KillDaemon => self.kill_daemon().await,
             Act::FreezeDaemon => self.freeze_daemon().await,
-            Act::KillWarden => self.kill_warden(),
+            Act::KillSpawner => self.kill_spawner(),
             Act::EndDaemon => self.end_daemon().await,
         }
     }

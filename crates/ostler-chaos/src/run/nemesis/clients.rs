@@ -1,4 +1,4 @@
-//! Harm to clients and to the ways between them and the daemon.
+//! Acts on clients, on the broker, and on their connections to the daemon.
 
 use nix::sys::signal::Signal;
 use ostler_chaos::history::CallRoute;
@@ -6,11 +6,12 @@ use ostler_testkit::Proc;
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
+use tokio::time::sleep;
 
 use super::{Act, Nemesis};
 
-/// What the deaf client asks for: as many answers, of that many bytes. More than sockets hold, and
-/// no more than the server makes in a moment, which is slow at it.
+/// The deaf client's requests: this many answers of this many bytes. They are more than sockets
+/// hold, and no more than the slow server makes in a moment.
 const ASKED: usize = 12;
 const SIZE: usize = 256 << 10;
 
@@ -37,7 +38,7 @@ impl Nemesis {
         Ok(())
     }
 
-    /// Answers pile up at the daemon; nobody else may notice.
+    /// Makes answers pile up at the daemon, which no other caller may notice.
     pub(super) async fn deaf_client(&mut self) -> anyhow::Result<()> {
         let lasts = self.millis(300..1_500);
         let token = self.testbed.tokens.get("ada").cloned().unwrap_or_default();
@@ -55,7 +56,7 @@ impl Nemesis {
         );
         let mut streams = Vec::new();
         for _ in 0..ASKED {
-            // A daemon that is away is not what this is about.
+            // The act does nothing while the daemon is down.
             let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.testbed.ports.daemon)).await else {
                 break;
             };
@@ -81,6 +82,27 @@ impl Nemesis {
             proc.signal(Signal::SIGKILL);
         }
         self.recorder.record_act(act.name(), target, false);
+        Ok(())
+    }
+
+    pub(super) async fn hurt_broker(&mut self, act: Act) -> anyhow::Result<()> {
+        let lasts = self.millis(50..2_500);
+        let (Some(broker), Some(proxy)) = (&mut self.broker, &self.broker_proxy) else { return Ok(()) };
+        self.recorder.record_act(act.name(), "broker", true);
+        match act {
+            Act::KillBroker => {
+                broker.kill();
+                sleep(lasts).await;
+                broker.restart().await;
+            }
+            Act::FreezeBroker => {
+                broker.freeze().await;
+                sleep(lasts).await;
+                broker.thaw();
+            }
+            _ => proxy.cut(),
+        }
+        self.recorder.record_act(act.name(), "broker", false);
         Ok(())
     }
 }

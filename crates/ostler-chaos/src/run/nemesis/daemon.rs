@@ -1,4 +1,4 @@
-//! Harm to the daemon itself.
+//! Acts on the daemon: kills, freezes, config edits and operator commands.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,17 +13,19 @@ use tokio::time::{Instant, sleep};
 
 use super::servers::is_guard;
 use super::{Act, Nemesis};
+use crate::run::environment::config::SERVERS;
 use crate::run::environment::daemon_processes;
 use crate::run::history_writer::{HistoryWriter, now};
 
-/// After this long nothing of a daemon may be left.
+/// After this long no process of a daemon may be left.
 const GONE_AFTER: Duration = Duration::from_secs(6);
 
-/// Between two looks at what is left.
+/// Interval of checks for survivors.
 const SURVIVOR_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Nemesis {
-    /// Half of the time another one starts at once, beside what the guards still clear away.
+    /// Kills the daemon. Half of the time the next one starts at once, while the guards still clean
+    /// up.
     pub(super) async fn kill_daemon(&mut self) -> anyhow::Result<()> {
         let is_prompt = self.rng.bool();
         self.recorder.record_act(Act::KillDaemon.name(), "daemon", true);
@@ -51,14 +53,15 @@ impl Nemesis {
         Ok(())
     }
 
-    /// Guards go on without it, and the daemon needs another one for the next server.
-    pub(super) fn kill_warden(&mut self) -> anyhow::Result<()> {
+    /// Kills the spawner. Guards go on without it, and the daemon starts another one for the next
+    /// server.
+    pub(super) fn kill_spawner(&mut self) -> anyhow::Result<()> {
         let daemon = self.daemon.processes()?.daemon();
-        let is_warden = |proc: &Proc| proc.parent() == Some(daemon) && is_guard(*proc);
-        let Some(warden) = daemon.descendants().into_iter().find(is_warden) else { return Ok(()) };
-        self.recorder.record_act(Act::KillWarden.name(), "daemon", true);
-        warden.kill();
-        self.recorder.record_act(Act::KillWarden.name(), "daemon", false);
+        let is_spawner = |proc: &Proc| proc.parent() == Some(daemon) && is_guard(*proc);
+        let Some(spawner) = daemon.descendants().into_iter().find(is_spawner) else { return Ok(()) };
+        self.recorder.record_act(Act::KillSpawner.name(), "daemon", true);
+        spawner.kill();
+        self.recorder.record_act(Act::KillSpawner.name(), "daemon", false);
         Ok(())
     }
 
@@ -70,8 +73,8 @@ impl Nemesis {
         ended
     }
 
-    /// Ends the daemon for good or to be started again. The census follows when nothing is left,
-    /// which is moments later, or when that is overdue.
+    /// Stops the daemon, for good or to be started again. The census follows when nothing is left,
+    /// or when that is overdue.
     pub(crate) async fn stop_daemon(&mut self) -> anyhow::Result<()> {
         let (members, mark) = (self.daemon.processes()?.members(), self.daemon.mark());
         let status = self.daemon.stop().await?;
@@ -84,11 +87,53 @@ impl Nemesis {
         Ok(())
     }
 
-    /// Every daemon that was killed has had its census when this returns.
+    /// Waits for the censuses of all killed daemons.
     pub(crate) async fn finish_censuses(&mut self) {
         while let Some(taken) = self.censuses.join_next().await {
             self.note_census(taken);
         }
+    }
+
+    /// Edits the config, which the daemon watches. The effect shows in the calls.
+    pub(super) fn edit(&mut self, act: Act) -> anyhow::Result<()> {
+        let target = match act {
+            Act::EditServers => {
+                self.config_variant.has_extra = !self.config_variant.has_extra;
+                "extra"
+            }
+            Act::EditArgs => {
+                self.config_variant.tools = (self.config_variant.tools + 1) % 5;
+                "c"
+            }
+            _ => {
+                self.config_variant.has_rule = !self.config_variant.has_rule;
+                "roles"
+            }
+        };
+        self.recorder.record_act(act.name(), target, true);
+        self.testbed.write_config(self.config_variant)?;
+        self.recorder.record_act(act.name(), target, false);
+        Ok(())
+    }
+
+    pub(super) async fn reload(&mut self) -> anyhow::Result<()> {
+        let name = SERVERS[self.rng.usize(..SERVERS.len())].name;
+        self.recorder.record_act(Act::Reload.name(), name, true);
+        // The command fails if the server is down at this moment, which is no defect.
+        let _ = self.testbed.run_command(&["reload", name]).await;
+        self.recorder.record_act(Act::Reload.name(), name, false);
+        Ok(())
+    }
+
+    pub(super) async fn stop_start(&mut self) -> anyhow::Result<()> {
+        let name = SERVERS[self.rng.usize(..SERVERS.len())].name;
+        let lasts = self.millis(50..1_500);
+        self.recorder.record_act(Act::StopStart.name(), name, true);
+        self.testbed.run_command(&["stop", name]).await?;
+        sleep(lasts).await;
+        let _ = self.testbed.run_command(&["start", name]).await;
+        self.recorder.record_act(Act::StopStart.name(), name, false);
+        Ok(())
     }
 
     fn note_census(&mut self, taken: Result<(), JoinError>) {
@@ -105,7 +150,7 @@ async fn take_census_later(recorder: Arc<HistoryWriter>, members: HashSet<Proc>,
 
 fn record_census(recorder: &HistoryWriter, members: &HashSet<Proc>, mark: &str) {
     let processes = daemon_processes::survivors(members, mark);
-    // Once they are on record they need not outlive the run as well.
+    // Recorded survivors need not outlive the run.
     processes.iter().filter_map(|seen| Proc::find(seen.pid)).for_each(Proc::kill);
     recorder.record(&HistoryEvent::Census { at: now(), occasion: Occasion::Over, processes });
 }

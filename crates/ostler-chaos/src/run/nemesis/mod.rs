@@ -1,4 +1,4 @@
-//! Who hurts: one act after another, with pauses, all drawn from the seed.
+//! Nemesis: injects one act after another, with pauses, all drawn from the seed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,18 +19,16 @@ use super::proxy::CuttableProxy;
 use super::web_server::WebServer;
 
 pub(crate) mod act;
-mod broker;
 mod clients;
 mod daemon;
-mod operator;
 mod servers;
 
 pub(crate) use act::Act;
 
-/// Between two acts.
+/// Pause between two acts, in milliseconds.
 const GAP_MS: std::ops::Range<u64> = 100..1_200;
 
-/// Everything that can be hurt.
+/// The nemesis of a run, with handles on everything that it acts on.
 #[derive(Debug)]
 pub(crate) struct Nemesis {
     pub(crate) testbed: Arc<Testbed>,
@@ -41,24 +39,24 @@ pub(crate) struct Nemesis {
     pub(crate) web: WebServer,
     /// Between clients and the daemon.
     pub(crate) client_proxy: CuttableProxy,
-    /// Between the broker and everybody.
+    /// Between the broker and its clients.
     pub(crate) broker_proxy: Option<CuttableProxy>,
-    /// Tries what was hurt, so that the time it takes to work again is known to the millisecond.
+    /// Calls the targets of acts, so that their recovery is measured to the millisecond.
     pub(crate) prober: Option<ChaosCaller>,
     pub(crate) rng: Rng,
     pub(crate) config_variant: ConfigVariant,
     pub(crate) acts: Vec<Act>,
-    /// Those of daemons that were killed and replaced at once: as many as are killed in six seconds.
+    /// Censuses of daemons that were killed and replaced at once: those of the last six seconds.
     pub(crate) censuses: JoinSet<()>,
-    /// What went wrong that no record shows.
+    /// Defects that no record shows.
     pub(crate) mishaps: Vec<String>,
     pub(crate) is_over: watch::Receiver<bool>,
-    /// Of the daemon and the server behind a URL, kept while neither listens.
+    /// Ports of the daemon and of the server behind a URL, reserved while neither listens.
     pub(crate) _ports: [ReservedPort; 2],
 }
 
 impl Nemesis {
-    /// Hurts until that time; everything is whole again when this returns.
+    /// Injects acts until `end`. All targets are running again when it returns.
     pub(crate) async fn run(&mut self, end: Instant) {
         while Instant::now() < end && !*self.is_over.borrow() {
             let gap = Duration::from_millis(self.rng.u64(GAP_MS));
@@ -84,7 +82,7 @@ impl Nemesis {
         })
     }
 
-    /// A daemon that ends by itself is a defect, whatever the records say.
+    /// Restarts a daemon that has ended by itself, and notes the defect.
     async fn restart_if_ended(&mut self) {
         let Some(status) = self.daemon.exit_status() else { return };
         self.mishaps.push(format!("the daemon ended by itself: {status}"));
@@ -105,7 +103,7 @@ impl Nemesis {
         Duration::from_millis(self.rng.u64(range))
     }
 
-    /// An act that lasts a while: begun, waited for, ended.
+    /// Records an act that lasts for a while.
     async fn act_lasting(&mut self, act: Act, target: &str, lasts: Duration) {
         self.recorder.record_act(act.name(), target, true);
         sleep(lasts).await;

@@ -1,4 +1,4 @@
-//! Harm to servers.
+//! Acts on servers.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{Act, Nemesis};
 use crate::run::environment::config::{SERVERS, SICK, TestServerKind};
 
 impl Nemesis {
-    /// A server that runs as a child of the daemon, and one of its processes.
+    /// Picks a server that runs as a child of the daemon, and one of its processes.
     fn pick_server_process(&mut self) -> anyhow::Result<Option<(&'static str, Proc)>> {
         let family = self.daemon.processes()?;
         let start = self.rng.usize(..SERVERS.len());
@@ -36,7 +36,7 @@ impl Nemesis {
         Ok(())
     }
 
-    /// Mostly short; sometimes longer than a call may take.
+    /// Freezes a server, mostly briefly, sometimes longer than a call may take.
     pub(super) async fn freeze_server(&mut self) -> anyhow::Result<()> {
         let Some((name, proc)) = self.pick_server_process()? else { return Ok(()) };
         let lasts = if self.rng.u8(..4) == 0 { self.millis(6_000..9_000) } else { self.millis(50..1_500) };
@@ -52,7 +52,8 @@ impl Nemesis {
         while let Some(parent) = guard.filter(|parent| !is_guard(*parent)) {
             guard = parent.parent();
         }
-        // Only one whose warden lives: what is left of a server when both are killed is nobody's.
+        // Only with a living spawner: the processes of a server whose guard and spawner are both
+        // killed belong to no one.
         let Some(guard) = guard.filter(|guard| guard.parent().is_some_and(is_guard)) else { return Ok(()) };
         self.recorder.record_act(Act::KillGuard.name(), name, true);
         guard.kill();
@@ -81,7 +82,7 @@ impl Nemesis {
     }
 }
 
-/// The guard is the product's own binary.
+/// Returns whether a process is a guard, which runs the product's own binary.
 pub(super) fn is_guard(proc: Proc) -> bool {
     let line = std::fs::read(format!("/proc/{}/cmdline", proc.pid)).unwrap_or_default();
     line.split(|byte| *byte == 0).any(|word| word == b"guard")

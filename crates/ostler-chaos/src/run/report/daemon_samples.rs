@@ -1,10 +1,10 @@
-//! How the daemon itself has fared.
+//! Samples of the daemon's memory, descriptors and processes.
 
 use serde::Serialize;
 
 use crate::run::environment::daemon_processes::DaemonProcesses;
 
-/// What is measured of a daemon from outside.
+/// Measurements of a daemon from outside.
 #[derive(Debug, Default, Clone, Copy, Serialize)]
 pub(crate) struct DaemonSample {
     pub(super) rss_kib: u64,
@@ -13,12 +13,12 @@ pub(crate) struct DaemonSample {
     pub(super) zombies: usize,
 }
 
-/// At the beginning and at the end, and what went wrong that no record shows.
+/// The samples at the begin and the end, with mishaps that no record shows.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct DaemonSamples {
     pub(super) at_begin: DaemonSample,
     pub(super) at_end: DaemonSample,
-    /// The report tells them beside its own.
+    /// The report adds them to its own.
     #[serde(skip)]
     pub(crate) mishaps: Vec<String>,
 }

@@ -1,11 +1,12 @@
-//! What a run comes to, for people and for programs.
+//! Report of a run: checks the records and counts the ends of calls.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::Context as _;
-use ostler_chaos::check::{Violation, check, evidence, is_whole};
+use ostler_chaos::check::{Evidence, Violation, check, evidence, is_whole};
 use ostler_chaos::history::{CallEnd, CallNumber, HistoryEvent, Invoke};
 use ostler_chaos::ledger::{self, Execution};
 use serde::Serialize;
@@ -13,20 +14,16 @@ use serde::Serialize;
 use super::HISTORY;
 
 mod daemon_samples;
-mod excerpt;
 mod print;
-mod promise_outcome;
 mod recovery;
 
 pub(crate) use daemon_samples::DaemonSamples;
 pub(crate) use recovery::Recovery;
 
-use self::promise_outcome::PromiseReport;
-
-/// So many panics of one run are told.
+/// The most panics in one report.
 const PANICS: usize = 5;
 
-/// How calls of one kind ended.
+/// Counts of the ends of calls of one kind.
 #[derive(Debug, Default, Clone, Serialize)]
 pub(crate) struct EndCounts {
     calls: u64,
@@ -35,7 +32,7 @@ pub(crate) struct EndCounts {
     unknown: u64,
 }
 
-/// Everything that is told at the end.
+/// The report of a run.
 #[derive(Debug, Serialize)]
 pub(crate) struct RunReport {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,7 +42,7 @@ pub(crate) struct RunReport {
     seconds: f64,
     by_way: BTreeMap<String, EndCounts>,
     by_purpose: BTreeMap<String, EndCounts>,
-    /// Why calls failed or are unknown.
+    /// Counts of the reasons for failed and unknown calls.
     reasons: BTreeMap<String, u64>,
     acts: BTreeMap<String, u64>,
     recoveries: BTreeMap<String, Recovery>,
@@ -54,9 +51,9 @@ pub(crate) struct RunReport {
     vitals: Option<DaemonSamples>,
     promises: Vec<PromiseReport>,
     violations: Vec<Violation>,
-    /// What went wrong with the run itself, and is no promise's.
+    /// Defects of the run itself, which belong to no promise.
     mishaps: Vec<String>,
-    /// How many lines the daemon's log has, if there is one.
+    /// The length of the daemon's log, if there is one.
     log_lines: Option<usize>,
     /// Lines of both records for the violations that are shown in full.
     #[serde(skip)]
@@ -69,7 +66,7 @@ impl RunReport {
         let history = read_history(&folder.join(HISTORY))?;
         let executions = read_ledgers(&folder.join("ledgers"))?;
         let violations = check(&history, &executions);
-        let promises = promise_outcome::outcomes(evidence(&history, &executions), &violations);
+        let promises = outcomes(evidence(&history, &executions), &violations);
         let mut mishaps = Vec::new();
         if !is_whole(&history) {
             mishaps.push("the history does not go on to the end of the run: calls that were under way seem never to end".into());
@@ -79,7 +76,7 @@ impl RunReport {
         let excerpts = violations
             .iter()
             .take(print::SHOWN)
-            .map(|broken| excerpt::excerpt(broken, &history, &executions))
+            .map(|broken| excerpt(broken, &history, &executions))
             .collect();
         let mut report = Self {
             seed: None,
@@ -102,10 +99,10 @@ impl RunReport {
         Ok(report)
     }
 
-    /// What the records do not hold.
-    pub(crate) fn complete(&mut self, mut vitals: DaemonSamples, seed: u64, again: String) {
-        self.mishaps.append(&mut vitals.mishaps);
-        self.vitals = Some(vitals);
+    /// Adds the data that the records do not hold.
+    pub(crate) fn complete(&mut self, mut samples: DaemonSamples, seed: u64, again: String) {
+        self.mishaps.append(&mut samples.mishaps);
+        self.vitals = Some(samples);
         self.seed = Some(seed);
         self.again = Some(again);
     }
@@ -157,7 +154,7 @@ fn reason(end: &CallEnd) -> Option<String> {
     }
 }
 
-/// The name of a value in the records.
+/// Returns the name of a value in the records.
 fn serialized_name(value: &impl Serialize) -> String {
     let value = serde_json::to_value(value).unwrap_or_default();
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
@@ -183,7 +180,7 @@ fn read_log(file: &Path) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// A panic that is caught somewhere is one all the same.
+/// Returns the panics in the log. A caught panic counts too.
 fn panics(log: &str) -> Vec<String> {
     let panics = log.lines().filter(|line| line.contains("panicked at"));
     panics.take(PANICS).map(|line| format!("the daemon's log: {line}")).collect()
@@ -206,4 +203,68 @@ fn read_ledgers(folder: &Path) -> anyhow::Result<Vec<Execution>> {
     }
     executions.sort_by_key(|execution| execution.began);
     Ok(executions)
+}
+
+/// The verdict on a promise. Kept means: checked against something, without a violation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum PromiseOutcome {
+    Kept,
+    Broken,
+    NotTried,
+}
+
+/// A promise with the evidence for it.
+#[derive(Debug, Serialize)]
+struct PromiseReport {
+    #[serde(flatten)]
+    evidence: Evidence,
+    ruling: PromiseOutcome,
+}
+
+fn outcomes(evidence: Vec<Evidence>, violations: &[Violation]) -> Vec<PromiseReport> {
+    let of = |evidence: Evidence| {
+        let is_broken = violations.iter().any(|violation| violation.promise == evidence.promise);
+        let ruling = match evidence.count {
+            _ if is_broken => PromiseOutcome::Broken,
+            0 => PromiseOutcome::NotTried,
+            _ => PromiseOutcome::Kept,
+        };
+        PromiseReport { evidence, ruling }
+    };
+    evidence.into_iter().map(of).collect()
+}
+
+impl fmt::Display for PromiseOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Kept => "kept",
+            Self::Broken => "broken",
+            Self::NotTried => "not tried",
+        })
+    }
+}
+
+/// Lines of each record that are enough to show a violation.
+const LINES: usize = 12;
+
+fn excerpt(violation: &Violation, history: &[HistoryEvent], executions: &[Execution]) -> String {
+    let calls: HashSet<CallNumber> = violation.calls.iter().copied().collect();
+    let events = history.iter().filter(|event| call_of(event).is_some_and(|call| calls.contains(&call)));
+    let run = executions.iter().filter(|execution| execution.call.is_some_and(|call| calls.contains(&call)));
+    let events = events.take(LINES).map(|event| format!("  history: {}\n", line(event)));
+    let run = run.take(LINES).map(|execution| format!("  ledger:  {}\n", line(execution)));
+    events.chain(run).collect()
+}
+
+fn call_of(event: &HistoryEvent) -> Option<CallNumber> {
+    match event {
+        HistoryEvent::Invoke(invoke) => Some(invoke.call),
+        HistoryEvent::End { call, .. } => Some(*call),
+        _ => None,
+    }
+}
+
+fn line(record: &impl Serialize) -> String {
+    serde_json::to_string(record).unwrap_or_default()
 }

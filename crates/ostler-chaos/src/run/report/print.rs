@@ -1,4 +1,4 @@
-//! The report as people read it.
+//! Report as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -6,17 +6,16 @@ use std::io::{ErrorKind, Write as _};
 
 use ostler_chaos::check::Evidence;
 
-use super::promise_outcome::{PromiseOutcome, PromiseReport};
-use super::{EndCounts, RunReport};
+use super::{EndCounts, PromiseOutcome, PromiseReport, RunReport};
 
-/// So many violations of one run are shown in full.
+/// The most violations that are shown in full.
 pub(super) const SHOWN: usize = 10;
 
 impl RunReport {
     pub(crate) fn print(&self, is_json: bool) -> anyhow::Result<()> {
         let text = if is_json { serde_json::to_string_pretty(self)? + "\n" } else { self.text()? };
         match std::io::stdout().write_all(text.as_bytes()) {
-            // Whoever has read enough of it hangs up.
+            // A closed pipe means that the reader has enough.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
             written => Ok(written?),
         }
@@ -90,7 +89,7 @@ impl RunReport {
         Ok(())
     }
 
-    /// The last line counts promises, and one check more: that of the run itself.
+    /// Prints the verdict, which counts promises and one check of the run itself.
     fn print_verdict(&self, out: &mut String) -> fmt::Result {
         writeln!(out)?;
         for PromiseReport { evidence: Evidence { promise, count, of }, ruling } in &self.promises {
@@ -116,7 +115,7 @@ impl RunReport {
         writeln!(out, "{} passed, {} failed", count(PromiseOutcome::Kept), count(PromiseOutcome::Broken))
     }
 
-    /// Of the run itself, beside all promises.
+    /// Returns the outcome of the run itself, beside all promises.
     fn run_outcome(&self) -> PromiseOutcome {
         match self.log_lines {
             _ if !self.mishaps.is_empty() => PromiseOutcome::Broken,

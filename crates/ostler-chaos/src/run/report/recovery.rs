@@ -1,28 +1,28 @@
-//! How long it takes after an act until a call of the same target succeeds.
+//! Recovery times: from an act to the next successful call to the same target.
 
 use std::collections::{BTreeMap, HashMap};
 
 use ostler_chaos::history::{CallEnd, CallNumber, CallRoute, HistoryEvent, Invoke, Micros, Purpose};
 use serde::Serialize;
 
-/// Times until the first good answer of a call that began after the act.
+/// Times until the first success of a call that began after the act.
 #[derive(Debug, Default, Clone, PartialEq, Serialize)]
 pub(crate) struct Recovery {
     pub(super) count: usize,
     pub(super) p50_ms: f64,
     pub(super) p99_ms: f64,
     pub(super) max_ms: f64,
-    /// Acts after which nothing succeeded before the next act on the same target.
+    /// Acts without a success before the next act on the same target.
     pub(super) without: usize,
 }
 
-/// An act that is over, and that nothing has followed yet.
+/// An act that is over and has no recovery yet.
 struct EndedAct<'a> {
     act: &'a str,
     over: Micros,
 }
 
-/// The recoveries by kind of act.
+/// Returns the recoveries by kind of act.
 pub(super) fn measure(history: &[HistoryEvent]) -> BTreeMap<String, Recovery> {
     let mut open: HashMap<&str, Vec<EndedAct<'_>>> = HashMap::new();
     let mut calls: HashMap<CallNumber, &Invoke> = HashMap::new();
@@ -68,7 +68,7 @@ pub(super) fn measure(history: &[HistoryEvent]) -> BTreeMap<String, Recovery> {
     recoveries
 }
 
-/// What a call proves to work.
+/// Returns the targets that a successful call proves to work.
 fn proven_targets(invoke: &Invoke) -> impl Iterator<Item = &str> {
     let way = match invoke.way {
         CallRoute::Relay => Some("relay"),
@@ -83,8 +83,8 @@ impl Recovery {
     fn from_times(mut times: Vec<Micros>) -> Self {
         times.sort_unstable();
         let at = |part: f64| {
-            let place = ((times.len() as f64 * part).ceil() as usize).clamp(1, times.len());
-            times[place - 1] as f64 / 1e3
+            let rank = ((times.len() as f64 * part).ceil() as usize).clamp(1, times.len());
+            times[rank - 1] as f64 / 1e3
         };
         Self { count: times.len(), p50_ms: at(0.5), p99_ms: at(0.99), max_ms: at(1.0), without: 0 }
     }

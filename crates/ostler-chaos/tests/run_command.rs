@@ -1,4 +1,4 @@
-//! A run that is told to end, or can't begin.
+//! `ostler-chaos run` that is interrupted, or can't begin.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test that took it")]
 
@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ostler_testkit::eventually;
 
-/// On a machine that has other things to do.
+/// Longer than any run takes on a busy machine.
 const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn command(home: &Path, args: &[&str]) -> Command {
@@ -24,7 +24,7 @@ fn run_failing(home: &Path, args: &[&str]) -> (Option<i32>, String) {
     (status.code(), String::from_utf8_lossy(&stderr).into_owned())
 }
 
-/// How many processes have the text in their arguments or their environment.
+/// Counts the processes that have the text in their arguments or their environment.
 fn count_processes_naming(text: &str) -> usize {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let holds = |file: &Path| {
@@ -34,7 +34,7 @@ fn count_processes_naming(text: &str) -> usize {
     entries.filter(|entry| ["cmdline", "environ"].iter().any(|file| holds(&entry.path().join(file)))).count()
 }
 
-/// A run in that folder whose callers are at work.
+/// Starts a run in a folder and waits until its callers are at work.
 async fn start_run(home: &Path) -> Child {
     let args = ["run", "--minutes", "2", "--callers", "4", "--nemesis", "none"];
     let run = command(home, &args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -92,7 +92,7 @@ fn what_can_t_be_run_is_refused_before_anything_is_started() {
 fn a_daemon_that_does_not_come_up_is_quoted() {
     let home = tempfile::tempdir().unwrap();
     let program = home.path().join("ostler");
-    // Tokens are made; the daemon is not to be.
+    // Tokens are created; the daemon fails to start.
     std::fs::write(&program, "#!/bin/sh\n[ \"$1\" = token ] && exit 0\necho no such luck >&2\nexit 3\n")
         .unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);

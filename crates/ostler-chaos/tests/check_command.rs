@@ -1,11 +1,11 @@
-//! Records that were kept, checked again by the program.
+//! `ostler-chaos check`: kept records, checked again.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test that took it")]
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A refused call, and everything that a run writes down when it comes to its end.
+/// A refused call, and everything that a run records up to its end.
 const WHOLE: &str = r#"{"what":"invoke","call":1,"at":10,"way":"stdio","principal":"ada","role":"all","server":"a","tool":"deed","purpose":"once","deadline":900}
 {"what":"end","call":1,"at":20,"end":"fail","kind":"overloaded","code":-31005,"ran":"no"}
 {"what":"calm","at":30}
@@ -23,7 +23,7 @@ fn run_folder(history: &str, log: Option<&str>) -> tempfile::TempDir {
     folder
 }
 
-/// The exit code, and what is printed on both ways.
+/// Returns the exit code and the output on stdout and stderr.
 fn check(folder: &Path) -> (Option<i32>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_ostler-chaos")).arg("check").arg(folder).output().unwrap();
     let said = [output.stdout, output.stderr].concat();
