@@ -1,4 +1,4 @@
-//! The check of arguments: what compiling a schema and checking by it cost, in time and memory.
+//! Cost of argument checks: compiling a schema and validating by it, in time and memory.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark stops when something is wrong")]
 #![expect(clippy::print_stdout, reason = "it prints what it finds")]
 
@@ -9,7 +9,7 @@ use serde_json::json;
 static ALLOC: divan::AllocProfiler = divan::AllocProfiler::system();
 
 fn main() {
-    // The first of all reads the schemas of schemas.
+    // The first compilation also reads the schemas of schemas.
     let definition = json!({"inputSchema": {"type": "object"}}).to_string();
     let (before, began) = (anonymous_kib(), std::time::Instant::now());
     ArgumentSchema::compile(definition.as_bytes()).unwrap();
@@ -17,7 +17,7 @@ fn main() {
     divan::main();
 }
 
-/// Memory of this process that no file backs.
+/// Returns the anonymous memory of this process.
 fn anonymous_kib() -> i64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();

@@ -1,8 +1,8 @@
-//! Closed-loop load: so many callers, each with one call at a time, for so long.
+//! Closed-loop load: a number of callers, each with one call at a time, for some time.
 
 use std::time::{Duration, Instant};
 
-/// One cell of a table.
+/// A cell of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LoadCell {
     pub(crate) callers: usize,
@@ -10,7 +10,7 @@ pub(crate) struct LoadCell {
     pub(crate) time: Duration,
 }
 
-/// One measurement of one way.
+/// The figures of one measurement.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Figures {
     pub(crate) p50: Duration,
@@ -29,7 +29,7 @@ impl Figures {
     }
 }
 
-/// The arguments of a call, this long altogether.
+/// Returns the arguments of a call, `payload` bytes long.
 pub(crate) fn arguments(payload: usize) -> String {
     let frame = r#"{"text":""}"#.len();
     format!(r#"{{"text":"{}"}}"#, "x".repeat(payload.saturating_sub(frame)))
@@ -39,7 +39,7 @@ pub(crate) fn micros(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
 
-/// Calls again and again. Every caller has made one call before the time begins.
+/// Runs callers in a closed loop. Every caller has made one call before the time begins.
 pub(crate) async fn run_closed_loop<C, F>(load: LoadCell, call: C) -> Figures
 where
     C: Fn() -> F + Clone + Send + 'static,

@@ -1,4 +1,4 @@
-//! `ostler serve` in a folder of its own; it ends with the value.
+//! `ostler serve` in a folder of its own; it ends when the value is dropped.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use ostler_testkit::eventually;
 use tempfile::TempDir;
 
-/// A daemon that takes longer to start never will.
+/// Longer than any start on a busy machine.
 pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A daemon that runs unless it was killed.
@@ -22,7 +22,7 @@ pub(crate) struct BenchDaemon {
 }
 
 impl BenchDaemon {
-    /// Starts one with the config that is made for its folder.
+    /// Starts a daemon with the config that `config` makes for its folder.
     pub(crate) async fn start(
         config: impl FnOnce(&Path) -> String,
         env: Vec<(&'static str, &'static str)>,
@@ -35,7 +35,7 @@ impl BenchDaemon {
         daemon
     }
 
-    /// Starts it again after [`Self::kill`]; returns when it listens.
+    /// Starts the daemon again after [`Self::kill`], and waits until it listens.
     pub(crate) async fn restart(&mut self) {
         let port = self.path("port");
         let _ = std::fs::remove_file(&port);
@@ -47,7 +47,7 @@ impl BenchDaemon {
         eventually("the daemon listens", START_TIMEOUT, || port.is_file()).await;
     }
 
-    /// A command of `ostler` for this daemon.
+    /// Returns a command of `ostler` for this daemon.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(ostler_testkit::ostler());
         command
@@ -63,7 +63,7 @@ impl BenchDaemon {
         command
     }
 
-    /// Sends SIGKILL; returns when it is gone.
+    /// Kills the daemon with SIGKILL and waits until it is reaped.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
@@ -80,7 +80,7 @@ impl BenchDaemon {
         SocketAddr::from(([127, 0, 0, 1], port.trim().parse().unwrap()))
     }
 
-    /// What it wrote to stderr.
+    /// Returns its stderr.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()
     }
@@ -93,7 +93,7 @@ impl BenchDaemon {
 impl Drop for BenchDaemon {
     fn drop(&mut self) {
         let Some(child) = &mut self.child else { return };
-        // Its servers end with it only if it may end them.
+        // SIGTERM lets the daemon end its servers.
         let _ = kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM);
         let _ = child.wait();
     }

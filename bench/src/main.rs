@@ -1,4 +1,4 @@
-//! Measures the host, the relay and a daemon under load, and prints what was found.
+//! Benchmarks of the host, of the relay and of a daemon under load.
 //!
 //!   bench host  [--seconds N] [--rounds N] [--in-flight N] [--payload N] [--profile]
 //!   bench relay [--nats core|current|both] [--seconds N] [--rounds N]
@@ -26,10 +26,10 @@ use std::process::{Command, exit};
 const USAGE: &str = "usage: bench host|relay|load [OPTION…]; `bench load --help` names the parts";
 
 fn main() {
-    let typed: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<String> = std::env::args().skip(1).collect();
     // One thread, as `ostler worker` has.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    match typed.split_first().map(|(what, options)| (what.as_str(), options)) {
+    match args.split_first().map(|(what, options)| (what.as_str(), options)) {
         Some(("host", options)) => runtime.block_on(host::run(options)),
         Some(("relay", options)) => runtime.block_on(relay::run(options)),
         Some(("load", options)) => runtime.block_on(load::run(options)),
@@ -40,13 +40,13 @@ fn main() {
     }
 }
 
-/// Returns what a program prints; nothing if it can't be run.
+/// Returns the output of a program; empty if it can't be run.
 fn command_output(line: &[&str]) -> String {
     let out = Command::new(line[0]).args(&line[1..]).output();
     out.map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned()).unwrap_or_default()
 }
 
-/// Says when and on what it was measured.
+/// Describes date, machine and build of the measurement.
 fn describe_machine() -> String {
     format!(
         "Measured on {}, {} virtual cores, {}, {} build of commit {}",

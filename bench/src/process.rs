@@ -1,23 +1,23 @@
-//! Memory, descriptors and processor time of processes, as `/proc` counts them.
+//! Memory, descriptors and processor time of processes, read from `/proc`.
 
 use std::collections::HashMap;
 use std::fs;
 use std::time::Duration;
 
-/// Test servers, by their process names: what a gateway hosts, not what it is.
+/// Process names of test servers, which are counted apart from the gateway.
 const STUBS: [&str; 2] = ["mcp-stub", "fake-mcp"];
 
-/// A clock tick; Linux has 100 of them in a second for every program that asks.
+/// A clock tick; Linux reports 100 of them in a second to every program.
 const TICK_US: i64 = 10_000;
 
-/// What processes use. Signed, for differences are taken.
+/// The resources of processes. Signed, for differences are taken.
 #[derive(Default, Clone, Copy, Debug)]
 pub struct MeasuredUsage {
     pub procs: i64,
     pub threads: i64,
     pub fds: i64,
     pub rss_kib: i64,
-    /// The most that was resident since [`forget_peak`].
+    /// The peak of resident memory since [`reset_peak`].
     pub hwm_kib: i64,
     /// Shared pages count in part.
     pub pss_kib: i64,
@@ -27,7 +27,7 @@ pub struct MeasuredUsage {
 }
 
 impl MeasuredUsage {
-    /// Returns what one process uses; nothing once it has ended.
+    /// Reads the resources of one process; zero once it has ended.
     pub fn read(pid: u32) -> Self {
         let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
         let (status, rollup) = (read("status"), read("smaps_rollup"));
@@ -74,7 +74,7 @@ pub struct TreeUsage {
 }
 
 impl TreeUsage {
-    /// Sums up a process and all that it has started.
+    /// Sums up a process and all its descendants.
     pub fn read(root: u32) -> Self {
         let children = children();
         let mut tree = Self::default();
@@ -91,21 +91,22 @@ impl TreeUsage {
     }
 }
 
-/// Returns the processor time of a process; none once it has ended.
+/// Returns the processor time of a process; zero once it has ended.
 pub fn cpu_us(pid: u32) -> i64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let ticks = |at| fields_of_stat(&stat).nth(at).and_then(|text| text.parse().ok()).unwrap_or(0);
     (ticks(11) + ticks(12)) * TICK_US
 }
 
-/// Returns the processor time of the first thread of a process, to the nanosecond; none once it has ended.
+/// Returns the processor time of the first thread of a process, to the nanosecond; zero once it has
+/// ended.
 pub fn first_thread_cpu(pid: u32) -> Duration {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/schedstat")).unwrap_or_default();
     let nanos = text.split(' ').next().and_then(|text| text.parse().ok());
     Duration::from_nanos(nanos.unwrap_or(0))
 }
 
-/// Begins the peak of a process anew.
+/// Resets the peak of a process's resident memory.
 pub fn reset_peak(pid: u32) {
     fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap();
 }
@@ -133,7 +134,7 @@ fn children() -> HashMap<u32, Vec<u32>> {
     children
 }
 
-/// The fields after the name, which stands in brackets and may hold anything.
+/// Returns the fields after the name, which stands in brackets and may hold anything.
 fn fields_of_stat(stat: &str) -> impl Iterator<Item = &str> {
     stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace()
 }

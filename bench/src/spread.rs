@@ -1,4 +1,4 @@
-//! What several rounds have shown.
+//! Spread of a figure over several rounds.
 
 /// The median of some values, with the least and the largest.
 #[derive(Debug, Clone, Copy)]
@@ -9,18 +9,19 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// `None` without any value.
+    /// Returns `None` without any value.
     pub(crate) fn from_values(values: impl Iterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.collect();
         values.sort_by(f64::total_cmp);
         let (least, most) = (*values.first()?, *values.last()?);
-        // Of an even number the two in the middle count alike: the upper one alone would flatter rates.
+        // With an even number of values, the two in the middle count alike: the upper one alone
+        // would flatter rates.
         let half = values.len() / 2;
         let median = f64::midpoint(values[(values.len() - 1) / 2], values[half]);
         Some(Self { median, least, most })
     }
 
-    /// `12 (9-15)`, with so many digits after the point.
+    /// Formats as `12 (9-15)`, with `digits` after the point.
     pub(crate) fn with_digits(self, digits: usize) -> String {
         let Self { median, least, most } = self;
         format!("{median:.digits$} ({least:.digits$}-{most:.digits$})")

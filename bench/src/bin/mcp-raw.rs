@@ -1,7 +1,6 @@
-//! The least a useful gateway can do: Streamable HTTP in, N upstreams out,
-//! tool names prefixed per upstream, ids remapped, payloads never decoded.
-//! It is a yardstick for the physical limit, not a product: no supervision,
-//! no limits, no notifications.
+//! Minimal gateway, as the yardstick of the physical limit: Streamable HTTP in, N upstreams out,
+//! tool names prefixed per upstream, ids remapped, payloads never decoded. It has no supervision,
+//! limits or notifications.
 //!
 //!   mcp-raw --port N [--threads T] [--count K] -- stub stdio       (K stdio children)
 //!   mcp-raw --port N [--threads T] --upstream http://host:port/mcp (HTTP upstream)

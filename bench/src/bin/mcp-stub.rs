@@ -1,5 +1,4 @@
-//! A deliberately thin MCP server: the fastest reasonable upstream, so that
-//! what is measured is the gateway in front of it.
+//! Thin MCP server: the fastest reasonable upstream, so that the gateway in front of it is measured.
 //!
 //!   mcp-stub stdio [--start-delay-ms N] [--tools N] [--page N]
 //!   mcp-stub http --port N [--sse] [--stateless]
@@ -70,7 +69,7 @@ enum StubAnswer {
 
 const TOOLS: &str = r#"[{"name":"echo","description":"Return the arguments","inputSchema":{"type":"object","additionalProperties":true}},{"name":"blob","description":"Return size bytes of text","inputSchema":{"type":"object","properties":{"size":{"type":"integer"}},"required":["size"]}},{"name":"sleep","description":"Answer after ms","inputSchema":{"type":"object","properties":{"ms":{"type":"integer"}},"required":["ms"]}},{"name":"fail","description":"Return a tool error","inputSchema":{"type":"object"}},{"name":"crash","description":"Exit without answering","inputSchema":{"type":"object"}},{"name":"hint","description":"Return caching hints","inputSchema":{"type":"object","properties":{"ttl_ms":{"type":"integer"}}}}]"#;
 
-/// The pages of the list of tools, as long as the command line wants them.
+/// Returns the pages of the list of tools, as the command line sets them.
 fn pages() -> &'static [String] {
     static PAGES: OnceLock<Vec<String>> = OnceLock::new();
     PAGES.get_or_init(|| {
@@ -91,7 +90,7 @@ fn pages() -> &'static [String] {
     })
 }
 
-/// One page: its number is the cursor.
+/// Returns one page; its number is the cursor.
 fn list(params: &str, rt: &str, cache: &str) -> Option<String> {
     let at: usize = match serde_json::from_str::<StubListParams>(params).ok()?.cursor {
         Some(cursor) => cursor.parse().ok()?,

@@ -1,5 +1,5 @@
-//! The same pass-through as `mcp-raw`, built from rmcp's typed models, to see
-//! what decoding and re-encoding every message costs.
+//! The pass-through of `mcp-raw` with rmcp's typed models: measures the cost of decoding and
+//! re-encoding every message.
 //!
 //!   mcp-typed --port N [--threads T] [--count K] [--stateless] -- stub stdio
 #![allow(

@@ -1,4 +1,4 @@
-//! The same calls through the host, from as many callers as calls in flight.
+//! Calls through the host, from as many callers as calls in flight.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +14,7 @@ pub(crate) async fn measure(load: LoadCell) -> HostMeasurement {
         Host::new(HostOptions { guard: Some(ostler_testkit::guard_command()), ..HostOptions::default() });
     let caller = Caller::local();
     host.spawn(&caller, ostler_testkit::fake_mcp_spec("fake", &[])).await.expect("fake-mcp starts");
-    // As an agent has them that has parsed its model's answer.
+    // Raw JSON, as an agent has it after parsing its model's answer.
     let arguments: Arc<RawValue> = RawValue::from_string(arguments(load.payload)).unwrap().into();
     let (began, cpu) = (Instant::now(), Cpu::now());
     let callers: Vec<_> = (0..load.callers)

@@ -1,6 +1,6 @@
-//! The least that a client with callers can do over a pipe: a number per
-//! request, a table of who waits, a writer that batches, and a reader that
-//! parses the envelope. No supervision, no limits, no deadlines, no policy.
+//! Minimal client with callers over a pipe: an id per request, a table of pending requests, a
+//! writer that batches, and a reader that parses the envelope. It has no supervision, limits,
+//! deadlines or policy.
 
 use std::collections::HashMap;
 use std::process::Stdio;

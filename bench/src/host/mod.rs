@@ -1,10 +1,9 @@
-//! What a call through the host costs, beside a raw pipe to the same server.
+//! Cost of a call through the host, beside a raw pipe to the same server.
 //!
-//! Three ways, in turn, several rounds, in one process and on one runtime
-//! thread: `raw` pushes requests through the pipe and counts newlines; `client`
-//! is the least that a client with callers can do; `host` is `Host::call`. The
-//! table holds the medians of the rounds; differences and ratios are taken
-//! within a round. Compare within a run only.
+//! Three variants run in turn, in several rounds, in one process and on one runtime thread: `raw`
+//! pushes requests through the pipe and counts newlines; `client` is a minimal client with callers;
+//! `host` is `Host::call`. The table holds the medians of the rounds; differences and ratios are
+//! taken within a round. Compare within a run only.
 
 mod host_call;
 mod minimal_client;
@@ -15,11 +14,11 @@ use std::time::Duration;
 
 use crate::closed_loop::{Figures, LoadCell};
 
-/// One measurement of one way.
+/// The measurement of one variant.
 #[derive(Debug, Clone, Copy)]
 struct HostMeasurement {
     figures: Figures,
-    /// Processor time of this process, which does not hold the server's.
+    /// Processor time of this process, without the server's.
     cpu_per_call: f64,
 }
 

@@ -1,5 +1,5 @@
-//! The least that can be done with a pipe: requests go out in batches as
-//! answers come in; answers are counted by their newlines and not read.
+//! Raw pipe, as the lower bound: requests go out in batches as answers arrive; answers are counted
+//! by their newlines and not parsed.
 
 use std::collections::VecDeque;
 use std::process::Stdio;
@@ -20,20 +20,20 @@ pub(crate) async fn measure(load: LoadCell) -> HostMeasurement {
         .spawn()
         .expect("fake-mcp starts");
     let (mut stdin, mut stdout) = (server.stdin.take().unwrap(), server.stdout.take().unwrap());
-    let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"0"}}}"#;
+    let initialize = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"0"}}}"#;
     let ready = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
-    stdin.write_all(format!("{hello}\n{ready}\n").as_bytes()).await.unwrap();
+    stdin.write_all(format!("{initialize}\n{ready}\n").as_bytes()).await.unwrap();
     let mut chunk = vec![0; 256 << 10];
     assert!(stdout.read(&mut chunk).await.unwrap() > 0, "the server ended");
     let arguments = arguments(load.payload);
     let request = format!(
         r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"echo","arguments":{arguments}}}}}"#
     ) + "\n";
-    let (ask, mut asked) = mpsc::channel::<usize>(load.callers);
+    let (due_sender, mut due_receiver) = mpsc::channel::<usize>(load.callers);
     // Both ends in one task would deadlock as soon as the pipes are full.
     let writer = tokio::spawn(async move {
-        while let Some(mut due) = asked.recv().await {
-            while let Ok(more) = asked.try_recv() {
+        while let Some(mut due) = due_receiver.recv().await {
+            while let Ok(more) = due_receiver.try_recv() {
                 due += more;
             }
             if stdin.write_all(request.repeat(due).as_bytes()).await.is_err() {
@@ -48,7 +48,7 @@ pub(crate) async fn measure(load: LoadCell) -> HostMeasurement {
     while began.elapsed() < load.time {
         sent.extend(std::iter::repeat_n(Instant::now(), due));
         if due > 0 {
-            ask.send(due).await.unwrap();
+            due_sender.send(due).await.unwrap();
         }
         let n = stdout.read(&mut chunk).await.unwrap();
         assert!(n > 0, "the server ended");

@@ -1,4 +1,4 @@
-//! The table, in Markdown.
+//! Table of the host benchmark, in Markdown.
 
 use super::HostMeasurement;
 use crate::closed_loop::{LoadCell, micros};

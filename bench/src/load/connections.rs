@@ -1,4 +1,4 @@
-//! Thousands of connections on which nothing happens.
+//! Thousands of idle connections.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(crate) async fn run(options: &LoadOptions) -> Vec<LoadRow> {
     rows
 }
 
-/// All of them are let in.
+/// Measures connections below the limit, all of which are accepted.
 async fn measure_within_limit(count: usize) -> Vec<LoadRow> {
     let setup = DaemonSetup::new().config(&format!("[gateway]\nmax_connections = {}", count + 100));
     let daemon = setup.start().await;
@@ -30,12 +30,12 @@ async fn measure_within_limit(count: usize) -> Vec<LoadRow> {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let quiet = good.take_stats();
     let before = MeasuredUsage::read(daemon.pid());
-    let ask = mcp::call("good", "echo", "{}");
+    let request = mcp::call("good", "echo", "{}");
     let (mut used, mut failed) = (Vec::new(), 0);
     for _ in 0..count {
-        // Each has asked something once, as connections that are kept have.
+        // Each has made one request, as kept-alive connections have.
         match LoadConnection::open(daemon.address).await {
-            Ok(mut connection) => match connection.request(&ask).await {
+            Ok(mut connection) => match connection.request(&request).await {
                 Ok(answer) if answer.is_result() => used.push(connection),
                 _ => failed += 1,
             },
@@ -67,7 +67,7 @@ async fn measure_within_limit(count: usize) -> Vec<LoadRow> {
     ]
 }
 
-/// With the limit as it is: the longest idle ones make room.
+/// Measures connections beyond the default limit, where the longest idle ones are evicted.
 async fn measure_beyond_limit(count: usize) -> Vec<LoadRow> {
     let daemon = DaemonSetup::new().start().await;
     let good = GoodClient::start(daemon.address);
@@ -79,7 +79,7 @@ async fn measure_beyond_limit(count: usize) -> Vec<LoadRow> {
         silent.push(LoadConnection::open(daemon.address).await.expect("the kernel lets it in"));
     }
     let (with, seen) = (MeasuredUsage::read(daemon.pid()), good.take_stats());
-    // Nothing was ever said on them, so only an end can be read.
+    // They have sent nothing, so a read returns only when the connection is closed.
     let mut open = 0;
     for connection in &mut silent {
         let end = tokio::time::timeout(Duration::ZERO, connection.stream.read(&mut [0])).await;

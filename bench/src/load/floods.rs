@@ -1,4 +1,4 @@
-//! Servers that say too much: an endless line, a million notifications, a bomb.
+//! Servers that send too much: an endless line, a million notifications, a compression bomb.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use bench::process::{MeasuredUsage, mib, reset_peak};
 
 const PART: &str = "floods";
 
-/// What the daemon may take beyond its base, whatever servers say.
+/// Upper bound of the daemon's growth, whatever servers send.
 const BOUND_KIB: i64 = 64 * 1_024;
 
-/// No flood takes longer than this.
+/// Longer than any flood takes.
 const FLOOD_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What the bomb becomes.
+/// The size of the unpacked bomb.
 const BOMB: usize = 1 << 30;
 
 pub(crate) async fn run(options: &LoadOptions) -> Vec<LoadRow> {
@@ -40,24 +40,24 @@ async fn flood(options: &LoadOptions) -> Vec<LoadRow> {
     let line = format!(r#"{{"bytes":{},"id":"none","newline":true}}"#, options.scaled(1_000_000_000));
     let news = format!(r#"{{"count":{}}}"#, options.scaled(1_000_000));
     let mut rows = Vec::new();
-    for (what, ask) in [
+    for (what, request) in [
         ("a line of 1 GB", mcp::call("loud", "huge_line", &line)),
         ("a million notifications", mcp::call("loud", "flood_notifications", &news)),
         ("1 GiB of zeros in a gzip body", mcp::call("bomb", "echo", "{}")),
     ] {
-        rows.push(measure(&daemon, what, &ask).await);
+        rows.push(measure(&daemon, what, &request).await);
     }
     rows
 }
 
-async fn measure(daemon: &LoadedDaemon, what: &str, ask: &[u8]) -> LoadRow {
+async fn measure(daemon: &LoadedDaemon, what: &str, request: &[u8]) -> LoadRow {
     let good = GoodClient::start(daemon.address);
     tokio::time::sleep(Duration::from_secs(1)).await;
     good.take_stats();
     let before = MeasuredUsage::read(daemon.pid());
     reset_peak(daemon.pid());
     let mut connection = daemon.connect().await;
-    let answer = tokio::time::timeout(FLOOD_TIMEOUT, connection.request(ask)).await;
+    let answer = tokio::time::timeout(FLOOD_TIMEOUT, connection.request(request)).await;
     let ending = match answer {
         Ok(Ok(answer)) => String::from_utf8_lossy(&answer.body).chars().take(90).collect(),
         Ok(Err(error)) => error.to_string(),
@@ -74,7 +74,7 @@ async fn measure(daemon: &LoadedDaemon, what: &str, ask: &[u8]) -> LoadRow {
     .aim("at most 64 MiB", more <= BOUND_KIB && seen.errors == 0)
 }
 
-/// A server behind HTTP whose every answer unpacks to a gibibyte.
+/// Serves HTTP answers that each unpack to a gibibyte.
 async fn serve_bomb() -> std::net::SocketAddr {
     let mut packed = GzEncoder::new(Vec::new(), Compression::best());
     let zeros = vec![b' '; 1 << 20];
@@ -90,11 +90,11 @@ async fn serve_bomb() -> std::net::SocketAddr {
             tokio::task::spawn_local(async move {
                 let mut head = [0; 8_192];
                 let _ = stream.read(&mut head).await;
-                let said = format!(
+                let head = format!(
                     "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
                     packed.len()
                 );
-                let _ = stream.write_all(said.as_bytes()).await;
+                let _ = stream.write_all(head.as_bytes()).await;
                 let _ = stream.write_all(&packed).await;
             });
         }

@@ -1,4 +1,4 @@
-//! The good client: it asks one thing after another while others misbehave.
+//! Good client: makes one call after another while other clients misbehave.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -9,19 +9,19 @@ use super::http::LoadConnection;
 use super::mcp;
 use super::result_rows::LoadRow;
 
-/// Between two questions.
+/// Pause between two calls.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// No answer takes longer than this without being an error.
+/// An answer that takes longer counts as an error.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A client that asks the server `good` for an echo, again and again.
+/// A client that calls `echo` of the server `good` again and again.
 pub(crate) struct GoodClient {
     stats: Rc<RefCell<GoodClientStats>>,
     task: tokio::task::JoinHandle<()>,
 }
 
-/// What the good client saw.
+/// The good client's counts and times.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct GoodClientStats {
     times: Vec<Duration>,
@@ -30,14 +30,14 @@ pub(crate) struct GoodClientStats {
 }
 
 impl GoodClient {
-    /// Needs a `LocalSet`.
+    /// Starts the client; needs a `LocalSet`.
     pub(crate) fn start(address: SocketAddr) -> Self {
         let stats = Rc::new(RefCell::new(GoodClientStats::default()));
         let task = tokio::task::spawn_local(call_repeatedly(address, Rc::clone(&stats)));
         Self { stats, task }
     }
 
-    /// What it saw since the last time it was asked.
+    /// Returns the statistics since the last call.
     pub(crate) fn take_stats(&self) -> GoodClientStats {
         self.stats.take()
     }
@@ -50,23 +50,23 @@ impl Drop for GoodClient {
 }
 
 async fn call_repeatedly(address: SocketAddr, seen: Rc<RefCell<GoodClientStats>>) {
-    let ask = mcp::call("good", "echo", r#"{"text":"how do you do"}"#);
+    let request = mcp::call("good", "echo", r#"{"text":"how do you do"}"#);
     let mut connection = None;
     loop {
         let began = Instant::now();
-        let asked = tokio::time::timeout(CALL_TIMEOUT, async {
+        let outcome = tokio::time::timeout(CALL_TIMEOUT, async {
             let mut open = match connection.take() {
                 Some(open) => open,
                 None => LoadConnection::open(address).await.map_err(|error| error.to_string())?,
             };
-            let answer = open.request(&ask).await.map_err(|error| error.to_string())?;
+            let answer = open.request(&request).await.map_err(|error| error.to_string())?;
             match answer.is_result() {
                 true => Ok(open),
                 false => Err(format!("{} {}", answer.head, String::from_utf8_lossy(&answer.body))),
             }
         });
-        let asked = asked.await.unwrap_or_else(|_| Err("no answer".into()));
-        match asked {
+        let outcome = outcome.await.unwrap_or_else(|_| Err("no answer".into()));
+        match outcome {
             Ok(open) => {
                 connection = Some(open);
                 seen.borrow_mut().times.push(began.elapsed());
@@ -81,12 +81,12 @@ async fn call_repeatedly(address: SocketAddr, seen: Rc<RefCell<GoodClientStats>>
 }
 
 impl GoodClientStats {
-    /// A row of what it saw while others misbehaved, beside what it saw before.
+    /// Makes a row of its statistics during the disruption, beside those before.
     pub(crate) fn row(&self, part: &'static str, figure: impl Into<String>, before: &Self) -> LoadRow {
         LoadRow::new(part, figure, format!("{self}; before: {before}")).aim("no error", self.errors == 0)
     }
 
-    /// How long each call took.
+    /// Returns the duration of each call.
     pub(crate) fn into_times(self) -> Vec<Duration> {
         self.times
     }
@@ -111,7 +111,7 @@ impl std::fmt::Display for GoodClientStats {
     }
 }
 
-/// The value below which this part of all lies.
+/// Returns the quantile `of`.
 pub(crate) fn quantile(times: &[Duration], of: f64) -> Duration {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();
@@ -119,7 +119,7 @@ pub(crate) fn quantile(times: &[Duration], of: f64) -> Duration {
     sorted.get(at).copied().unwrap_or_default()
 }
 
-/// For people.
+/// Formats a duration in milliseconds.
 pub(crate) fn ms(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }

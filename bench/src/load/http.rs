@@ -1,4 +1,4 @@
-//! The least of an HTTP client: one connection, one request at a time.
+//! Minimal HTTP client: one connection, one request at a time.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,17 +21,17 @@ pub(crate) struct LoadAnswer {
 }
 
 impl LoadAnswer {
-    /// Whether it is the result of a request.
+    /// Returns whether it is the result of a request.
     pub(crate) fn is_result(&self) -> bool {
         self.status == 200 && contains(&self.body, b"\"result\"")
     }
 
-    /// Whether it says `overloaded` and when to come back.
+    /// Returns whether it is `overloaded` with a time to retry.
     pub(crate) fn is_overloaded(&self) -> bool {
         contains(&self.body, b"\"overloaded\"") && contains(&self.body, b"\"retryAfterMs\"")
     }
 
-    /// The value of a header.
+    /// Returns the value of a header.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut lines = self.head.lines().filter_map(|line| line.split_once(':'));
         lines.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
@@ -45,7 +45,7 @@ impl LoadConnection {
         Ok(Self { stream, buffer: Vec::new() })
     }
 
-    /// One whose kernel takes as little as it can for a client that does not read.
+    /// Opens a connection with the smallest receive buffer, for a client that does not read.
     pub(crate) async fn open_narrow(address: SocketAddr) -> io::Result<Self> {
         let socket = TcpSocket::new_v4()?;
         socket.set_recv_buffer_size(4_096)?;
@@ -87,7 +87,7 @@ impl LoadConnection {
         Ok(LoadAnswer { status, head, body: Vec::new() })
     }
 
-    /// The next chunk of a stream; `None` at its end.
+    /// Returns the next chunk of a stream; `None` at its end.
     pub(crate) async fn read_chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
         let at = loop {
             if let Some(at) = find(&self.buffer, b"\r\n") {

@@ -1,4 +1,4 @@
-//! What a daemon takes that does nothing.
+//! Resources of an idle daemon.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::setup::{DaemonSetup, LoadedDaemon};
 
 const PART: &str = "idle";
 
-/// Background work of the start is over after this long, also with other work on the machine.
+/// Background work of the start is over after this long, even on a busy machine.
 const REST: Duration = Duration::from_secs(15);
 
 pub(crate) async fn run() -> Vec<LoadRow> {
@@ -38,7 +38,7 @@ pub(crate) async fn run() -> Vec<LoadRow> {
                 alone.threads,
                 alone.fds
             );
-            let row = LoadRow::new(PART, format!("daemon with {what}, warden and guards included"), found);
+            let row = LoadRow::new(PART, format!("daemon with {what}, spawner and guards included"), found);
             [row.aim(format!("at most {aim} MiB of its own"), all.private_kib <= aim * 1_024)]
         })
         .collect()

@@ -2,25 +2,25 @@
 
 const META: &str = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
 
-/// A modern call of a tool.
+/// Returns a modern call of a tool.
 pub(crate) fn call(server: &str, tool: &str, arguments: &str) -> Vec<u8> {
     let name = format!("{server}__{tool}");
     let params = format!(r#"{{"name":"{name}","arguments":{arguments},"_meta":{META}}}"#);
     modern("tools/call", &format!("Mcp-Name: {name}\r\n"), &params)
 }
 
-/// Asks to be told of changes, in the modern way.
+/// Returns a modern request to listen for changes.
 pub(crate) fn listen() -> Vec<u8> {
     let params = format!(r#"{{"notifications":{{"toolsListChanged":true}},"_meta":{META}}}"#);
     modern("subscriptions/listen", "", &params)
 }
 
-/// Asks for the first page of all tools, in the modern way.
+/// Returns a modern request for the first page of all tools.
 pub(crate) fn list() -> Vec<u8> {
     modern("tools/list", "", &format!(r#"{{"_meta":{META}}}"#))
 }
 
-/// A question to the admin API.
+/// Returns a request to the admin API.
 pub(crate) fn admin(path: &str, token: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n").into_bytes()
 }
@@ -31,7 +31,7 @@ fn modern(method: &str, headers: &str, params: &str) -> Vec<u8> {
     post(&headers, &body)
 }
 
-/// What a common client says of itself.
+/// Returns the `initialize` of a common client.
 pub(crate) fn initialize() -> Vec<u8> {
     post(
         "",
@@ -39,7 +39,7 @@ pub(crate) fn initialize() -> Vec<u8> {
     )
 }
 
-/// The stream of a legacy session.
+/// Returns the request for the stream of a legacy session.
 pub(crate) fn stream(session: &str) -> Vec<u8> {
     format!("GET /mcp HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\nMcp-Session-Id: {session}\r\n\r\n")
         .into_bytes()

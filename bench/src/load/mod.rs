@@ -1,7 +1,6 @@
-//! What overload, slow and silent clients do to the daemon, and what it weighs.
+//! Load on a daemon: overload, and clients that are slow or silent.
 //!
-//! Each part starts daemons of its own and yields rows: a figure, what was
-//! aimed at, what was found.
+//! Each part starts daemons of its own and yields rows: a figure, its aim and the measured value.
 
 mod connections;
 mod floods;
@@ -24,8 +23,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use options::LoadOptions;
 
-pub(crate) async fn run(typed: &[String]) {
-    let options = LoadOptions::read(typed);
+pub(crate) async fn run(args: &[String]) {
+    let options = LoadOptions::read(args);
     raise_descriptors();
     let mut rows = Vec::new();
     for part in &options.parts {
@@ -51,7 +50,7 @@ pub(crate) async fn run(typed: &[String]) {
     result_rows::print(&options, &rows);
 }
 
-/// Gives this process as many descriptors as it may have.
+/// Raises this process's limit of descriptors to the hard limit.
 fn raise_descriptors() {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();

@@ -1,4 +1,4 @@
-//! What was typed.
+//! Options of `bench load`.
 
 /// The parts, in the order in which they run.
 pub(crate) const PARTS: [&str; 10] = [
@@ -24,7 +24,7 @@ parts: overload sessions connections idle readers slowhttp restarts floods strea
 `ostler` and `fake-mcp` are taken from the folder that this program is in;
 `slowhttp` needs slowhttptest (apt-get install slowhttptest).";
 
-/// How the rows are printed.
+/// The format of the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowFormat {
     Markdown,
@@ -35,25 +35,25 @@ pub(crate) enum RowFormat {
 pub(crate) struct LoadOptions {
     pub(crate) parts: Vec<String>,
     pub(crate) format: RowFormat,
-    /// Of the numbers of clients, in percent; for a quick look.
+    /// Scale of the numbers of clients, in percent; lower for a quick look.
     scale: usize,
 }
 
 impl LoadOptions {
-    pub(crate) fn read(typed: &[String]) -> Self {
+    pub(crate) fn read(args: &[String]) -> Self {
         let mut options = Self { parts: Vec::new(), format: RowFormat::Markdown, scale: 100 };
-        let mut typed = typed.iter();
+        let mut args = args.iter();
         let refuse = |why: String| -> ! {
             eprintln!("error: {why}\n\n{HELP}");
             std::process::exit(2)
         };
-        while let Some(word) = typed.next() {
+        while let Some(word) = args.next() {
             match word.as_str() {
                 "--json" => options.format = RowFormat::Json,
                 "--markdown" => options.format = RowFormat::Markdown,
                 "--scale" => {
                     let percent =
-                        typed.next().and_then(|text| text.parse().ok()).filter(|percent| *percent > 0);
+                        args.next().and_then(|text| text.parse().ok()).filter(|percent| *percent > 0);
                     options.scale =
                         percent.unwrap_or_else(|| refuse("--scale takes a number of percent".into()));
                 }
@@ -71,7 +71,7 @@ impl LoadOptions {
         options
     }
 
-    /// So many, or fewer for a quick look.
+    /// Returns a number of clients at this scale.
     pub(crate) fn scaled(&self, number: usize) -> usize {
         (number * self.scale / 100).max(1)
     }

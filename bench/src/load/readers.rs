@@ -1,4 +1,4 @@
-//! Clients that ask for much and read little.
+//! Clients that request large answers and read little.
 
 use std::time::{Duration, Instant};
 
@@ -15,13 +15,13 @@ use bench::process::{MeasuredUsage, mib, reset_peak};
 
 const PART: &str = "slow readers";
 
-/// What each asks for.
+/// Bytes that each client requests.
 const ANSWER: usize = 10_000_000;
 
-/// Whoever is still connected then was not cut off.
+/// A client that is still connected after this long was not cut off.
 const CUTOFF_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// What the memory of the daemon may be beyond its base.
+/// Upper bound of the daemon's growth.
 const BOUND_KIB: i64 = 256 * 1_024;
 
 #[derive(Debug, Clone, Copy)]
@@ -34,23 +34,23 @@ enum ReadSpeed {
 
 pub(crate) async fn run(options: &LoadOptions) -> Vec<LoadRow> {
     let mut rows = Vec::new();
-    for way in [ReadSpeed::Zero, ReadSpeed::Slow] {
-        rows.extend(LocalSet::new().run_until(measure_readers(way, options.scaled(200))).await);
+    for speed in [ReadSpeed::Zero, ReadSpeed::Slow] {
+        rows.extend(LocalSet::new().run_until(measure_readers(speed, options.scaled(200))).await);
     }
     rows
 }
 
-async fn measure_readers(way: ReadSpeed, count: usize) -> Vec<LoadRow> {
+async fn measure_readers(speed: ReadSpeed, count: usize) -> Vec<LoadRow> {
     let daemon = DaemonSetup::new().server("large", &[]).start().await;
     let good = GoodClient::start(daemon.address);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let quiet = good.take_stats();
     let before = MeasuredUsage::read(daemon.pid());
     reset_peak(daemon.pid());
-    let ask = mcp::call("large", "blob", &format!(r#"{{"size":{ANSWER}}}"#));
+    let request = mcp::call("large", "blob", &format!(r#"{{"size":{ANSWER}}}"#));
     let began = Instant::now();
     let readers: Vec<_> = (0..count)
-        .map(|_| tokio::task::spawn_local(read_until_cut_off(daemon.address, ask.clone(), way)))
+        .map(|_| tokio::task::spawn_local(read_until_cut_off(daemon.address, request.clone(), speed)))
         .collect();
     let mut ends = Vec::new();
     for reader in readers {
@@ -62,7 +62,7 @@ async fn measure_readers(way: ReadSpeed, count: usize) -> Vec<LoadRow> {
     let last = ends.iter().flatten().max().map_or(Duration::ZERO, |end| end.saturating_duration_since(began));
     tokio::time::sleep(Duration::from_secs(15)).await;
     let after = MeasuredUsage::read(daemon.pid());
-    let what = match way {
+    let what = match speed {
         ReadSpeed::Zero => "that read nothing",
         ReadSpeed::Slow => "that read 1 KB/s",
     };
@@ -80,14 +80,18 @@ async fn measure_readers(way: ReadSpeed, count: usize) -> Vec<LoadRow> {
     ]
 }
 
-/// When it was cut off, if it was.
-async fn read_until_cut_off(address: std::net::SocketAddr, ask: Vec<u8>, way: ReadSpeed) -> Option<Instant> {
+/// Returns the time of the cut-off, if there was one.
+async fn read_until_cut_off(
+    address: std::net::SocketAddr,
+    request: Vec<u8>,
+    speed: ReadSpeed,
+) -> Option<Instant> {
     let mut connection = LoadConnection::open_narrow(address).await.ok()?;
-    connection.stream.write_all(&ask).await.ok()?;
+    connection.stream.write_all(&request).await.ok()?;
     let end = tokio::time::timeout(CUTOFF_TIMEOUT, async {
         loop {
-            match way {
-                // What can be written is taken by the kernel; a connection that is closed can't be written to.
+            match speed {
+                // The kernel accepts writes until the connection is closed.
                 ReadSpeed::Zero => {
                     tokio::time::sleep(Duration::from_millis(500)).await;
                     if connection.stream.write_all(b"\n").await.is_err() {

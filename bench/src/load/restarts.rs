@@ -1,4 +1,4 @@
-//! A server that crashes a thousand times.
+//! Server that crashes a thousand times.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Rows and how they are printed.
+//! Rows of results, printed as text, Markdown or JSON.
 
 use bench::process::machine_load;
 use serde_json::json;
@@ -6,14 +6,14 @@ use serde_json::json;
 use super::options::{LoadOptions, RowFormat};
 use crate::{command_output, describe_machine};
 
-/// A figure, what was aimed at and what was found.
+/// A figure with its aim and the measured value.
 #[derive(Debug)]
 pub(crate) struct LoadRow {
     pub(crate) part: &'static str,
     pub(crate) figure: String,
     pub(crate) aim: String,
     pub(crate) found: String,
-    /// Whether the aim was reached; `None` where there is none.
+    /// True if the aim was reached; `None` without an aim.
     pub(crate) is_met: Option<bool>,
 }
 
@@ -22,7 +22,7 @@ impl LoadRow {
         Self { part, figure: figure.into(), aim: String::new(), found: found.into(), is_met: None }
     }
 
-    /// What was aimed at, and whether that was reached.
+    /// Sets the aim, and whether it was reached.
     pub(crate) fn aim(mut self, aim: impl Into<String>, is_met: bool) -> Self {
         self.aim = aim.into();
         self.is_met = Some(is_met);

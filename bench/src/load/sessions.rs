@@ -13,10 +13,10 @@ use bench::process::{MeasuredUsage, mib};
 
 const PART: &str = "sessions";
 
-/// How long sessions idle here before they are forgotten.
+/// The idle timeout of sessions here.
 const IDLE: Duration = Duration::from_secs(15);
 
-/// After that they are gone: a sweep later, and what was freed has been given back.
+/// After this long the sessions are evicted and their memory is given back.
 const GONE: Duration = Duration::from_secs(20);
 
 pub(crate) async fn run(options: &LoadOptions) -> Vec<LoadRow> {
@@ -30,7 +30,7 @@ async fn abandon(count: usize) -> Vec<LoadRow> {
     let daemon = setup.start().await;
     let initialize = mcp::initialize();
     let mut connection = daemon.connect().await;
-    // What the first ones need once is not theirs.
+    // The first sessions also pay for what all of them share.
     for _ in 0..100 {
         assert!(connection.request(&initialize).await.unwrap().is_result());
     }
@@ -39,7 +39,7 @@ async fn abandon(count: usize) -> Vec<LoadRow> {
         assert!(connection.request(&initialize).await.unwrap().is_result());
     }
     let full = MeasuredUsage::read(daemon.pid());
-    // As many again: each takes the place of an older one.
+    // As many again: each evicts an older one.
     let good = GoodClient::start(daemon.address);
     for _ in 0..count {
         assert!(connection.request(&initialize).await.unwrap().is_result());
@@ -49,7 +49,7 @@ async fn abandon(count: usize) -> Vec<LoadRow> {
     let turned_over = MeasuredUsage::read(daemon.pid());
     tokio::time::sleep(IDLE + GONE).await;
     let after = MeasuredUsage::read(daemon.pid());
-    let each = |weight: MeasuredUsage| (weight.rss_kib - before.rss_kib) * 1_024 / (count as i64 - 100);
+    let each = |usage: MeasuredUsage| (usage.rss_kib - before.rss_kib) * 1_024 / (count as i64 - 100);
     vec![
         LoadRow::new(
             PART,

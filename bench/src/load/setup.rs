@@ -1,4 +1,4 @@
-//! A daemon with servers of the test kit, reached over HTTP.
+//! Daemon with servers of the testkit, reached over HTTP.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ pub(crate) struct LoadedDaemon {
     pub(crate) address: SocketAddr,
 }
 
-/// What a daemon is started with.
+/// The config and arguments of a daemon.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct DaemonSetup {
     config: String,
@@ -23,25 +23,25 @@ pub(crate) struct DaemonSetup {
 }
 
 impl DaemonSetup {
-    /// With the server `good`, which the good client asks.
+    /// Returns a setup with the server `good`, which the good client calls.
     pub(crate) fn new() -> Self {
         Self::default().server("good", &["--raw-echo"])
     }
 
-    /// Lines of the config before the servers.
+    /// Adds lines of the config before the servers.
     pub(crate) fn config(mut self, text: &str) -> Self {
         self.config.push_str(text);
         self.config.push('\n');
         self
     }
 
-    /// One more server that is up from the start.
+    /// Adds a server that is up from the start.
     pub(crate) fn server(self, name: &str, args: &[&str]) -> Self {
         let command = ostler_testkit::fake_mcp();
         self.server_toml(name, &format!("command = {command:?}\nargs = {args:?}\nlazy = false"))
     }
 
-    /// One more server in the words of the config.
+    /// Adds a server by the text of its section.
     pub(crate) fn server_toml(mut self, name: &str, text: &str) -> Self {
         let mut server = format!("[servers.{name}]\n");
         writeln!(server, "{text}").unwrap();
@@ -49,13 +49,13 @@ impl DaemonSetup {
         self
     }
 
-    /// Arguments of `ostler serve`.
+    /// Adds arguments of `ostler serve`.
     pub(crate) fn args(mut self, args: &[&str]) -> Self {
         self.args.extend(args.iter().map(|arg| (*arg).to_owned()));
         self
     }
 
-    /// Starts it, and returns when its first server answers.
+    /// Starts the daemon and waits until its first server answers.
     pub(crate) async fn start(self) -> LoadedDaemon {
         let text = format!("version = 1\n{}\n{}", self.config, self.servers.join("\n"));
         let program = daemon::BenchDaemon::start(|_| text, Vec::new(), self.args).await;
@@ -76,7 +76,7 @@ impl LoadedDaemon {
         assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
     }
 
-    /// The token of its admin API.
+    /// Returns the token of its admin API.
     pub(crate) fn admin_token(&self) -> String {
         let state = self.program.path("state").join("ostler");
         let files = std::fs::read_dir(state).unwrap().map(|file| file.unwrap().path());
@@ -84,7 +84,7 @@ impl LoadedDaemon {
         std::fs::read_to_string(token.expect("the daemon has made one")).unwrap()
     }
 
-    /// What it wrote to stderr.
+    /// Returns its stderr.
     pub(crate) fn log(&self) -> String {
         self.program.log()
     }
@@ -94,13 +94,13 @@ impl LoadedDaemon {
     }
 
     async fn wait_until_ready(&self) {
-        let ask = mcp::call("good", "echo", "{}");
-        let patience = tokio::time::timeout(START_TIMEOUT, async {
-            while !self.connect().await.request(&ask).await.is_ok_and(|answer| answer.is_result()) {
+        let request = mcp::call("good", "echo", "{}");
+        let ready = tokio::time::timeout(START_TIMEOUT, async {
+            while !self.connect().await.request(&request).await.is_ok_and(|answer| answer.is_result()) {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         });
-        if patience.await.is_err() {
+        if ready.await.is_err() {
             panic!("no good answer: {}", self.log());
         }
     }

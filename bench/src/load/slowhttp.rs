@@ -1,4 +1,4 @@
-//! slowhttptest against the daemon while the good client asks.
+//! slowhttptest against the daemon, beside the good client.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use bench::process::{MeasuredUsage, mib};
 
 const PART: &str = "slowhttptest";
 
-/// How long each attack lasts.
+/// The duration of each attack, in seconds.
 const SECONDS: &str = "20";
 
-/// The name of an attack and what slowhttptest is told for it.
+/// The name of an attack and its arguments for slowhttptest.
 const ATTACKS: [(&str, &[&str]); 4] = [
     ("slow headers", &["-H", "-i", "3"]),
     ("slow body", &["-B", "-i", "3", "-s", "65536", "-t", "POST"]),

@@ -1,4 +1,4 @@
-//! Streams that stay open, read by some and by others not.
+//! Streams that stay open and are not read.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use bench::process::MeasuredUsage;
 
 const PART: &str = "streams";
 
-/// Changes that are told to all of them, as fast as they are told.
+/// Changes that are notified on all streams.
 const CHANGES: usize = 20;
 
 #[derive(Debug, Clone, Copy)]
@@ -42,14 +42,14 @@ async fn measure_streams(era: StreamEra, count: usize) -> Vec<LoadRow> {
     let (mut streams, mut refused, mut why) = (Vec::new(), 0, None);
     for _ in 0..count {
         let mut stream = LoadConnection::open_narrow(daemon.address).await.unwrap();
-        let ask = match era {
+        let request = match era {
             StreamEra::Modern => mcp::listen(),
             StreamEra::Legacy => {
                 let answer = daemon.connect().await.request(&mcp::initialize()).await.unwrap();
                 mcp::stream(answer.header("mcp-session-id").expect("a session was opened"))
             }
         };
-        stream.stream.write_all(&ask).await.unwrap();
+        stream.stream.write_all(&request).await.unwrap();
         let head = stream.read_head().await.unwrap();
         match head.status {
             200 => streams.push(stream),
@@ -61,15 +61,16 @@ async fn measure_streams(era: StreamEra, count: usize) -> Vec<LoadRow> {
     }
     let with = MeasuredUsage::read(daemon.pid());
     good.take_stats();
-    // Nobody reads any of it.
-    let mut teller = daemon.connect().await;
+    // No client reads any of it.
+    let mut trigger = daemon.connect().await;
     for _ in 0..CHANGES {
         assert!(
-            teller.request(&mcp::call("news", "list_changed", r#"{"count":1}"#)).await.unwrap().status == 200
+            trigger.request(&mcp::call("news", "list_changed", r#"{"count":1}"#)).await.unwrap().status
+                == 200
         );
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    let (told, seen) = (MeasuredUsage::read(daemon.pid()), good.take_stats());
+    let (notified, seen) = (MeasuredUsage::read(daemon.pid()), good.take_stats());
     let held = streams.len();
     drop(streams);
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -87,7 +88,7 @@ async fn measure_streams(era: StreamEra, count: usize) -> Vec<LoadRow> {
             format!(
                 "{:.1} KiB, {:.1} KiB",
                 (with.rss_kib - before.rss_kib) as f64 / held as f64,
-                (told.rss_kib - before.rss_kib) as f64 / held as f64
+                (notified.rss_kib - before.rss_kib) as f64 / held as f64
             ),
         ),
         seen.row(PART, format!("{what}: good client meanwhile"), &quiet),

@@ -1,4 +1,5 @@
-//! What long work of the daemon does to a neighbour's small calls, with one runtime thread and with two.
+//! Effect of long work in the daemon on a neighbour's small calls, with one runtime thread and with
+//! two.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,33 +21,33 @@ use crate::spread::Spread;
 
 const PART: &str = "thread";
 
-/// Daemons with each number of threads, in turn.
+/// Rounds of daemons with each number of threads.
 const ROUNDS: usize = 7;
 
-/// What is long.
+/// Sizes of the long work: bytes of an answer, tools of a list, properties of a schema.
 const ANSWER: usize = 10_000_000;
 const TOOLS: usize = 10_000;
 const PROPERTIES: usize = 20_000;
 
-/// Time for the news of a changed list to be told and acted upon.
+/// Long enough for a changed list to be notified and fetched.
 const NEWS: Duration = Duration::from_millis(1_500);
 
-/// Callers of the daemon when nothing else is asked of it, and how long they call.
+/// Callers of an otherwise idle daemon, and how long they call.
 const CALLERS: usize = 32;
 const CALLING: Duration = Duration::from_secs(2);
 
-/// What one kind of work has shown, of each round one.
+/// The figures of one kind of work, one value for each round.
 #[derive(Default)]
 struct WorkFigures {
     p50: Vec<f64>,
     p99: Vec<f64>,
     longest: Vec<f64>,
-    /// Processor time of the daemon's first thread, which is the runtime's only one unless there are more.
+    /// Processor time of the daemon's first thread, which with one thread runs the whole runtime.
     on_thread: Vec<f64>,
     took: Vec<f64>,
 }
 
-/// By the number of threads and the work; in the order of the work.
+/// Keyed by the order of the work, the number of threads, and the work.
 type WorkTable = BTreeMap<(usize, usize, &'static str), WorkFigures>;
 
 pub(crate) async fn run(options: &LoadOptions) -> Vec<LoadRow> {
@@ -124,7 +125,7 @@ async fn measure(threads: usize, catalog: &Path, table: &mut WorkTable) -> (f64,
         ("all tools, changed", changed()),
         ("all tools, kept", list()),
     ];
-    // Once, so that what is measured is no first start.
+    // Warms up, so that no first start is measured.
     request_each(daemon.address, list()).await;
     let mut order = 0;
     let mut note = |what: &'static str, found: NeighbourSample| {
@@ -156,7 +157,7 @@ async fn measure(threads: usize, catalog: &Path, table: &mut WorkTable) -> (f64,
     rate
 }
 
-/// What a neighbour saw while some requests were answered.
+/// The times of a neighbour's calls during some requests.
 struct NeighbourSample {
     times: Vec<Duration>,
     on_thread: Duration,
@@ -180,8 +181,8 @@ async fn measure_work(daemon: &LoadedDaemon, good: &GoodClient, requests: Vec<Ve
     NeighbourSample { times: seen.into_times(), on_thread, took }
 }
 
-/// Asks one thing after the other on a thread of its own, so that reading a large answer delays nobody here. Returns
-/// how long the last one took.
+/// Makes one request after another on a thread of its own, so that reading a large answer delays no
+/// other task here. Returns the duration of the last one.
 async fn request_each(address: SocketAddr, requests: Vec<Vec<u8>>) -> Duration {
     let asking = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -203,19 +204,19 @@ async fn request_each(address: SocketAddr, requests: Vec<Vec<u8>>) -> Duration {
     spawn_blocking(asking).await.unwrap().unwrap()
 }
 
-/// Calls a small tool as fast as callers can.
+/// Measures the rate of calls to a small tool.
 async fn measure_call_rate(daemon: &LoadedDaemon) -> (f64, f64) {
-    let ask = mcp::call("good", "echo", r#"{"text":"how do you do"}"#);
+    let request = mcp::call("good", "echo", r#"{"text":"how do you do"}"#);
     let cpu = || TreeUsage::read(daemon.pid()).gateway.cpu_us as f64;
     let (before, began) = (cpu(), Instant::now());
     let callers: Vec<_> = (0..CALLERS)
         .map(|_| {
-            let (ask, address) = (ask.clone(), daemon.address);
+            let (request, address) = (request.clone(), daemon.address);
             tokio::task::spawn_local(async move {
                 let mut connection = LoadConnection::open(address).await.unwrap();
                 let mut count = 0_usize;
                 while began.elapsed() < CALLING {
-                    assert!(connection.request(&ask).await.unwrap().is_result());
+                    assert!(connection.request(&request).await.unwrap().is_result());
                     count += 1;
                 }
                 count
@@ -229,7 +230,8 @@ async fn measure_call_rate(daemon: &LoadedDaemon) -> (f64, f64) {
     (count as f64 / began.elapsed().as_secs_f64(), (cpu() - before) / count as f64)
 }
 
-/// Tools as servers have them, with a description and a few arguments each, and one with many.
+/// Writes a list of ordinary tools, with a description and a few arguments each, and one tool with
+/// many.
 fn write_catalog(file: &Path, options: &LoadOptions) {
     let about = "Finds what was asked for and answers with it, page by page. ".repeat(4);
     let mut text = String::from(r#"{"tools":[{"name":"list_changed","inputSchema":{"type":"object"}}"#);

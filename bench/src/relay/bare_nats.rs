@@ -1,4 +1,4 @@
-//! The least that NATS takes: a request, and a process that sends it back.
+//! Bare NATS, as the lower bound: a request, and a process that echoes it.
 
 use std::pin::Pin;
 use std::process::{Child, Command, Stdio};
@@ -10,12 +10,12 @@ use ostler_testkit::{NatsServer, NatsVersion};
 
 use crate::closed_loop::{Figures, LoadCell, arguments, run_closed_loop};
 
-/// The word for which this program is the process that sends back.
+/// The argument that makes this program the echoing process.
 pub(crate) const ECHO: &str = "echo";
 
 const SUBJECT: &str = "bench.echo";
 
-/// A server without users, a client here, and one in another process.
+/// A NATS server without users, a client here, and one in another process.
 pub(crate) struct BareNats {
     client: Client,
     echo: Child,
@@ -23,8 +23,8 @@ pub(crate) struct BareNats {
 }
 
 impl BareNats {
-    pub(crate) async fn start(which: NatsVersion) -> Self {
-        let server = NatsServer::start_default(which).await;
+    pub(crate) async fn start(version: NatsVersion) -> Self {
+        let server = NatsServer::start_default(version).await;
         let echo = Command::new(std::env::current_exe().unwrap())
             .args(["relay", ECHO, &server.url()])
             .stdin(Stdio::null())
@@ -41,7 +41,7 @@ impl BareNats {
         self.client.server_info().version
     }
 
-    /// The processes: here, the broker, the other end.
+    /// Returns the processes: this one, the broker, the echo.
     pub(crate) fn pids(&self) -> [u32; 3] {
         [std::process::id(), self.server.proc().pid, self.echo.id()]
     }
@@ -67,7 +67,7 @@ impl Drop for BareNats {
     }
 }
 
-/// Sends back what comes, until the server is gone.
+/// Echoes requests until the server is gone.
 pub(crate) async fn echo(url: &str) {
     let client = async_nats::connect(url).await.expect("the server is there");
     let mut requests = client.subscribe(SUBJECT).await.expect("it lets us listen");

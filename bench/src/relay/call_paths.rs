@@ -1,4 +1,4 @@
-//! The same call, by each way.
+//! Paths of the same call.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use serde_json::value::RawValue;
 use super::relay_setup::RelaySetup;
 use crate::closed_loop::{Figures, LoadCell, arguments, run_closed_loop};
 
-/// A way from a caller to an answer.
+/// A path from a caller to an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallPath {
-    /// NATS alone, with nobody behind it.
+    /// NATS alone, without a host behind it.
     Bare,
     /// The server in this process, without NATS.
     Direct,
@@ -28,7 +28,7 @@ pub(crate) enum CallPath {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RelayMeasurement {
     pub(crate) figures: Figures,
-    /// Here, the broker, the other end, in microseconds; none where it says nothing.
+    /// This process, the broker, the other end, in microseconds; none where it has no meaning.
     pub(crate) cpu: Option<[f64; 3]>,
 }
 
@@ -54,21 +54,21 @@ impl CallPath {
         }
     }
 
-    /// `None` where the stage has no such way.
-    pub(crate) async fn measure(self, stage: &RelaySetup, load: LoadCell) -> Option<RelayMeasurement> {
+    /// Measures the path; `None` if the setup has no such path.
+    pub(crate) async fn measure(self, setup: &RelaySetup, load: LoadCell) -> Option<RelayMeasurement> {
         let pids = match self {
-            Self::Bare => Some(stage.bare.pids()),
-            Self::Relayed => Some(stage.local.pids()),
-            Self::Shared => Some(stage.shared.as_ref()?.pids()),
+            Self::Bare => Some(setup.bare.pids()),
+            Self::Relayed => Some(setup.local.pids()),
+            Self::Shared => Some(setup.shared.as_ref()?.pids()),
             Self::Direct | Self::Piped => None,
         };
         let before = pids.map(|pids| pids.map(cpu_us));
         let figures = match self {
-            Self::Bare => stage.bare.measure(load).await,
-            Self::Direct => call(&stage.direct, "echo", "echo", load).await,
-            Self::Relayed => call(&stage.local.host, "echo", "echo", load).await,
-            Self::Piped => call(&stage.piped, "worker", "echo__echo", load).await,
-            Self::Shared => call(&stage.shared.as_ref()?.host, "echo", "echo", load).await,
+            Self::Bare => setup.bare.measure(load).await,
+            Self::Direct => call(&setup.direct, "echo", "echo", load).await,
+            Self::Relayed => call(&setup.local.host, "echo", "echo", load).await,
+            Self::Piped => call(&setup.piped, "worker", "echo__echo", load).await,
+            Self::Shared => call(&setup.shared.as_ref()?.host, "echo", "echo", load).await,
         };
         let cpu = pids.zip(before).map(|(pids, before)| {
             let spent = |at: usize| (cpu_us(pids[at]) - before[at]).max(0) as f64;

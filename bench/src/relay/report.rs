@@ -1,9 +1,9 @@
-//! What was measured, as a section of RESULTS.md.
+//! Report of the relay benchmark, as a section of RESULTS.md.
 
 use bench::process::machine_load;
 
+use super::RelayBenchOptions;
 use super::call_paths::CallPath;
-use super::options::RelayBenchOptions;
 use super::round::{RelayRound, cells};
 use crate::closed_loop::micros;
 use crate::describe_machine;
@@ -39,19 +39,19 @@ pub(crate) fn foot() {
     println!("The machine's load after all this: {}.", machine_load());
 }
 
-fn row((callers, payload, way): (usize, usize, CallPath), rounds: &[RelayRound]) {
-    let own = || rounds.iter().filter_map(|round| round.find(callers, payload, way));
+fn row((callers, payload, path): (usize, usize, CallPath), rounds: &[RelayRound]) {
+    let own = || rounds.iter().filter_map(|round| round.find(callers, payload, path));
     let figures = || own().map(|measured| measured.figures);
     let Some(p50) = Spread::from_values(figures().map(|figures| micros(figures.p50))) else { return };
     let p99 = Spread::from_values(figures().map(|figures| micros(figures.p99)));
     let rate = Spread::from_values(figures().map(|figures| figures.per_second));
-    let added = match way {
+    let added = match path {
         CallPath::Bare | CallPath::Direct => None,
-        _ => added(rounds, (callers, payload, way)),
+        _ => added(rounds, (callers, payload, path)),
     };
     let of_bare = Spread::from_values(rounds.iter().filter_map(|round| {
         let bare = round.find(callers, payload, CallPath::Bare)?.figures;
-        Some(round.find(callers, payload, way)?.figures.per_second / bare.per_second)
+        Some(round.find(callers, payload, path)?.figures.per_second / bare.per_second)
     }));
     let cpu: Vec<[f64; 3]> = own().filter_map(|measured| measured.cpu).collect();
     let cpu: Vec<String> = (0..3)
@@ -60,7 +60,7 @@ fn row((callers, payload, way): (usize, usize, CallPath), rounds: &[RelayRound])
         .collect();
     println!(
         "| {callers} | {payload} B | {} | {} | {} | {} | {} | {} | {} |",
-        way.label(),
+        path.label(),
         p50.with_digits(0),
         format_spread(added, 0),
         format_spread(p99, 0),
@@ -70,11 +70,11 @@ fn row((callers, payload, way): (usize, usize, CallPath), rounds: &[RelayRound])
     );
 }
 
-/// What a way takes beyond the same call without a relay, in microseconds.
-fn added(rounds: &[RelayRound], (callers, payload, way): (usize, usize, CallPath)) -> Option<Spread> {
+/// Returns the time that a path adds to the same call without a relay, in microseconds.
+fn added(rounds: &[RelayRound], (callers, payload, path): (usize, usize, CallPath)) -> Option<Spread> {
     Spread::from_values(rounds.iter().filter_map(|round| {
         let direct = round.find(callers, payload, CallPath::Direct)?.figures;
-        Some(micros(round.find(callers, payload, way)?.figures.p50) - micros(direct.p50))
+        Some(micros(round.find(callers, payload, path)?.figures.p50) - micros(direct.p50))
     }))
 }
 
@@ -106,7 +106,7 @@ fn host_kill(rounds: &[RelayRound]) -> Option<Spread> {
     Spread::from_values(rounds.iter().map(|round| round.disruptions.host_kill_secs))
 }
 
-/// What was aimed at, judged by the median; the worst is in the tables.
+/// Prints the aims, judged by the median; the worst values are in the tables.
 fn aims(rounds: &[RelayRound]) {
     let rate = Spread::from_values(
         rounds.iter().filter_map(|round| Some(round.find(64, 60, CallPath::Relayed)?.figures.per_second)),

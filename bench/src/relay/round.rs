@@ -1,12 +1,12 @@
-//! One round: all ways in turn.
+//! Round of measurements: all paths in turn.
 
+use super::RelayBenchOptions;
 use super::call_paths::{CallPath, RelayMeasurement};
 use super::disruptions::{self, Disruptions};
-use super::options::RelayBenchOptions;
 use super::relay_setup::RelaySetup;
 use crate::closed_loop::LoadCell;
 
-/// Callers and payload, with the ways that are driven so.
+/// Callers and payload, with the paths that are measured with them.
 const CELLS: [(usize, usize, &[CallPath]); 6] = [
     (1, 60, &[CallPath::Bare, CallPath::Direct, CallPath::Relayed, CallPath::Piped, CallPath::Shared]),
     (64, 60, &[CallPath::Bare, CallPath::Direct, CallPath::Relayed, CallPath::Piped, CallPath::Shared]),
@@ -16,54 +16,54 @@ const CELLS: [(usize, usize, &[CallPath]); 6] = [
     (256, 10_240, &[CallPath::Bare, CallPath::Direct, CallPath::Relayed]),
 ];
 
-/// What one round has shown.
+/// The results of one round.
 pub(crate) struct RelayRound {
     pub(crate) cells: Vec<RelayCell>,
     pub(crate) disruptions: Disruptions,
 }
 
-/// One measurement of a round.
+/// A measurement of a round.
 pub(crate) struct RelayCell {
     pub(crate) callers: usize,
     pub(crate) payload: usize,
-    pub(crate) way: CallPath,
+    pub(crate) path: CallPath,
     pub(crate) measured: RelayMeasurement,
 }
 
 impl RelayRound {
-    /// What was measured by one way.
-    pub(crate) fn find(&self, callers: usize, payload: usize, way: CallPath) -> Option<RelayMeasurement> {
-        let is_it = |cell: &&RelayCell| (cell.callers, cell.payload, cell.way) == (callers, payload, way);
+    /// Returns the measurement of one path.
+    pub(crate) fn find(&self, callers: usize, payload: usize, path: CallPath) -> Option<RelayMeasurement> {
+        let is_it = |cell: &&RelayCell| (cell.callers, cell.payload, cell.path) == (callers, payload, path);
         self.cells.iter().find(is_it).map(|cell| cell.measured)
     }
 }
 
-/// Every cell, in the order of the table.
+/// Returns every cell, in the order of the table.
 pub(crate) fn cells() -> impl Iterator<Item = (usize, usize, CallPath)> {
-    CELLS.iter().flat_map(|(callers, payload, ways)| ways.iter().map(|way| (*callers, *payload, *way)))
+    CELLS.iter().flat_map(|(callers, payload, paths)| paths.iter().map(|path| (*callers, *payload, *path)))
 }
 
-pub(crate) async fn run(stage: &mut RelaySetup, options: &RelayBenchOptions) -> RelayRound {
+pub(crate) async fn run(setup: &mut RelaySetup, options: &RelayBenchOptions) -> RelayRound {
     let mut done = Vec::new();
-    for (callers, payload, way) in cells() {
+    for (callers, payload, path) in cells() {
         let load = LoadCell { callers, payload, time: options.time };
-        if let Some(measured) = way.measure(stage, load).await {
-            done.push(RelayCell { callers, payload, way, measured });
+        if let Some(measured) = path.measure(setup, load).await {
+            done.push(RelayCell { callers, payload, path, measured });
         }
     }
-    RelayRound { cells: done, disruptions: disruptions::measure(stage).await }
+    RelayRound { cells: done, disruptions: disruptions::measure(setup).await }
 }
 
-/// One way alone, for a profiler.
-pub(crate) async fn profile(way: &str, options: &RelayBenchOptions) {
-    let stage = RelaySetup::start(options.nats[0]).await;
+/// Drives one path alone, for a profiler.
+pub(crate) async fn profile(path: &str, options: &RelayBenchOptions) {
+    let setup = RelaySetup::start(options.nats[0]).await;
     let load = LoadCell { callers: options.callers, payload: options.payload, time: options.time };
-    eprintln!("here, broker, host: {:?}", stage.local.pids());
+    eprintln!("here, broker, host: {:?}", setup.local.pids());
     for _ in 0..options.rounds {
-        let measured = CallPath::parse(way).measure(&stage, load).await.expect("this server has that way");
+        let measured = CallPath::parse(path).measure(&setup, load).await.expect("this server has that way");
         let figures = measured.figures;
         println!(
-            "{way}: p50 {:?}, p99 {:?}, {:.0} calls/s, CPU {:.0?} µs",
+            "{path}: p50 {:?}, p99 {:?}, {:.0} calls/s, CPU {:.0?} µs",
             figures.p50, figures.p99, figures.per_second, measured.cpu
         );
     }

@@ -1,5 +1,5 @@
-//! A small keep-alive HTTP/1.1 MCP client. Hand-written so that the driver
-//! costs as little CPU as possible next to the gateway it measures.
+//! Small keep-alive HTTP/1.1 MCP client, written by hand so that the driver takes little CPU beside
+//! the gateway that it measures.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -40,7 +40,7 @@ pub(crate) struct DriveReply {
     pub(crate) status: u16,
     pub(crate) session: Option<String>,
     pub(crate) sse: bool,
-    /// The JSON-RPC response (or the whole body when there is none).
+    /// The JSON-RPC response, or the whole body when there is none.
     pub(crate) msg: Vec<u8>,
     pub(crate) done: Option<Instant>,
 }
@@ -58,7 +58,7 @@ fn bad(m: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidData, m.into())
 }
 
-/// The response message inside the complete events of `buf`, if there is one.
+/// Returns the response message inside the complete events of `buf`, if there is one.
 fn sse_response(buf: &[u8]) -> Option<Vec<u8>> {
     let (mut start, mut data) = (0, Vec::new());
     while let Some(n) = buf[start..].iter().position(|b| *b == b'\n') {
@@ -203,7 +203,7 @@ impl Conn {
             loop {
                 let l = match rep.done {
                     None => self.line().await?,
-                    // The answer is here; give the stream a moment to end.
+                    // The answer is complete; the stream gets a moment to end.
                     Some(_) => match tokio::time::timeout(Duration::from_millis(250), self.line()).await {
                         Ok(l) => l?,
                         Err(_) => {
@@ -357,7 +357,7 @@ impl DriveSession {
     }
 }
 
-/// `Ok` when the reply is a successful tool result of at least `min` bytes.
+/// Returns `Ok` when the reply is a successful tool result of at least `min` bytes.
 pub(crate) fn check_reply(r: &DriveReply, min: usize) -> std::result::Result<(), String> {
     let short = |m: &[u8]| String::from_utf8_lossy(&m[..m.len().min(200)]).to_string();
     if r.status != 200 {

@@ -11,7 +11,7 @@
 //!
 //! `--header "Name: value"` (repeatable) adds request headers.
 //! The tool is matched exactly, else by suffix, since aggregators prefix names. `--exact` takes
-//! its name as it is and lists nothing, which a list of very many tools would need a while for.
+//! its name as it is and lists no tools, which saves time with very many tools.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -257,8 +257,8 @@ async fn stdio_load(a: &Args) -> Value {
         .expect("spawn");
     let pid = child.id();
     let (mut pipe, mut rd) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    // Writing has its own task: a peer that blocks on its stdout stops reading
-    // its stdin, so a driver that waits in a write would never drain it.
+    // Writing has its own task: a peer that blocks on its stdout stops reading its stdin, so a
+    // driver that waits in a write would never drain it.
     let (wr, mut queue) = tokio::sync::mpsc::unbounded_channel::<Vec<u8>>();
     tokio::spawn(async move {
         while let Some(b) = queue.recv().await {

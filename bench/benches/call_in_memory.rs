@@ -1,4 +1,4 @@
-//! The walk of a call without IO: a session in memory that answers at once.
+//! Cost of a call without IO: the session is in memory and answers at once.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark stops when something is wrong")]
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn call(bencher: divan::Bencher<'_, '_>, payload: usize) {
     measure(bencher, payload, true);
 }
 
-/// The same without the check of arguments.
+/// Measures the same call without the check of arguments.
 #[divan::bench(args = [100, 10_240])]
 fn call_unchecked(bencher: divan::Bencher<'_, '_>, payload: usize) {
     measure(bencher, payload, false);
@@ -36,7 +36,7 @@ fn measure(bencher: divan::Bencher<'_, '_>, payload: usize, validate: bool) {
     bencher.bench_local(|| runtime.block_on(call()));
 }
 
-/// What entering the runtime costs, to be taken off the figures above.
+/// Measures the cost of entering the runtime, to be subtracted from the figures above.
 #[divan::bench]
 fn nothing(bencher: divan::Bencher<'_, '_>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
