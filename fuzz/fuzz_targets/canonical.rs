@@ -1,4 +1,5 @@
-//! A canonical form is its own canonical form, an exact one is the plain one, and both ways to find it agree.
+//! Canonical forms: each is its own canonical form, the exact one equals the plain one, and both
+//! algorithms agree.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,7 +11,7 @@ fuzz_target!(|input: &[u8]| {
     if let Ok(exact) = canonicalize_exact(input) {
         assert_eq!(exact, form);
     }
-    // A fraction is nothing for the quick way. One more level may be one too many for the other.
+    // The fast algorithm refuses a fraction. One more level may be too deep for the other.
     let is_shallow = input.iter().filter(|byte| matches!(byte, b'[' | b'{')).count() < 100;
     let by_parsing = canonicalize(&[b"[1.0,", input, b"]"].concat());
     match by_parsing {

@@ -1,4 +1,5 @@
-//! The headers of relayed messages, one `Name: value` to a line: what is understood is written back to the letter.
+//! Headers of relayed messages, one `Name: value` to a line: parsed headers are written back to the
+//! letter.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -37,10 +38,10 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// What is written, which has to be what was read, to the letter.
+/// Asserts that written headers are those that were read, to the letter.
 fn assert_same(written: RelayHeaders, read: &RelayHeaders) -> RelayHeaders {
     for (name, value) in written.iter() {
-        // A beat says of what kind it is, and nobody asks.
+        // A heartbeat writes its kind, which no reader requires.
         let is_beat = name == header::KIND && value == "beat";
         assert!(is_beat || read.get(name) == Some(value), "{name}: {value:?} was {:?}", read.get(name));
     }

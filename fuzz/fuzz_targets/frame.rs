@@ -1,4 +1,4 @@
-//! However the bytes are cut into reads, the frames are the same and the buffer stays bounded.
+//! Frames of a stream: the same for every split into reads, with a bounded buffer.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Arguments in headers: every text survives, and what we write agrees with what we check.
+//! Arguments in headers: every text survives, and written headers match their arguments.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

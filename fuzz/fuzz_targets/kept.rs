@@ -1,4 +1,4 @@
-//! The lists of a server that an earlier run has kept, however they were damaged.
+//! Persisted lists of a server, however they were damaged.
 #![no_main]
 
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ static SPEC: LazyLock<ServerSpec> =
     LazyLock::new(|| ServerSpec::stdio(ServerName::new("s").expect("a name"), "s"));
 
 fuzz_target!(|input: &[u8]| {
-    // The fingerprint is put in, or nothing that follows would ever be looked at.
+    // Without the fingerprint the lists would be ignored.
     let text = String::from_utf8_lossy(input).replace("FINGERPRINT", &SPEC.fingerprint().to_string());
     let file = FOLDER.join("lists/s.json");
     std::fs::write(&file, &text).expect("the file can be written");

@@ -1,4 +1,4 @@
-//! A lock file that is accepted is written back equal, and nothing hides in it.
+//! Lock files: an accepted one is written back equal and holds no deceptive characters.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,7 +10,7 @@ fuzz_target!(|input: &[u8]| {
         Ok(lock) => check(&lock),
         Err(error) => drop((error.to_string(), error.hint(|command| format!("ostler {command}")))),
     }
-    // A definition as some server offers it can be pinned, or is said not to be one.
+    // A definition of a server is pinned, or refused as none.
     let Ok(pin) = Pin::from_definition(input) else { return };
     let name = serde_json::from_slice::<serde_json::Value>(&pin.definition)
         .ok()

@@ -1,4 +1,4 @@
-//! Every reader of whole messages: no input may panic.
+//! Readers of whole messages: no input may panic.
 #![no_main]
 
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! What is read of an object, and what is left of it after a change, is what a plain JSON library says.
+//! Members of an object, and edits of them: equal to those of a plain JSON library.
 #![no_main]
 
 use bytes::Bytes;
@@ -40,7 +40,7 @@ fuzz_target!(|input: &[u8]| {
     let all = all_members(input);
     let is_object = serde_json::from_slice::<&RawValue>(input).is_ok_and(|raw| raw.get().starts_with('{'));
     assert_eq!(all.is_some(), is_object, "nothing but an object is taken for one");
-    // Numbers beyond a double and lone surrogates are beyond the plain library, but not beyond us.
+    // The plain library refuses numbers beyond a double and lone surrogates; ours does not.
     let Some(plain) = object(input) else { return };
 
     let all = all.expect("an object has members");

@@ -1,4 +1,4 @@
-//! Parameters that are understood mean the same after being written.
+//! Parameters: written ones mean the same as those that were parsed.
 #![no_main]
 
 use bytes::Bytes;

@@ -1,5 +1,5 @@
-//! Two definitions of a tool: their hashes differ exactly if something did that counts, and whatever a server
-//! writes into them can be shown.
+//! Two definitions of a tool: their hashes differ exactly if a relevant member differs, and every
+//! text in them can be displayed safely.
 #![no_main]
 
 use std::sync::LazyLock;

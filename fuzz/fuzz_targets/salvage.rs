@@ -1,11 +1,12 @@
-//! Whose answer a damaged line is: never invented. What can be read whole says the same as what is salvaged.
+//! Response ids of damaged lines: never invented, and equal to the id of the parsed line where it
+//! parses.
 #![no_main]
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use ostler_wire::{Frame, LineSplitter, Message, RequestId, extract_response_id};
 
-/// The id of a line that is too long to be kept.
+/// Returns the response id of a line that is too long to be kept.
 fn id_of_oversize(line: &[u8], read: usize) -> Option<RequestId> {
     let mut splitter = LineSplitter::new(0);
     for chunk in line.chunks(read) {

@@ -1,5 +1,5 @@
-//! However the bytes of a stream are cut into reads, its events are the same and little is kept of them; and
-//! what we write ourselves is read as it was meant.
+//! Event streams: the events are the same for every split into reads, with a bounded buffer, and
+//! written events are read as they were meant.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

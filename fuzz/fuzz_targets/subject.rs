@@ -1,4 +1,4 @@
-//! Subjects: who can be read from one is written the same way, and nobody speaks in two spellings.
+//! Subjects: the parts read from one write the same subject, and each subject has one spelling.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! The small grammars of the config and of names: what is accepted means one thing, and matching agrees with
-//! its definition. The input is one text, or two with a newline between them.
+//! Small grammars of the config and of names: an accepted text has one meaning, and matching agrees
+//! with its definition. The input is one text, or two with a newline between them.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,8 +9,8 @@ use ostler_core::policy::glob::{is_match, matches_all_with_prefix, matches_some_
 use ostler_core::secrets::Secrets;
 use ostler_core::server_name::ServerName;
 
-/// The definition of a pattern, letter by letter, in a table instead of by trying.
-fn fits(pattern: &[char], name: &[char]) -> bool {
+/// Returns whether a pattern matches a name by definition: with a table instead of backtracking.
+fn matches_by_definition(pattern: &[char], name: &[char]) -> bool {
     let mut row = vec![false; name.len() + 1];
     row[0] = true;
     for wanted in pattern {
@@ -49,7 +49,7 @@ fuzz_target!(|input: &[u8]| {
 
     let letters = |text: &str| text.chars().collect::<Vec<_>>();
     let is_fit = is_match(first, second);
-    assert_eq!(is_fit, fits(&letters(first), &letters(second)), "{first:?} on {second:?}");
+    assert_eq!(is_fit, matches_by_definition(&letters(first), &letters(second)), "{first:?} on {second:?}");
     assert!(!is_fit || matches_some_with_prefix(first, second), "what fits the whole fits its beginning");
     assert!(!matches_all_with_prefix(first, second) || is_fit, "what covers a beginning fits it");
 
@@ -60,7 +60,7 @@ fuzz_target!(|input: &[u8]| {
     let mut secrets = Secrets::default();
     if secrets.insert("env:X", second) {
         let redacted = secrets.redact(first);
-        // The label may itself hold what is redacted, or be a part of it.
+        // The label may itself hold the secret, or be a part of it.
         let is_alike = second.trim().len() < 12 || second.contains("[hidden");
         assert!(is_alike || !redacted.contains(second.trim()), "{redacted:?} holds {second:?}");
         let _ = secrets.redact_truncated(first);

@@ -1,11 +1,13 @@
-//! Reading a config: all problems at once, each at a line of its file, and the same every time.
+//! Parsing of configs: reports all problems at once, each at a line of its file, and the same every
+//! time.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use ostler_core::config::{Config, ConfigFormat, ConfigSource, Plan};
 
-/// Whatever is included says the same as the file itself, so that includes go round in circles.
+/// A source in which every included file has the text of the file itself, so that includes form a
+/// cycle.
 struct SelfIncluding<'t>(&'t str);
 
 impl ConfigSource for SelfIncluding<'_> {
@@ -21,7 +23,7 @@ impl ConfigSource for SelfIncluding<'_> {
     }
 }
 
-/// Reads `input` as a config.
+/// Parses `input` as a config.
 pub fn read(input: &[u8], format: ConfigFormat) {
     let text = String::from_utf8_lossy(input);
     let file = Path::new("/etc/ostler/ostler.toml");

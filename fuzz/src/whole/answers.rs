@@ -1,4 +1,4 @@
-//! What servers answer, as it reaches clients of both eras.
+//! Answers of servers, as they reach clients of both eras.
 
 use std::sync::Arc;
 
@@ -19,22 +19,23 @@ const METHODS: [(&str, &str); 6] = [
     ("prompts/get", r#""name":"s__p","#),
 ];
 
-/// So often a server that asks something gets an answer from a client that can't be asked.
+/// The most requests for input of one call that the gateway refuses for a client that can't answer.
 const ROUNDS: usize = 10;
 
-/// Two clients, one of each era, ask a server that answers with `input`: the first byte says which method is
-/// answered so, and which era the server is of. Each gets one answer; an error is the server's own.
+/// Calls a server that answers with `input`, by a client of each era. The first byte selects the
+/// method with that answer, and the era of the server. Each client gets one answer; an error is the
+/// server's own.
 pub fn relay(input: &[u8]) {
     let [first, answer @ ..] = input else { return };
-    // What is no answer never gets here: the reader of the server has skipped it.
+    // Other messages never reach the gateway: the session's reader skips them.
     let line = [br#"{"jsonrpc":"2.0","id":1,"#, answer, b"}"].concat();
     let Ok(Message::Response { outcome, .. }) = Message::parse(line.into()) else { return };
     let (method, params) = METHODS[usize::from(*first >> 1) % METHODS.len()];
     let era = if first & 1 == 0 { Era::Modern } else { Era::Legacy };
     let value = |raw: &[u8]| serde_json::from_slice::<Value>(raw).ok();
-    let (error, asks) = match &outcome {
+    let (error, needs_input) = match &outcome {
         RpcOutcome::Error(error) => (value(&error.raw), false),
-        // What a general JSON library does not read may ask something as well.
+        // A result that a general JSON library does not parse may ask for input as well.
         RpcOutcome::Result(result) => {
             (None, value(result).is_none_or(|it| it["resultType"] == "input_required"))
         }
@@ -48,22 +49,25 @@ pub fn relay(input: &[u8]) {
     };
     let (modern, legacy) = (request("modern", META), request("legacy", r#""_meta":{}"#));
     let open = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{}}}"#;
-    let said = format!("{modern}\n{open}\n{legacy}\n");
+    let sent = format!("{modern}\n{open}\n{legacy}\n");
     super::run(async {
         let (host, executed) = server::host(era, Arc::new(script)).await;
         let gateway = Gateway::new(host, GatewayOptions::default());
-        let heard = pipe::run_client(gateway, Caller::local(), said.into_bytes()).await;
-        let most = if asks { 2 + ROUNDS } else { 2 };
-        assert!(executed.take().len() <= most, "no call is repeated but to answer what its server asks");
-        if heard.contains(&Value::Null) {
+        let received = pipe::run_client(gateway, Caller::local(), sent.into_bytes()).await;
+        let most = if needs_input { 2 + ROUNDS } else { 2 };
+        assert!(
+            executed.take().len() <= most,
+            "no call is repeated but to answer what its server needs_input"
+        );
+        if received.contains(&Value::Null) {
             return;
         }
         for id in ["modern", "legacy"] {
-            let answers: Vec<_> = pipe::answers(&heard).filter(|answer| answer["id"] == id).collect();
-            assert_eq!(answers.len(), 1, "{id}: {heard:?}");
+            let answers: Vec<_> = pipe::answers(&received).filter(|answer| answer["id"] == id).collect();
+            assert_eq!(answers.len(), 1, "{id}: {received:?}");
             if let (Some(error), "tools/call") = (&error, method) {
                 let mut error = error.clone();
-                // A resource that is missing has another code in the modern era.
+                // The modern era has another code for a missing resource.
                 if id == "modern" && error["code"] == -32002 {
                     error["code"] = (-32602).into();
                 }

@@ -1,7 +1,7 @@
-//! A server's output, as the session over its pipes reads it.
+//! Output of a server, as the session over its pipes reads it.
 //!
-//! Three calls are under way, and their numbers are written `FIRST`, `SECOND` and `THIRD`. The first byte of an
-//! input says which era the server is of, the second where its output is cut in two.
+//! Three calls are under way, and an input writes their ids as `FIRST`, `SECOND` and `THIRD`. The
+//! first byte of an input selects the era of the server, the second where its output is split.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,14 +26,15 @@ const CAP: usize = 1_024;
 
 type LineReply = Result<RpcOutcome, Fault>;
 
-/// A server says `input`, then answers the third call, and then closes its output.
+/// Reads `input` as a server's output, then the answer to the third call, then the end of the
+/// output.
 pub fn read(input: &[u8]) {
     let [first, cut, output @ ..] = input else { return };
     let era = if first & 1 == 0 { Era::Modern } else { Era::Legacy };
     super::run(async {
         let (stdin, mut stdin_reader) = pipe::pipe().expect("a pipe can be made");
-        let (mut stdout, theirs) = pipe::pipe().expect("a pipe can be made");
-        let session = fuzz_session(stdin, theirs, server::server_info(era), CAP);
+        let (mut stdout, session_stdout) = pipe::pipe().expect("a pipe can be made");
+        let session = fuzz_session(stdin, session_stdout, server::server_info(era), CAP);
         session.listen(&["file:///r".to_owned()]);
         let mut calls = Vec::new();
         for method in ["tools/call", "tools/call", "tools/list"] {
@@ -63,7 +64,7 @@ pub fn read(input: &[u8]) {
             }
         }
         assert!(began.elapsed() < Duration::from_secs(5), "calls end with the output, not with their time");
-        // What a client says to a server that asks was asked for.
+        // The client's answers belong to requests of the server.
         for line in answered.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             match Message::parse(Bytes::copy_from_slice(line)) {
                 Ok(Message::Response { id: Some(id), .. }) => assert!(contains(&output, id.raw()), "{id}"),
@@ -74,29 +75,32 @@ pub fn read(input: &[u8]) {
     });
 }
 
-/// The answer reaches only the call whose number it names.
+/// Checks that an answer reaches only the call whose id it names.
 fn check_own_answer(number: &str, reply: &LineReply, output: &[u8]) {
     let lines = || output.split(|byte| *byte == b'\n').filter(|line| contains(line, number.as_bytes()));
-    // Some servers make the number a string.
+    // Some servers make the id a string.
     let is_number = |id: &RawValue| id.get().trim_matches('"') == number;
     let is_named = |line: &[u8]| match serde_json::from_slice::<BTreeMap<String, Box<RawValue>>>(line) {
         Ok(object) => !object.contains_key("method") && object.get("id").is_some_and(|id| is_number(id)),
-        // A damaged line, or one that this library does not read.
+        // A damaged line, or one that this library does not parse.
         Err(_) => true,
     };
-    let said = match reply {
+    let content = match reply {
         Ok(RpcOutcome::Result(result)) => result,
         Ok(RpcOutcome::Error(error)) => &error.raw,
-        // A damaged line, or one too long to be kept, may name several.
+        // A damaged line, or one too long to be kept, may name several ids.
         Err(fault) if fault.delivery == Delivery::Answered => {
             return assert!(lines().count() > 0, "{fault:?}");
         }
         Err(_) => return,
     };
-    assert!(lines().any(|line| is_named(line) && contains(line, said)), "{number} was not answered {said:?}");
+    assert!(
+        lines().any(|line| is_named(line) && contains(line, content)),
+        "{number} was not answered {content:?}"
+    );
 }
 
-/// Answers everything that it is asked.
+/// Observer that answers every request.
 struct FuzzObserver;
 
 impl CallObserver for FuzzObserver {
@@ -138,15 +142,15 @@ async fn let_session_run() {
     }
 }
 
-/// What the session has written so far.
-async fn read_written(heard: &mut pipe::Receiver) -> Vec<u8> {
+/// Returns what the session has written so far.
+async fn read_written(stdin_reader: &mut pipe::Receiver) -> Vec<u8> {
     let mut all = Vec::new();
     let moment = Duration::from_millis(1);
-    while let Ok(Ok(1..)) = tokio::time::timeout(moment, heard.read_buf(&mut all)).await {}
+    while let Ok(Ok(1..)) = tokio::time::timeout(moment, stdin_reader.read_buf(&mut all)).await {}
     all
 }
 
-/// The numbers of the calls, in their order.
+/// Returns the ids of the calls, in their order.
 fn numbers(written: &[u8]) -> Vec<String> {
     let lines = written.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let number = |line: &[u8]| match Message::parse(Bytes::copy_from_slice(line)) {

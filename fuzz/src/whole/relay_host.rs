@@ -1,4 +1,4 @@
-//! A host that workers reach over a broker in memory.
+//! Host that workers reach over a broker in memory.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::relay_messages::{LIFE, START, messages, relay_name, subjects};
 use super::{ENOUGH, META, run_until_stalled, server};
 
-/// A host reads the messages of `input`, and a good call after them, twice.
+/// Sends the messages of `input` to a host, and a good call after them, twice.
 pub fn serve(input: &[u8]) {
     let sent = messages(input, str::to_owned);
     super::run(async {
@@ -53,7 +53,7 @@ pub fn serve(input: &[u8]) {
     });
 }
 
-/// A good call of a worker that may call one tool.
+/// Returns a good call of a worker that may call one tool.
 fn good(now: u64, inbox: &WorkerInbox) -> BrokerMessage {
     let call = CallId::new(START, &[0xee; 10]);
     let (begin_by, deadline) = (now + 2_000, now + 60_000);
@@ -66,12 +66,13 @@ fn good(now: u64, inbox: &WorkerInbox) -> BrokerMessage {
     BrokerMessage::new(subject, head.headers(), body).with_reply_to(inbox.answer_subject(call))
 }
 
-/// What messages give leave to do: each call of each worker once, in its role, before its time.
+/// The calls that the messages allow: each call of each worker once, in its role, before its
+/// deadline.
 #[derive(Default)]
 struct AllowedCalls {
-    /// Worker and call.
+    /// Worker and call id.
     calls: BTreeSet<(String, String)>,
-    /// Whether some of them are in the role that may use every tool.
+    /// True if some of them have the role that may use every tool.
     is_all: bool,
 }
 
@@ -96,7 +97,7 @@ impl AllowedCalls {
     fn check(&self, executed: &[String]) {
         assert!(executed.len() <= self.calls.len(), "{executed:?} for {:?}", self.calls);
         assert!(
-            self.is_all || executed.iter().all(|deed| deed == server::ECHO),
+            self.is_all || executed.iter().all(|tool| tool == server::ECHO),
             "{executed:?} for {:?}",
             self.calls
         );

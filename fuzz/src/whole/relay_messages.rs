@@ -1,6 +1,7 @@
-//! What both sides of the relay have in common: names, and inputs.
+//! Names and inputs that both sides of the relay share.
 //!
-//! An input is a row of messages with `---` between them: a subject, headers, a blank line and a body.
+//! An input is a row of messages with `---` between them: a subject, headers, a blank line and a
+//! body.
 
 use bytes::Bytes;
 use ostler_relay::broker::BrokerMessage;
@@ -8,11 +9,11 @@ use ostler_relay::envelope::{HEADER_NAMES, RelayHeaders, header};
 use ostler_relay::subject::Subjects;
 use ostler_relay::{Instance, RelayName};
 
-/// What the clocks of both sides show at first.
+/// The initial time of both sides' clocks.
 pub(super) const START: u64 = 1_800_000_000_000;
-/// The life of the worker that is played.
+/// The instance of the scripted worker.
 pub(super) const LIFE: Instance = Instance(1);
-/// More messages than these say nothing new.
+/// More messages find nothing new.
 const MAX_MESSAGES: usize = 16;
 
 pub(super) fn relay_name(text: &str) -> RelayName {
@@ -23,7 +24,7 @@ pub(super) fn subjects() -> Subjects {
     Subjects::new(relay_name("acme"))
 }
 
-/// The messages of an input, with its words put in.
+/// Returns the messages of an input, with its words substituted.
 pub(super) fn messages(input: &[u8], change: impl Fn(&str) -> String) -> Vec<BrokerMessage> {
     let text = change(&String::from_utf8_lossy(input));
     let read = |part: &str| {
@@ -37,7 +38,7 @@ pub(super) fn messages(input: &[u8], change: impl Fn(&str) -> String) -> Vec<Bro
     text.split("\n---\n").take(MAX_MESSAGES).map(read).collect()
 }
 
-/// Headers of a relayed message, one `Name: value` to a line; what is no header is passed over.
+/// Returns the headers of a relayed message, one `Name: value` to a line; other lines are ignored.
 pub fn headers(text: &str) -> RelayHeaders {
     let lines = text.lines().filter_map(|line| line.split_once(": "));
     let known =

@@ -1,7 +1,7 @@
-//! A worker that reaches hosts over a broker in memory.
+//! Worker that reaches hosts over a broker in memory.
 //!
-//! A few words of an input stand for what only a run knows: `INBOX` and `PROGRESS` for the subjects of the call
-//! that is under way, `CALL` for its id and `NUMBER` for the id of its request.
+//! Some words of an input stand for values that only a run knows: `INBOX` and `PROGRESS` for the
+//! subjects of the current call, `CALL` for its id and `NUMBER` for the id of its request.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,10 +24,11 @@ use tokio::time::{Instant, sleep, timeout};
 use super::relay_messages::{START, messages, relay_name, subjects};
 use super::{run_until_stalled, server};
 
-/// Longer than the silence after which a worker takes a host for gone.
+/// Longer than the silence after which a worker considers a host gone.
 const PAUSE: Duration = Duration::from_secs(3);
 
-/// A worker makes a call and hears the messages of `input`, and then makes another one, which is answered.
+/// Makes a call that is answered with the messages of `input`, then another one that is answered
+/// well.
 pub fn call(input: &[u8]) {
     super::run(async {
         let broker = MemoryBroker::new();
@@ -74,7 +75,7 @@ pub fn call(input: &[u8]) {
     });
 }
 
-/// The id of the request in a call.
+/// Returns the id of the request in a call.
 fn request_id(call_message: &BrokerMessage) -> String {
     let body: serde_json::Value = serde_json::from_slice(&call_message.body).expect("the worker speaks well");
     body["id"].to_string()
@@ -97,7 +98,7 @@ async fn send_call(session: Arc<dyn ServerSession>) -> Result<RpcOutcome, Fault>
     session.request(request).await
 }
 
-/// Plays a host.
+/// Scripted host at the broker.
 struct ScriptedRelayHost {
     link: Arc<dyn RelayLink>,
     calls: BrokerSubscription,
@@ -112,7 +113,7 @@ impl ScriptedRelayHost {
         Self { link, calls }
     }
 
-    /// Puts what is known of a call in the place of words.
+    /// Substitutes the words of an input with the values of a call.
     fn substitute(&self, text: &str, call_message: &BrokerMessage) -> String {
         let call = CallHead::read(&call_message.headers).expect("the worker speaks well").call;
         text.replace("INBOX", call_message.reply_to.as_deref().unwrap_or_default())
@@ -145,7 +146,7 @@ async fn send_heartbeats(link: Arc<dyn RelayLink>, clock: WallClock) {
     }
 }
 
-/// Lets a session through and keeps it.
+/// Connector that passes a session on and keeps it.
 struct SessionCapture {
     connector: Arc<dyn Connector>,
     session: Mutex<Option<Arc<dyn ServerSession>>>,

@@ -1,7 +1,7 @@
 //! Requests over HTTP, without a socket.
 //!
-//! An input is a row of requests with `---` between them: `METHOD PATH`, a header to a line, a blank line and a
-//! body. `SESSION` stands for the session that was opened last.
+//! An input is a row of requests with `---` between them: `METHOD PATH`, a header to a line, a
+//! blank line and a body. `SESSION` stands for the session that was opened last.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use serde_json::Value;
 
 use super::{META, replace, run_until_stalled, server};
 
-/// More requests than these say nothing new.
+/// More requests find nothing new.
 const MAX_REQUESTS: usize = 6;
-/// A stream may go on for as long as its client wants; this one leaves when nothing is said.
+/// A client leaves a stream after this long without data.
 const SILENCE: Duration = Duration::from_millis(1);
 
 /// Serves the requests of `input`, and a good one after them.
@@ -56,7 +56,7 @@ pub fn answer(input: &[u8]) {
     });
 }
 
-/// Whoever shows the name of a role has it, and nobody else has any.
+/// Authenticator whose tokens are the names of the roles.
 struct RoleAuthenticator;
 
 impl Authenticate for RoleAuthenticator {
@@ -69,7 +69,7 @@ impl Authenticate for RoleAuthenticator {
     }
 }
 
-/// A request, to be sent and to be judged by.
+/// A request, and the expectations that follow from it.
 struct FuzzRequest {
     method: Method,
     uri: Uri,
@@ -100,7 +100,7 @@ impl FuzzRequest {
         request
     }
 
-    /// The role that the only credential gives.
+    /// Returns the role of the only credential.
     fn role(&self) -> Option<&'static str> {
         let mut shown = self.headers.get_all("authorization").iter();
         let (value, None) = (shown.next()?, shown.next()) else { return None };
@@ -108,7 +108,7 @@ impl FuzzRequest {
         ["all", "few"].into_iter().find(|role| value.strip_prefix("bearer ").map(str::trim) == Some(role))
     }
 
-    /// Whether it is for another machine, or a page from elsewhere has made it.
+    /// Returns whether the request is for another machine, or comes from a foreign page.
     fn is_foreign(&self) -> bool {
         let names = ["host", "origin"].into_iter().flat_map(|name| self.headers.get_all(name));
         let is_near = |value: &HeaderValue| {
@@ -118,11 +118,11 @@ impl FuzzRequest {
         !names.into_iter().all(is_near)
     }
 
-    /// What must hold of every answer, and of what was done for it.
+    /// Checks the response, and the tools that were executed for the request.
     fn check(&self, response: &FuzzResponse, executed: &[String]) {
-        let said = || String::from_utf8_lossy(&response.body).into_owned();
-        assert_ne!(response.status, StatusCode::INTERNAL_SERVER_ERROR, "{}", said());
-        assert!(!response.is_json || response.json.is_some(), "no JSON: {}", said());
+        let text = || String::from_utf8_lossy(&response.body).into_owned();
+        assert_ne!(response.status, StatusCode::INTERNAL_SERVER_ERROR, "{}", text());
+        assert!(!response.is_json || response.json.is_some(), "no JSON: {}", text());
         let is_refused = response.status.is_client_error() || response.status.is_server_error();
         assert!(
             !is_refused || executed.is_empty(),
@@ -133,14 +133,14 @@ impl FuzzRequest {
             _ if self.is_foreign() => assert!(executed.is_empty(), "for a foreign page: {executed:?}"),
             None => assert!(executed.is_empty(), "for nobody: {executed:?}"),
             Some("few") => {
-                assert!(executed.iter().all(|deed| deed == server::ECHO), "not allowed: {executed:?}")
+                assert!(executed.iter().all(|tool| tool == server::ECHO), "not allowed: {executed:?}")
             }
             Some(_) => {}
         }
         let Ok(body) = serde_json::from_slice::<Value>(&self.body) else { return };
         let most = body.as_array().map_or(1, Vec::len);
         assert!(executed.len() <= most, "{} calls for {most} messages", executed.len());
-        // A name that is written twice, or in another way, is another question.
+        // A doubled or escaped `id` makes another request.
         let is_plain = !self.body.contains(&b'\\') && count(&self.body, br#""id""#) == 1;
         if let (true, Some(Value::Object(answer)), Value::Object(body)) = (is_plain, &response.json, &body) {
             let id = answer.get("id").unwrap_or(&Value::Null);
@@ -149,7 +149,7 @@ impl FuzzRequest {
     }
 }
 
-/// What came back.
+/// A response, with its body read.
 struct FuzzResponse {
     status: StatusCode,
     is_json: bool,

@@ -1,4 +1,4 @@
-//! A server in memory, which writes down what it carries out.
+//! Server in memory that records the tools it executes.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -14,7 +14,7 @@ use ostler_host::{Caller, Host, HostOptions, Rules, ServerName, ServerSpec};
 use ostler_wire::{Era, RpcError, RpcOutcome, ServerInfo};
 use tokio::time::Instant;
 
-/// The tool that everybody may call.
+/// The tool that every role may call.
 pub(super) const ECHO: &str = "echo";
 
 /// The tools of every server here. The role `few` may not call the second one.
@@ -24,7 +24,7 @@ const CAPABILITIES: &str = r#"{"tools":{"listChanged":true},"resources":{"subscr
 
 type AnswerFn = Arc<dyn Fn(&UpstreamRequest<'_>) -> RpcOutcome + Send + Sync>;
 
-/// The tools that were carried out, in their order.
+/// The executed tools, in their order.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ExecutedTools(Arc<Mutex<Vec<String>>>);
 
@@ -33,13 +33,13 @@ impl ExecutedTools {
         self.0.lock().expect("nobody panics with it")
     }
 
-    /// What was done since the last time.
+    /// Returns the tools executed since the last call.
     pub(super) fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.lock())
     }
 }
 
-/// What a server of an era says of itself.
+/// Returns the server info of an era.
 pub(super) fn server_info(era: Era) -> ServerInfo {
     ServerInfo {
         era,
@@ -51,8 +51,8 @@ pub(super) fn server_info(era: Era) -> ServerInfo {
     }
 }
 
-/// A host with the server `s`, which answers like this. There are the roles `all`, which may do everything,
-/// and `few`, which may call one tool.
+/// Makes a host with the server `s`, which answers with `answer`. The role `all` may do everything,
+/// the role `few` may call one tool.
 pub(super) async fn host(era: Era, answer: AnswerFn) -> (Host, ExecutedTools) {
     let role = |allow: &str| Role {
         allow: vec![allow.to_owned()],
@@ -70,7 +70,7 @@ pub(super) async fn host(era: Era, answer: AnswerFn) -> (Host, ExecutedTools) {
     (host, executed)
 }
 
-/// Answers as an default_answer server would.
+/// Returns the answer of a well-behaved server.
 pub(super) fn default_answer(request: &UpstreamRequest<'_>) -> RpcOutcome {
     let text = |text: &str| RpcOutcome::Result(Bytes::copy_from_slice(text.as_bytes()));
     match request.method {
@@ -91,7 +91,7 @@ pub(super) fn default_answer(request: &UpstreamRequest<'_>) -> RpcOutcome {
     }
 }
 
-/// Connects to a server in memory; the session is the same as the connector.
+/// A server in memory; the session is the same value as the connector.
 #[derive(Clone)]
 struct MemoryServer {
     server_info: ServerInfo,
