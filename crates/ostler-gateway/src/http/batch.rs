@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use ostler_core::caller::Caller;
+use ostler_core::caller::{Caller, CredentialState};
 use ostler_core::error::CallError;
 use ostler_core::keyed_limit::{KeyedPermit, PermitRequest};
 use ostler_wire::{Message, Params, error_code};
@@ -18,9 +18,7 @@ use super::response::{Response, body, empty, refuse};
 use super::{EndpointRequest, RpcRequest, legacy};
 use crate::client_request::{ClientEra, ClientRequest, GatewayReply};
 use crate::client_session::ActiveSession;
-use crate::credential_lifetime::unless_revoked;
-use crate::credential_lifetime::{CredentialLifetime, CredentialState};
-use crate::dispatch::dispatch_request;
+use crate::credential_lifetime::{CredentialLifetime, unless_revoked};
 use crate::dispatch::{self, dispatch_request};
 use crate::gateway::Gateway;
 use crate::notification_sink::NotificationSink;
@@ -178,7 +176,7 @@ impl BatchShared {
             return BatchAnswer { text, _permit: None };
         }
         let answering = dispatch_request(&self.gateway, &mut request);
-        let text = authenticate::unless_revoked(lifetime, answering).await.frame(Some(&id));
+        let text = unless_revoked(lifetime, answering).await.frame(Some(&id));
         self.size.fetch_add(text.len(), Ordering::Relaxed);
         let held = self.hold(&caller, text.len());
         BatchAnswer { text, _permit: held.or(reserved) }
