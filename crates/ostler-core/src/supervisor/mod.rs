@@ -482,6 +482,11 @@ impl Supervisor {
         self.has_started
     }
 
+    /// Returns whether a session has come up in this run or an earlier one.
+    pub fn has_ever_come_up(&self) -> bool {
+        self.has_started || self.has_started_before
+    }
+
     /// Since when a ready server is unused, if it may be evicted.
     pub fn idle_since(&self) -> Option<Instant> {
         let is_evictable = matches!(self.phase, Phase::Ready { .. }) && self.is_lazy && self.is_unused();

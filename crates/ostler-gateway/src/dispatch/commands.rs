@@ -6,6 +6,7 @@
 //! | key | meaning |
 //! |---|---|
 //! | `dev.ostler/server` | the server, whose own names the request uses; all servers without it, for lists alone |
+//! | `dev.ostler/forCall` | whether a list of tools comes before a call, and waits over failed starts like that |
 //! | `dev.ostler/timeoutMs` | the time that the request has |
 //! | `dev.ostler/elicitation` | whether a person can be asked; `"unanswered"` passes questions on to a client that refuses them |
 //!
@@ -30,6 +31,7 @@ use crate::gateway::Gateway;
 const SERVER: &str = "dev.ostler/server";
 /// The method that names the server which answers for a URI.
 const OWNER: &str = "dev.ostler/owner";
+const FOR_CALL: &str = "dev.ostler/forCall";
 const TIMEOUT: &str = "dev.ostler/timeoutMs";
 const ELICITATION: &str = "dev.ostler/elicitation";
 /// Says that the client hears what the server asks, and refuses it.
@@ -126,6 +128,7 @@ async fn list(
         ),
     };
     let patience = match kind {
+        Kind::Tools if meta_entry(params, FOR_CALL).is_some_and(|raw| raw == b"true") => ListWait::ForCall,
         Kind::Tools => ListWait::UntilListed,
         _ => ListWait::AtMost(commands.list_patience()),
     };

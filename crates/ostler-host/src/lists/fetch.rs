@@ -65,8 +65,9 @@ fn may_share(outcome: &Result<Arc<ServerList>, CallError>, caller: &Caller) -> b
 }
 
 impl Host {
-    /// Fetches a list of the one server that is meant. Fails as soon as a start has failed, except in hosts that wait for
-    /// the next start: one that serves a single command, which has no later list, and one that is a way to that server.
+    /// Fetches a list of the one server that is meant. If that has ever come up, fails as soon as a start has failed; one
+    /// that never did is given up at its second failure anyway. Hosts that wait for the next start are one that serves a
+    /// single command, which has no later list, and one that is a way to that server.
     pub(crate) async fn fetch_list_of_one(
         &self,
         slot: &Arc<Slot>,
@@ -74,8 +75,12 @@ impl Host {
         kind: Kind,
     ) -> Result<Arc<ServerList>, CallError> {
         match slot.start_retry {
-            StartRetry::Once | StartRetry::UntilReached => self.fetch_list(slot, caller, kind).await,
-            StartRetry::Budget => self.fetch_list_unless_start_fails(slot, caller, kind).await,
+            StartRetry::Budget if slot.state().supervisor.has_ever_come_up() => {
+                self.fetch_list_unless_start_fails(slot, caller, kind).await
+            }
+            StartRetry::Budget | StartRetry::Once | StartRetry::UntilReached => {
+                self.fetch_list(slot, caller, kind).await
+            }
         }
     }
 

@@ -52,6 +52,8 @@ pub enum ListWait {
     /// Waits until each server has listed, its start included, or has failed. Of several servers, sleeping ones whose
     /// lists are known are not woken.
     UntilListed,
+    /// Like `UntilListed`, and over failed starts: a call of an item of one server follows, and waits as long for it.
+    ForCall,
 }
 
 impl From<Duration> for ListWait {
@@ -278,6 +280,10 @@ impl Host {
                 Ok(known) => (Some(known), None),
                 Err(error) => (None, Some(error)),
             },
+            ListWait::ForCall => match self.fetch_for_call(&slot, caller, kind).await {
+                Ok(known) => (Some(known), None),
+                Err(error) => (None, Some(error)),
+            },
         };
         FetchedList { server, known, error }
     }
@@ -306,6 +312,20 @@ impl Host {
                 Err(_) if slot.is_starting() => {}
                 Err(_) => return Err(slot.list_timed_out_error(SERVER_LIST_TIMEOUT)),
             }
+        }
+    }
+
+    /// Waits for a server's list like a call of it does.
+    async fn fetch_for_call(
+        &self,
+        slot: &Arc<Slot>,
+        caller: &Caller,
+        kind: Kind,
+    ) -> Result<Arc<ServerList>, CallError> {
+        let _in_flight = self.acquire_in_flight(caller, RequestClass::Listing)?;
+        match slot.fresh_list(caller, kind) {
+            Some(known) => Ok(known),
+            None => self.fetch_list(slot, caller, kind).await,
         }
     }
 

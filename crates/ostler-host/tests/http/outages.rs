@@ -6,7 +6,7 @@ use std::time::Duration;
 use ostler_core::error::UnavailableState;
 use ostler_core::spec::{RetryRule, ToolRules};
 use ostler_core::status::ServerState;
-use ostler_host::{Caller, Host, HostOptions, ServerSpec, StartRetry};
+use ostler_host::{Caller, Host, HostOptions, Kind, ListWait, Scope, ServerName, ServerSpec, StartRetry};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -71,6 +71,24 @@ async fn a_list_does_not_wait_for_a_server_that_went_away_after_it_had_worked() 
         let error = tools.expect("neither does a filtered list").unwrap_err();
         assert!(error.to_string().contains("nothing listens at 127.0.0.1:"), "{error}");
     }
+}
+
+#[tokio::test]
+async fn a_list_for_a_call_waits_for_a_server_that_is_away_like_the_call() {
+    let mut remote = ScriptedEndpoint::start(modern(|_| None));
+    let stage = HttpFixture::with_server(repeatable(&remote.url())).await;
+    stage.text("echo").await;
+    remote.stop();
+    stage.host.definitions("remote").await.unwrap_err();
+    let scope = Scope::Server(ServerName::new("remote").unwrap());
+    let starts = stage.status().starts_total;
+    let back = async {
+        ostler_testkit::eventually("another start", LONG, || stage.status().starts_total > starts).await;
+        remote.restart(modern(|_| None));
+    };
+    let list = stage.host.list(&stage.me, &scope, Kind::Tools, ListWait::ForCall);
+    let (listings, ()) = tokio::join!(list, back);
+    assert!(listings[0].error.is_none(), "{:?}", listings[0].error);
 }
 
 #[tokio::test]

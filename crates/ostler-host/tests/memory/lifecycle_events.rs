@@ -97,12 +97,17 @@ async fn a_restart_is_told_as_planned_only_where_one_comes_without_a_call() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_leaves_at_a_failed_start_plans_no_restart() {
-    let script = Script::echo().failing_starts(|_| true);
-    let world = TestHost::new().server("a", script).start().await;
+    let script = Script::echo().failing_starts(|start| start > 1);
+    let mut world = TestHost::new().start().await;
     let told = observe(&world);
+    world.spawn(TestHost::spec("a").lazy(), script).await.unwrap();
+    world.call("a", "echo").await.unwrap();
+    world.crash("a");
+    world.advance(secs(60)).await;
+    drain(&told);
     world.host.definitions("a").await.unwrap_err();
     world.advance(secs(60)).await;
-    assert_eq!(drain(&told), ["a start-failed 1", "a restart-on-demand"]);
+    assert_eq!(drain(&told), ["a start-failed 2", "a restart-on-demand"]);
 }
 
 #[tokio::test(start_paused = true)]

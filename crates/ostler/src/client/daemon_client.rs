@@ -22,14 +22,14 @@ use ostler_relay::service::ServiceStatus;
 use ostler_wire::MemberEdit;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::http::{self, DaemonAddress, HttpError, HttpRequest, KeptConnection};
 use super::mcp::McpConnection;
 use super::wait_messages::with_start_messages;
-use super::{CallRequest, DefinitionsResult, ProbeResult, RequestFailure};
+use super::{CallRequest, DefinitionsResult, ListPurpose, ProbeResult, RequestFailure};
 use crate::api::{
     self, AppliedConfig, AuditState, ErrorBody, ErrorResponse, PinsResponse, RelayResponse, Reload,
     ReloadOutcome, ServerLogLine, ServerResponse, ServersResponse, VersionResponse,
@@ -194,8 +194,14 @@ impl DaemonClient {
         Some(RefusedChange { outcome, message })
     }
 
-    pub(super) async fn list_tools(&self, server: &str) -> Result<Vec<ListedTool>, RequestFailure> {
-        match self.list(Kind::Tools, Some(server)).await?.pop() {
+    pub(super) async fn list_tools(
+        &self,
+        server: &str,
+        purpose: ListPurpose,
+    ) -> Result<Vec<ListedTool>, RequestFailure> {
+        let is_for_call = purpose == ListPurpose::Call;
+        let meta = json!({ "dev.ostler/server": server, "dev.ostler/forCall": is_for_call });
+        match self.list_with(Kind::Tools, meta).await?.pop() {
             Some(listed) => Ok(ServerTools::from(listed).tools?),
             None => Err(self.protocol_failure("it names no server").into()),
         }
@@ -246,6 +252,10 @@ impl DaemonClient {
     /// Lists what servers offer of a kind, each with its error.
     async fn list(&self, kind: Kind, server: Option<&str>) -> Result<Vec<ServerListing>, RequestFailure> {
         let meta = server.map_or_else(|| json!({}), |server| json!({ "dev.ostler/server": server }));
+        self.list_with(kind, meta).await
+    }
+
+    async fn list_with(&self, kind: Kind, meta: Value) -> Result<Vec<ServerListing>, RequestFailure> {
         let params = json!({ "_meta": meta }).to_string();
         let asking = self.mcp_request(kind.method(), params.as_bytes(), None);
         let outcome =
@@ -363,7 +373,7 @@ impl DaemonClient {
     }
 
     async fn probe_one(&self, server: &ServerName) -> Result<ProbeResult, CommandFailure> {
-        let error = match self.list_tools(server.as_str()).await {
+        let error = match self.list_tools(server.as_str(), ListPurpose::Show).await {
             Ok(_) => None,
             Err(RequestFailure::Call(error)) => Some(error),
             Err(RequestFailure::Daemon(failure)) => return Err(failure),

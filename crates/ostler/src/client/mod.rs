@@ -129,6 +129,15 @@ pub(crate) struct ProbeResult {
     pub(crate) _binding: Option<Binding>,
 }
 
+/// What the tools of a server are listed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ListPurpose {
+    /// To be shown. A server whose start has failed is not waited for.
+    Show,
+    /// A call of one of them, which waits like the call does.
+    Call,
+}
+
 /// What a request brought.
 pub(crate) struct CallResponse {
     /// The text of the result.
@@ -324,12 +333,14 @@ impl Backend {
 
     /// Asks servers that were named for lists, and tells on stderr which of them are waited for.
     async fn with_named_list_messages<T>(&self, servers: &[ServerName], work: impl Future<Output = T>) -> T {
-        let statuses = async || {
-            let mut statuses = self.statuses().await.unwrap_or_default();
-            statuses.retain(|status| servers.contains(&status.name));
-            statuses
-        };
+        let statuses = async || self.statuses_of(servers).await;
         wait_messages::with_named_list_messages(work, statuses).await
+    }
+
+    async fn statuses_of(&self, servers: &[ServerName]) -> Vec<ServerStatus> {
+        let mut statuses = self.statuses().await.unwrap_or_default();
+        statuses.retain(|status| servers.contains(&status.name));
+        statuses
     }
 
     /// Asks servers for lists, and tells on stderr which of them are waited for.
@@ -422,15 +433,25 @@ impl Backend {
     }
 
     /// The tools of one server, asked for now.
-    pub(crate) async fn list_tools(&self, server: &str) -> Result<Vec<ListedTool>, RequestFailure> {
-        let named = ServerName::new(server).ok();
-        self.with_named_list_messages(named.as_slice(), async {
+    pub(crate) async fn list_tools(
+        &self,
+        server: &str,
+        purpose: ListPurpose,
+    ) -> Result<Vec<ListedTool>, RequestFailure> {
+        let work = async {
             match self {
                 Self::InProcess(here) => Ok(here.list_tools(server).await?),
-                Self::Daemon(there) => there.list_tools(server).await,
+                Self::Daemon(there) => there.list_tools(server, purpose).await,
             }
-        })
-        .await
+        };
+        let named = ServerName::new(server).ok();
+        match purpose {
+            ListPurpose::Show => self.with_named_list_messages(named.as_slice(), work).await,
+            ListPurpose::Call => {
+                let statuses = async || self.statuses_of(named.as_slice()).await;
+                wait_messages::with_retry_messages(work, statuses).await
+            }
+        }
     }
 
     /// The tools of all servers, by name; those of a sleeping one as far as they are known.

@@ -14,7 +14,7 @@ use super::item_names;
 use crate::arguments::{self, TypedArguments};
 use crate::call_events::{ELICITATION, quote_question};
 use crate::cli;
-use crate::client::{self, Backend, CallRequest, CallResponse, Deadline, RequestFailure};
+use crate::client::{self, Backend, CallRequest, CallResponse, Deadline, ListPurpose, RequestFailure};
 use crate::content;
 use crate::failure::CommandFailure;
 use crate::output::{self, print_stderr};
@@ -29,7 +29,7 @@ pub(super) fn run(typed: &cli::CallArgs, shared: &cli::GlobalOptions) -> Result<
         let deadline = typed.timeout.map(Deadline::after);
         words.check(&typed.tool, &reach.all_servers().await?)?;
         let mut guess = None;
-        let tool = match item_names::find_tool(reach, &words.name, deadline).await {
+        let tool = match item_names::find_tool(reach, &words.name, (deadline, ListPurpose::Call)).await {
             Ok(tool) => tool,
             Err(trouble) => match guess_tool(reach, &words.name, &trouble).await {
                 Some(tool) => {

@@ -8,7 +8,7 @@ use ostler_core::error::CallError;
 use ostler_core::server_name::ServerName;
 use ostler_host::{ListedTool, ServerTools};
 
-use crate::client::{Backend, Deadline, RequestFailure};
+use crate::client::{Backend, Deadline, ListPurpose, RequestFailure};
 use crate::failure::CommandFailure;
 use crate::invocation::command;
 use crate::output::{self, escape_line};
@@ -110,7 +110,7 @@ pub(super) fn unknown_item(rows: &[NamedItem<'_>], text: &str) -> CallError {
 pub(super) async fn find_tool(
     reach: &Backend,
     text: &str,
-    deadline: Option<Deadline>,
+    (deadline, purpose): (Option<Deadline>, ListPurpose),
 ) -> Result<ListedTool, RequestFailure> {
     let servers = reach.all_servers().await?;
     let owners: Vec<&ServerName> =
@@ -120,7 +120,7 @@ pub(super) async fn find_tool(
     }
     let (mut listed, mut failure) = (Vec::new(), None);
     for server in owners {
-        match Deadline::bound(deadline, server, reach.list_tools(server.as_str())).await {
+        match Deadline::bound(deadline, server, reach.list_tools(server.as_str(), purpose)).await {
             Ok(tools) => listed.extend(tools),
             Err(trouble) => failure = failure.or(Some(trouble)),
         }

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::item_names;
 use crate::api::{ErrorBody, ServerError};
 use crate::arguments::schema::InputSchema;
-use crate::client::{self, Backend, RequestFailure};
+use crate::client::{self, Backend, ListPurpose, RequestFailure};
 use crate::failure::{CommandFailure, list_hint};
 use crate::invocation::command;
 use crate::output::{self, Style, Tint, escape_line, print_stderr};
@@ -120,7 +120,7 @@ async fn list_tools(reach: &Backend, meant: &ToolSelection) -> Result<Vec<Server
         ToolSelection::Servers(servers) => {
             let mut found = Vec::new();
             for server in servers {
-                let tools = match reach.list_tools(server.as_str()).await {
+                let tools = match reach.list_tools(server.as_str(), ListPurpose::Show).await {
                     Ok(tools) => Ok(tools),
                     Err(RequestFailure::Call(error)) => Err(error),
                     Err(RequestFailure::Daemon(failure)) => return Err(failure),
@@ -154,7 +154,7 @@ async fn list_tools(reach: &Backend, meant: &ToolSelection) -> Result<Vec<Server
                 }) if is_bare => unknown_name(CommandFailure::unknown_server(name, &servers), &cause),
                 trouble => CommandFailure::from_list(trouble, None),
             };
-            let tool = item_names::find_tool(reach, name, None).await.map_err(refuse)?;
+            let tool = item_names::find_tool(reach, name, (None, ListPurpose::Show)).await.map_err(refuse)?;
             Ok(vec![ServerTools { server: tool.server.clone(), tools: Ok(vec![tool]) }])
         }
         ToolSelection::Pattern(pattern) => {

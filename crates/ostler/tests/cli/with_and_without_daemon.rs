@@ -182,7 +182,7 @@ fn what_a_server_says_can_be_read_and_followed() {
     let _daemon = Daemon::start(&home);
     home.run(&["call", "bad__x"]);
     let logs = home.run(&["logs", "bad", "--plain"]);
-    assert_eq!((logs.stdout.as_str(), logs.code), ("no licence\n", Some(0)));
+    assert_eq!((logs.stdout.as_str(), logs.code), ("no licence\nno licence\n", Some(0)), "of both starts");
     let mut child = home.command(&["logs", "fake", "--follow", "--plain"]).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert_eq!(home.run(&["call", "fake__stderr", "bytes=160"]).code, Some(0));
