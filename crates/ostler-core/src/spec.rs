@@ -174,6 +174,73 @@ impl ServerSpec {
         self.tool.get(tool).copied().unwrap_or_default()
     }
 
+    /// Returns this spec with what the host decides with each call taken from `other`: rights, retries, caching, pins.
+    /// None of it needs another process. How the server is reached, shared and supervised stays that of `self`.
+    #[must_use]
+    pub fn with_call_settings_of(&self, other: &Self) -> Self {
+        // Without `..`: a new key is put on one side or the other.
+        let Self {
+            name,
+            transport,
+            lazy,
+            keep_alive,
+            isolation,
+            workspace,
+            start_timeout,
+            fetch_timeout,
+            call_timeout,
+            max_call_time: _,
+            max_in_flight,
+            max_queued,
+            max_line,
+            lists,
+            drain,
+            restart,
+            breaker,
+            trust: _,
+            cache_scope: _,
+            validate: _,
+            tools: _,
+            tool: _,
+            is_pinned: _,
+            card: _,
+        } = self.clone();
+        let Self { max_call_time, trust, cache_scope, validate, tools, tool, is_pinned, card, .. } =
+            other.clone();
+        Self {
+            name,
+            transport,
+            lazy,
+            keep_alive,
+            isolation,
+            workspace,
+            start_timeout,
+            fetch_timeout,
+            call_timeout,
+            max_call_time,
+            max_in_flight,
+            max_queued,
+            max_line,
+            lists,
+            drain,
+            restart,
+            breaker,
+            trust,
+            cache_scope,
+            validate,
+            tools,
+            tool,
+            is_pinned,
+            card,
+        }
+    }
+
+    /// Returns whether a process that was started for this spec serves another one: what differs, the host decides with
+    /// each call.
+    pub fn has_same_process(&self, other: &Self) -> bool {
+        self.with_call_settings_of(other) == *other
+    }
+
     /// Equal fingerprints mean that a respawn would change nothing.
     pub fn fingerprint(&self) -> SpecFingerprint {
         #[expect(clippy::expect_used, reason = "maps have string keys and no field can fail to serialize")]

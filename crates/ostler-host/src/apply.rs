@@ -1,8 +1,10 @@
-//! Application of snapshots: the host becomes what a config says, in one replacement of all that is in force.
+//! Application of snapshots: the host becomes what a config says.
 //!
 //! ```text
-//! compare ─▶ prepare what is new ─▶ start what replaces a running server ─▶ replace ─▶ end what is gone
-//!                                     │ after PREPARE: those still starting replace theirs when they are up
+//! compare ─▶ prepare what is new ─▶ replace all that is in force, in one swap ─▶ end what is gone
+//!                                     │ servers that need another process keep theirs, with the rights of the snapshot
+//!                                     ▼
+//!                                   start their successors ─▶ replace each when it is up
 //! ```
 
 use std::collections::BTreeSet;
@@ -30,9 +32,8 @@ use crate::registry::{RegistrySnapshot, UnusableServer};
 use crate::server::Server;
 use crate::server::slot_lists::shutting_down;
 
-/// The longest wait for servers that replace running ones before everything else is put in force: rules that take
-/// something away must not wait for a download.
-const PREPARE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest wait for servers that replace running ones. By then everything else has long been in force.
+const REPLACE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a host is to be: its servers, and what callers may do with them.
 #[derive(Debug, Clone)]
@@ -67,56 +68,76 @@ impl Snapshot {
 pub struct Applied {
     /// Servers that were not there before. They start as a server that is registered does.
     pub added: Vec<ServerName>,
-    /// Servers that took the place of another of their name.
+    /// Servers with another spec. Those that need another process for it took the place of the ones before.
     pub changed: Vec<ServerName>,
     /// Servers that are gone. Calls in flight finish.
     pub removed: Vec<ServerName>,
     /// Servers that were there with the same spec.
     pub unchanged: Vec<ServerName>,
-    /// Servers that take long to start. Each takes the place of the one before when it is up.
+    /// Servers that take long to start. Each takes the place of the one before when it is up; until then that one serves,
+    /// with the rights of the new spec.
     pub starting: Vec<ServerName>,
-    /// Servers that could not be taken, and why. What was there before under that name is still there.
+    /// Servers that could not be taken, and why. What was there before under that name is still there: where the new one
+    /// did not start, with the rights of the new spec.
     pub failed: Vec<(ServerName, CallError)>,
 }
 
-/// Servers that were not waited for, on their way to take the place of others. Ends what has not come up when it is
-/// dropped.
+/// What came of a start: a server to take the place of another, or none where it is there already.
+type Replacement = Result<Option<ServerChange>, (ServerName, CallError)>;
+
+/// Servers on their way to take the place of others. Ends what has not come up when it is dropped.
 struct PendingReplacements {
     host: WeakHost,
     /// The number of their snapshot; they come too late once there is a newer one.
     snapshot: u64,
-    starting: JoinSet<Result<ServerChange, (ServerName, CallError)>>,
-    /// Nobody else changes these servers meanwhile.
-    _locks: Vec<ServerLockGuard>,
+    starting: JoinSet<Replacement>,
 }
 
 impl PendingReplacements {
+    /// Starts a server that is to replace a running one, after whoever changes that one alone now.
+    fn start(&mut self, host: &Host, spec: &ServerSpec) {
+        let (lock, host) = (host.inner().registry.server_locks.lock(&spec.name), host.downgrade());
+        let (spec, snapshot) = (spec.clone(), self.snapshot);
+        self.starting.spawn(async move {
+            let lock = lock.await;
+            let prepared = host.upgrade().map(|host| host.prepare_replacement(snapshot, &spec, lock));
+            match prepared {
+                Some(Ok(Some(change))) => start_replacement(change).await.map(Some),
+                Some(Err(error)) => Err((spec.name, error)),
+                Some(Ok(None)) | None => Ok(None),
+            }
+        });
+    }
+
+    /// Puts the next one in force that is up; false if there is none left.
+    async fn next(&mut self, applied: &mut Applied) -> bool {
+        let Some(joined) = self.starting.join_next().await else { return false };
+        let Some(host) = self.host.upgrade() else { return false };
+        match joined {
+            Ok(Ok(change)) => host.replace_late(self.snapshot, change, applied),
+            Ok(Err(failed)) => applied.failed.push(failed),
+            // It is told of as one that is not there.
+            Err(_) => {}
+        }
+        true
+    }
+
     async fn run(mut self) {
-        while let Some(joined) = self.starting.join_next().await {
-            let Some(host) = self.host.upgrade() else { return };
-            let (mut applied, mut ready) = (Applied::default(), Vec::new());
-            applied.record_start(joined, &mut ready);
-            host.commit(ready, SnapshotPart::Late(self.snapshot), &mut applied);
-            for (server, error) in applied.failed {
-                tracing::warn!(%server, %error, "a changed server did not start, so the one before stays");
+        let mut applied = Applied::default();
+        while self.next(&mut applied).await {
+            for (server, error) in applied.failed.drain(..) {
+                tracing::warn!(%server, %error, "a changed server did not start; the one before serves with its new rights");
             }
         }
     }
 }
 
-/// What is put in force of a snapshot.
-enum SnapshotPart<'a> {
-    /// All but the servers that are still starting, and the specs of all.
-    Snapshot { removed: BTreeSet<ServerName>, callers: Box<Snapshot>, specs: &'a [ServerSpec] },
-    /// Servers of the snapshot of that number which were not waited for.
-    Late(u64),
-}
-
 /// A server that takes the place of another, or of none.
 struct ServerChange {
     server: Arc<Server>,
-    before: Option<Arc<Server>>,
     prepared: PreparedServer,
+    /// Nobody else replaces the server meanwhile; none is needed where nothing is waited for.
+    _lock: Option<ServerLockGuard>,
 }
 
 impl Host {
@@ -140,22 +161,22 @@ impl Host {
         }
     }
 
-    /// Makes the host what a snapshot says: servers, rules, limits and pins are replaced at once, so that every call
-    /// meets those of one snapshot.
+    /// Makes the host what a snapshot says: servers, rules, limits, pins and what each spec says about calls are replaced
+    /// at once, so that every call meets those of one snapshot. No start is waited for.
     ///
-    /// A server that replaces a running one is started first; if that fails, the one before stays. One that takes
-    /// longer than ten seconds replaces it when it is up, unless a newer snapshot is applied before; the rest does not
-    /// wait for it.
+    /// A server keeps its process where the new spec [needs no other one](ServerSpec::has_same_process). Else the one
+    /// before serves on, with the rights of the new spec, until its successor is up; if that does not start, it stays.
+    /// Returns when all have started or failed, after ten seconds, or when a newer snapshot is applied. Those that take
+    /// longer follow by themselves, unless a newer snapshot is applied before.
     pub async fn apply(&self, wanted: Snapshot) -> Applied {
         self.apply_with(wanted, || ()).await
     }
 
-    /// The same, with something done as soon as the snapshot is in force and before anything else is waited for: what
+    /// The same, with something done as soon as the snapshot is in force and before anything is waited for: what
     /// goes with the rules, such as the roles of credentials, must not be ahead of them.
     pub async fn apply_with(&self, mut wanted: Snapshot, in_force: impl FnOnce() + Send) -> Applied {
         let registry = &self.inner().registry;
         let (mine, mut newer) = registry.next_snapshot();
-        let _applying = registry.apply_lock.lock().await;
         let mut applied = Applied::default();
         // In the order of the snapshot: of servers that list one resource, the first answers for it.
         let mut names = BTreeSet::new();
@@ -166,45 +187,27 @@ impl Host {
             let hint = "give each server a name of its own".to_owned();
             (spec.name, CallError::Invalid { what, hint })
         }));
-        // Held by whoever changes one of these servers alone; what such a change has made of it is seen below.
-        let mut turns = Vec::new();
-        let touched = self.current().difference(&specs, &names);
-        for name in &touched {
-            turns.push(registry.server_locks.lock(name).await);
-        }
-        let mut ready: Vec<ServerChange> = Vec::new();
-        let mut starting: JoinSet<Result<ServerChange, (ServerName, CallError)>> = JoinSet::new();
-        for spec in specs.iter().filter(|spec| touched.contains(&spec.name)) {
-            match self.prepare_change(spec) {
-                Ok(Some(change)) if spec.lazy || change.before.is_none() => ready.push(change),
-                Ok(Some(change)) => {
-                    starting.spawn(start_replacement(change));
-                }
-                Ok(None) => {}
-                Err(error) => applied.failed.push((spec.name.clone(), error)),
+        let starting = JoinSet::new();
+        let mut replacing = PendingReplacements { host: self.downgrade(), snapshot: mine, starting };
+        {
+            // Not held while anything is waited for.
+            let _applying = registry.apply_lock.lock().await;
+            for spec in self.put_in_force(wanted, &specs, &mut applied) {
+                replacing.start(self, spec);
             }
+            in_force();
         }
-        let until = Instant::now() + PREPARE_TIMEOUT;
-        while !starting.is_empty() {
+        let until = Instant::now() + REPLACE_TIMEOUT;
+        loop {
             tokio::select! {
                 biased;
-                Some(joined) = starting.join_next() => applied.record_start(joined, &mut ready),
+                is_more = replacing.next(&mut applied) => if !is_more { break },
                 _ = newer.wait_for(|number| *number != mine) => break,
                 () = sleep_until(until) => break,
             }
         }
-        let removed: BTreeSet<ServerName> =
-            touched.iter().filter(|name| !names.contains(*name)).cloned().collect();
-        self.commit(
-            ready,
-            SnapshotPart::Snapshot { removed, callers: Box::new(wanted), specs: &specs },
-            &mut applied,
-        );
-        in_force();
         applied.classify_rest(&specs, &self.current());
-        if !starting.is_empty() {
-            let replacing =
-                PendingReplacements { host: self.downgrade(), snapshot: mine, starting, _locks: turns };
+        if !replacing.starting.is_empty() {
             tokio::spawn(async move {
                 tokio::select! {
                     _ = newer.wait_for(|number| *number != mine) => {}
@@ -215,68 +218,99 @@ impl Host {
         applied
     }
 
-    /// Prepares a server that is another one than there is; `None` if there is the same.
-    fn prepare_change(&self, spec: &ServerSpec) -> Result<Option<ServerChange>, CallError> {
-        let current = self.current();
-        if current.has_spec(spec) {
-            return Ok(None);
-        }
-        let before = current.server(spec.name.as_str()).cloned();
-        validate_spec(spec)?;
-        let server = self.prepare(spec.clone(), self.connector_of(spec)?);
-        let prepared = PreparedServer::new(&server);
-        Ok(Some(ServerChange { server, before, prepared }))
-    }
-
-    /// Replaces what is in force, then ends what has lost its place.
-    fn commit(&self, ready: Vec<ServerChange>, part: SnapshotPart<'_>, applied: &mut Applied) {
-        let registry = &self.inner().registry;
-        let (removed, callers, snapshot) = match part {
-            SnapshotPart::Late(_) if ready.is_empty() => return,
-            SnapshotPart::Late(snapshot) => (BTreeSet::new(), None, Some(snapshot)),
-            SnapshotPart::Snapshot { removed, callers, specs } => (removed, Some((callers, specs)), None),
-        };
-        let mut is_late = false;
-        let (before, _) = self.change(|current| {
-            is_late = snapshot.is_some_and(|snapshot| !registry.is_newest(snapshot));
-            if is_late {
-                return;
+    /// Replaces what is in force by a snapshot, then ends what is gone. Returns the specs that need another process than
+    /// the running one.
+    fn put_in_force<'a>(
+        &self,
+        wanted: Snapshot,
+        specs: &'a [ServerSpec],
+        applied: &mut Applied,
+    ) -> Vec<&'a ServerSpec> {
+        let (mut ready, mut replaced): (Vec<ServerChange>, Vec<&ServerSpec>) = (Vec::new(), Vec::new());
+        let mut refused: Vec<(&ServerSpec, CallError)> = Vec::new();
+        let current = Arc::clone(&self.current());
+        for spec in specs.iter().filter(|spec| !current.has_spec(spec)) {
+            let running = current.server(spec.name.as_str());
+            if let Err(error) = validate_spec(spec) {
+                refused.push((spec, error));
+            } else if running.is_some_and(|server| !server.spec.has_same_process(spec) && !spec.lazy) {
+                replaced.push(spec);
+            } else if running.is_none_or(|server| !server.spec.has_same_process(spec)) {
+                match self.prepare_change(spec, None) {
+                    Ok(change) => ready.extend(change),
+                    Err(error) => refused.push((spec, error)),
+                }
             }
+        }
+        let Snapshot { servers: _, disabled, rules, limits, pins } = wanted;
+        let names: BTreeSet<&ServerName> = specs.iter().map(|spec| &spec.name).collect();
+        let mut removed: Vec<Arc<Server>> = Vec::new();
+        let mut changed: Vec<CallSettingsChange> = Vec::new();
+        let (before, _) = self.change(|current| {
+            let is_gone = |server: &&Arc<Server>| !names.contains(&server.spec.name);
+            removed.extend(current.servers.values().filter(is_gone).cloned());
             if !(ready.is_empty() && removed.is_empty()) {
                 let servers = Arc::make_mut(&mut current.servers);
-                servers.retain(|name, _| !removed.contains(name));
+                removed.iter().for_each(|server| drop(servers.remove(&server.spec.name)));
                 servers.extend(ready.iter().map(|it| (it.server.spec.name.clone(), Arc::clone(&it.server))));
             }
-            if let Some((callers, specs)) = callers {
-                let Snapshot { servers: _, disabled, rules, limits, pins } = *callers;
-                current.set_rules(rules, limits, pins);
-                let failed = applied.failed.iter().filter_map(|(name, error)| {
-                    let spec = specs.iter().find(|spec| spec.name == *name)?;
-                    Some(UnusableServer::Refused(spec.clone(), error.clone()))
-                });
-                let unusable = failed.chain(disabled.into_iter().map(UnusableServer::Disabled));
-                current.unusable = Arc::new(unusable.map(|it| (it.spec().name.clone(), it)).collect());
-            }
+            let is_refused = |spec: &ServerSpec| refused.iter().any(|(refused, _)| refused.name == spec.name);
+            changed = current.set_call_settings(specs.iter().filter(|spec| !is_refused(spec)));
+            current.set_rules(rules, limits, pins);
+            let refused =
+                refused.iter().map(|(spec, error)| UnusableServer::Refused((*spec).clone(), error.clone()));
+            let unusable = refused.chain(disabled.into_iter().map(UnusableServer::Disabled));
+            current.unusable = Arc::new(unusable.map(|it| (it.spec().name.clone(), it)).collect());
         });
-        if is_late {
-            return;
-        }
-        for server in removed.iter().filter_map(|name| before.server(name.as_str())) {
-            self.retire(server);
+        applied.failed.extend(refused.into_iter().map(|(spec, error)| (spec.name.clone(), error)));
+        for server in removed {
+            self.retire(&server);
             self.report_operator_action(server.spec.name.as_str(), OperatorAction::Remove, None);
             applied.removed.push(server.spec.name.clone());
         }
+        for change in changed {
+            let name = change.after.spec.name.clone();
+            self.on_call_settings_changed(change);
+            if !replaced.iter().any(|spec| spec.name == name) {
+                self.report_operator_action(
+                    name.as_str(),
+                    OperatorAction::Replace,
+                    Some(&Caller::operator()),
+                );
+                applied.changed.push(name);
+            }
+        }
+        self.retire_replaced(&before, ready, applied);
+        replaced
+    }
+
+    /// Puts a server in the place of the one before, unless a newer snapshot than its own is applied.
+    fn replace_late(&self, snapshot: u64, change: Option<ServerChange>, applied: &mut Applied) {
+        let Some(change) = change else { return };
+        let mut is_late = false;
+        let (before, _) = self.change(|current| {
+            is_late = !self.inner().registry.is_newest(snapshot);
+            if !is_late {
+                let server = Arc::clone(&change.server);
+                Arc::make_mut(&mut current.servers).insert(server.spec.name.clone(), server);
+            }
+        });
+        if !is_late {
+            self.retire_replaced(&before, vec![change], applied);
+        }
+    }
+
+    /// Ends the servers that have lost their places to others.
+    fn retire_replaced(&self, before: &RegistrySnapshot, changes: Vec<ServerChange>, applied: &mut Applied) {
         let operator = Caller::operator();
         // Asked after the change: a shutdown that comes later finds the servers.
-        let is_closed = registry.slots.is_closed();
+        let is_closed = self.inner().registry.slots.is_closed();
         if is_closed {
             self.change(|current| current.servers = Arc::default());
         }
-        for ServerChange { server, before, prepared } in ready {
+        for ServerChange { server, prepared, _lock } in changes {
             let name = server.spec.name.clone();
-            if let Some(before) = &before {
-                self.retire(before);
-            }
+            let before = before.server(name.as_str()).inspect(|before| self.retire(before));
             if is_closed {
                 applied.failed.push((name.clone(), shutting_down(name)));
                 continue;
@@ -290,14 +324,78 @@ impl Host {
             self.report_operator_action(server.spec.name.as_str(), act, Some(&operator));
         }
     }
+
+    /// Prepares a server that is another one than there is; `None` if there is the same.
+    fn prepare_change(
+        &self,
+        spec: &ServerSpec,
+        lock: Option<ServerLockGuard>,
+    ) -> Result<Option<ServerChange>, CallError> {
+        if self.current().has_spec(spec) {
+            return Ok(None);
+        }
+        let server = self.prepare(spec.clone(), self.connector_of(spec)?);
+        let prepared = PreparedServer::new(&server);
+        Ok(Some(ServerChange { server, prepared, _lock: lock }))
+    }
+
+    /// Prepares the successor of a server, unless that is gone or a newer snapshot is applied. What others have made of
+    /// it before the lock was free gets the rights of the snapshot too.
+    fn prepare_replacement(
+        &self,
+        snapshot: u64,
+        spec: &ServerSpec,
+        lock: ServerLockGuard,
+    ) -> Result<Option<ServerChange>, CallError> {
+        let (mut is_there, mut changes) = (false, Vec::new());
+        self.change(|current| {
+            is_there =
+                self.inner().registry.is_newest(snapshot) && current.server(spec.name.as_str()).is_some();
+            if is_there {
+                changes = current.set_call_settings(std::iter::once(spec));
+            }
+        });
+        changes.into_iter().for_each(|change| self.on_call_settings_changed(change));
+        if is_there { self.prepare_change(spec, Some(lock)) } else { Ok(None) }
+    }
+
+    /// Forgets what was found out about calls of a server by other settings.
+    pub(crate) fn on_call_settings_changed(&self, change: CallSettingsChange) {
+        let CallSettingsChange { before, after } = change;
+        self.purge(&after);
+        if before.spec.cache_scope != after.spec.cache_scope {
+            after.slots().iter().for_each(|slot| slot.forget_lists());
+        }
+    }
+}
+
+/// A server that got other call settings and kept its sessions.
+pub(crate) struct CallSettingsChange {
+    before: Arc<Server>,
+    after: Arc<Server>,
 }
 
 impl RegistrySnapshot {
-    /// Returns the names of servers that are others in a config, or that only one of both has.
-    fn difference(&self, specs: &[ServerSpec], names: &BTreeSet<ServerName>) -> BTreeSet<ServerName> {
-        let others = specs.iter().filter(|spec| !self.has_spec(spec)).map(|spec| &spec.name);
-        let gone = self.servers.keys().filter(|name| !names.contains(*name));
-        others.chain(gone).cloned().collect()
+    /// Puts what specs say about calls in force at their servers, which keep their sessions. Returns those to which it is
+    /// news.
+    pub(crate) fn set_call_settings<'a>(
+        &mut self,
+        specs: impl Iterator<Item = &'a ServerSpec>,
+    ) -> Vec<CallSettingsChange> {
+        let mut changes = Vec::new();
+        for spec in specs {
+            let Some(before) = self.server(spec.name.as_str()) else { continue };
+            let merged = before.spec.with_call_settings_of(spec);
+            if merged != *before.spec {
+                let (after, before) = (Arc::new(before.with_spec(merged)), Arc::clone(before));
+                changes.push(CallSettingsChange { before, after });
+            }
+        }
+        if !changes.is_empty() {
+            let after = changes.iter().map(|it| (it.after.spec.name.clone(), Arc::clone(&it.after)));
+            Arc::make_mut(&mut self.servers).extend(after);
+        }
+        changes
     }
 
     /// Returns whether there is a server with an equal spec.
@@ -329,20 +427,6 @@ impl Applied {
         for spec in rest {
             let list = if current.has_spec(spec) { &mut self.unchanged } else { &mut self.starting };
             list.push(spec.name.clone());
-        }
-    }
-
-    /// Notes the end of a start.
-    fn record_start(
-        &mut self,
-        joined: Result<Result<ServerChange, (ServerName, CallError)>, tokio::task::JoinError>,
-        ready: &mut Vec<ServerChange>,
-    ) {
-        match joined {
-            Ok(Ok(change)) => ready.push(change),
-            Ok(Err(failed)) => self.failed.push(failed),
-            // It is told of as one that is not there.
-            Err(_) => {}
         }
     }
 }

@@ -9,7 +9,7 @@ use ostler_core::error::{CallError, UnavailableState, UpstreamRpcError};
 use ostler_core::fault::{Delivery, Fault, FaultKind};
 use ostler_core::retry::{FailedAttempt, MethodKind, may_retry};
 use ostler_core::sabotage;
-use ostler_core::spec::ToolRules;
+use ostler_core::spec::{RetryRule, ServerSpec};
 use ostler_wire::{RpcError, RpcOutcome};
 use tokio::time::Instant;
 
@@ -37,15 +37,15 @@ struct CallTimeLimits {
 }
 
 impl CallTimeLimits {
-    fn start(slot: &Slot, request: &Request<'_>, began: Instant) -> Self {
-        let hard = began + slot.spec.max_call_time;
+    fn start(spec: &ServerSpec, request: &Request<'_>, began: Instant) -> Self {
+        let hard = began + spec.max_call_time;
         let (hard_deadline, is_caller_deadline) = match request.deadline {
             Some(deadline) if deadline < hard => (deadline, true),
             _ => (hard, false),
         };
         Self {
             began,
-            soft_deadline: hard_deadline.min(began + slot.spec.call_timeout),
+            soft_deadline: hard_deadline.min(began + spec.call_timeout),
             hard_deadline,
             is_caller_deadline,
         }
@@ -76,7 +76,7 @@ impl Host {
         request: &Request<'_>,
     ) -> Result<Answer, CallError> {
         let mut now = Instant::now();
-        let mut clock = CallTimeLimits::start(slot, request, now);
+        let mut clock = self.with_spec(slot, request, |spec| CallTimeLimits::start(spec, request, now));
         if now >= clock.hard_deadline {
             let (server, after) = (slot.key.server.clone(), request.received_at.elapsed());
             return Err(CallError::TimedOut { server, after, delivery: Delivery::NotSent });
@@ -137,7 +137,7 @@ impl Host {
                 is_trusted_idempotent: self.is_trusted_idempotent(slot, request),
                 // The next attempt asks for the list first, and finds it otherwise.
                 has_rejection_cause_changed: fault.kind == FaultKind::StaleSession && renewals < MAX_RENEWALS,
-                ..describe_attempt(slot, request, &fault, doubt.is_some())
+                ..describe_attempt(self.retry_rule(slot, request), request, &fault, doubt.is_some())
             };
             if now >= clock.soft_deadline || !may_retry(&attempt) {
                 let worst = doubt.filter(|_| is_unexecuted(&fault)).unwrap_or(fault);
@@ -149,6 +149,14 @@ impl Host {
                 doubt = Some(fault);
             }
         }
+    }
+}
+
+impl Host {
+    /// Returns what the operator says now about repeating the tool of a call.
+    fn retry_rule(&self, slot: &Slot, request: &Request<'_>) -> RetryRule {
+        let Some(tool) = request.tool_name() else { return RetryRule::default() };
+        self.snapshot_of(slot, request).spec_of(slot).tool_rules(&tool).retry
     }
 }
 
@@ -195,14 +203,18 @@ fn to_classifiable_outcome<'a>(
     }
 }
 
-fn describe_attempt(slot: &Slot, request: &Request<'_>, fault: &Fault, has_doubt: bool) -> FailedAttempt {
-    let rules = request.tool_name().map_or_else(ToolRules::default, |tool| slot.spec.tool_rules(&tool));
+fn describe_attempt(
+    retry: RetryRule,
+    request: &Request<'_>,
+    fault: &Fault,
+    has_doubt: bool,
+) -> FailedAttempt {
     // A full session stays full for longer than a repeat takes.
     let is_congested = fault.kind == FaultKind::Congested;
     FailedAttempt {
         delivery: if is_congested { Delivery::Rejected } else { fault.delivery },
         kind: request.method_kind(),
-        retry: rules.retry,
+        retry,
         is_trusted_idempotent: false,
         is_continuation: request.params.is_continuation(),
         retries_after_unknown: u32::from(has_doubt),

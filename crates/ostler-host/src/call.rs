@@ -84,7 +84,7 @@ impl Host {
             };
             recording.set_denied_by(rule);
             let result = self.execute(&server, &slot, &request, recording).await;
-            let is_same = Arc::ptr_eq(&before, &server);
+            let is_same = before.registration == server.registration;
             if is_same
                 || replacement >= MAX_REPLACEMENTS
                 || !self.is_for_replacement(&server, &request, &result)
@@ -104,10 +104,10 @@ impl Host {
     ) -> bool {
         let is_unsent = matches!(result, Err(error @ CallError::Unavailable(_)) if was_not_sent(error));
         let current = self.current();
+        let now = current.server(server.spec.name.as_str());
         is_unsent
             && !request.params.is_continuation()
-            && !current.is_registered(server)
-            && current.server(server.spec.name.as_str()).is_some()
+            && now.is_some_and(|now| now.registration != server.registration)
     }
 
     async fn execute(
@@ -186,7 +186,8 @@ impl Host {
         request: &Request<'_>,
     ) -> Result<Answer, CallError> {
         let epoch = slot.cache_epoch();
-        let answer = restrict_cache_scope(slot, self.send_with_retries(slot, request).await?);
+        let answer = self.send_with_retries(slot, request).await?;
+        let answer = restrict_cache_scope(self.current().spec_of(slot), answer);
         Ok(self.cache_answer(slot, request, answer, epoch))
     }
 }

@@ -99,7 +99,8 @@ impl Host {
             MethodKind::Read => true,
             MethodKind::Call => {
                 let tool = request.tool_name();
-                tool.is_some_and(|tool| matches!(slot.spec.tool_rules(&tool).cache, CacheRule::For(_)))
+                let rule = |tool: &str| self.with_spec(slot, request, |spec| spec.tool_rules(tool).cache);
+                tool.is_some_and(|tool| matches!(rule(&tool), CacheRule::For(_)))
             }
         }
     }

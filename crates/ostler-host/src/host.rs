@@ -7,6 +7,7 @@ use ostler_core::cache::{Cache, CacheLimits, CacheStats};
 use ostler_core::caller::Caller;
 use ostler_core::error::CallError;
 use ostler_core::server_name::ServerName;
+use ostler_core::spec::ServerSpec;
 
 use crate::admission::AdmissionControl;
 use crate::catalog::Catalog;
@@ -24,6 +25,7 @@ use crate::request::Request;
 use crate::response_cache::ResponseCache;
 use crate::sealed_tokens::SealedTokens;
 use crate::server::Server;
+use crate::server::slot::Slot;
 use crate::telemetry::Telemetry;
 use crate::upstream::stdio::LoginPath;
 use crate::validate::SchemaCache;
@@ -159,6 +161,29 @@ impl Host {
     /// Returns what is in force for a request: what it was judged by, or what is now.
     pub(crate) fn snapshot_for(&self, request: &Request<'_>) -> Arc<RegistrySnapshot> {
         request.snapshot.clone().unwrap_or_else(|| Arc::clone(&self.current()))
+    }
+
+    /// Returns what is in force for a request on a slot now; for one that was replaced, what the request was judged by.
+    pub(crate) fn snapshot_of(&self, slot: &Slot, request: &Request<'_>) -> Arc<RegistrySnapshot> {
+        let now = self.current();
+        let server = now.server(slot.key.server.as_str());
+        match server.is_some_and(|server| server.registration == slot.key.registration) {
+            true => Arc::clone(&now),
+            false => self.snapshot_for(request),
+        }
+    }
+
+    /// Reads what the operator says about the server of a request, as of when the request was judged.
+    pub(crate) fn with_spec<T>(
+        &self,
+        slot: &Slot,
+        request: &Request<'_>,
+        read: impl FnOnce(&ServerSpec) -> T,
+    ) -> T {
+        match &request.snapshot {
+            Some(judged_by) => read(judged_by.spec_of(slot)),
+            None => read(self.current().spec_of(slot)),
+        }
     }
 
     pub(crate) fn bus(&self) -> &Arc<NotificationBus> {

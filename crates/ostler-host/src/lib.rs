@@ -108,7 +108,7 @@ pub use ostler_core::config::{Config, ConfigError, PinMode, Problem, Severity};
 pub use ostler_core::error::{BudgetOwner, CallError, Unavailable, UnavailableState, UpstreamRpcError};
 pub use ostler_core::fault::Delivery;
 pub use ostler_core::pins::{LockFile, PinPolicy};
-pub use ostler_core::policy::{Explanation, Hook, RoleRules, Rules, ToolFilter, Verdict};
+pub use ostler_core::policy::{Explanation, Hook, RoleRules, Rules, Subject, ToolFilter, Verdict};
 pub use ostler_core::server_name::{NameError, ServerName};
 pub use ostler_core::spec::{
     BreakerSettings, CacheRule, CacheScopeRule, EndpointSpec, Isolation, ListLimits, ProcessSpec,

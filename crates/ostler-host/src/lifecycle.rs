@@ -99,8 +99,15 @@ impl Host {
         validate_spec(&spec)?;
         let _turn = self.inner().registry.server_locks.lock(&spec.name).await;
         let before = self.current().server(spec.name.as_str()).cloned();
-        if before.is_some_and(|server| server.spec.fingerprint() == spec.fingerprint()) {
+        if before.as_ref().is_some_and(|server| server.spec.fingerprint() == spec.fingerprint()) {
             return Ok(SpawnOutcome::Unchanged);
+        }
+        if before.is_some_and(|server| server.spec.has_same_process(&spec)) {
+            let mut changes = Vec::new();
+            self.change(|current| changes = current.set_call_settings(std::iter::once(&spec)));
+            changes.into_iter().for_each(|change| self.on_call_settings_changed(change));
+            self.report_operator_action(spec.name.as_str(), OperatorAction::Replace, Some(caller));
+            return Ok(SpawnOutcome::Replaced);
         }
         let server = self.prepare(spec, connector);
         let prepared = PreparedServer::new(&server);
@@ -222,12 +229,13 @@ impl Host {
         voice: Option<&SharedCallObserver>,
     ) -> bool {
         let server = self.visible_server(caller, name).ok();
-        let Some(slot) = server.and_then(|server| server.existing_slot(caller)) else { return false };
+        let Some(server) = server else { return false };
+        let Some(slot) = server.existing_slot(caller) else { return false };
         if !slot.is_starting() {
             return false;
         }
         let (mut news, end) =
-            (StartProgress::new(&slot, caller, voice), Instant::now() + slot.spec.max_call_time);
+            (StartProgress::new(&slot, caller, voice), Instant::now() + server.spec.max_call_time);
         let mut started = pin!(slot.until_started());
         while timeout_at(end.min(news.next_at), &mut started).await.is_err() {
             if Instant::now() >= end {
@@ -360,7 +368,7 @@ impl Host {
         Arc::new(Server::new(
             spec,
             registration,
-            ServerDeps { rank, connector, level, make_slot_deps: Box::new(furnish) },
+            ServerDeps { rank, connector, level, make_slot_deps: Arc::new(furnish) },
         ))
     }
 
@@ -422,7 +430,7 @@ impl Host {
         }
     }
 
-    fn purge(&self, server: &Server) {
+    pub(crate) fn purge(&self, server: &Server) {
         for slot in server.slots() {
             slot.bump_cache_epoch();
         }

@@ -16,8 +16,8 @@ pub(crate) type ServerLockGuard = OwnedMutexGuard<()>;
 
 impl ServerLocks {
     /// Waits for a turn.
-    pub(crate) async fn lock(&self, name: &ServerName) -> ServerLockGuard {
-        self.lock_of(name).lock_owned().await
+    pub(crate) fn lock(&self, name: &ServerName) -> impl Future<Output = ServerLockGuard> + use<> {
+        self.lock_of(name).lock_owned()
     }
 
     /// The lock of a name; one that nobody holds or waits for is forgotten.

@@ -208,11 +208,11 @@ impl RegistrySnapshot {
         }
     }
 
-    fn explain(&self, caller: &Caller, server: &str, subject: Subject<'_>) -> Explanation {
+    fn explain(&self, caller: &Caller, server: &str, subject: Option<Subject<'_>>) -> Explanation {
         let spec = self.server(server).map(|server| &*server.spec);
-        let explanation = Explanation::new(&self.policy.rules, caller, spec, Some(subject));
+        let explanation = Explanation::new(&self.policy.rules, caller, spec, subject);
         let Some(spec) = spec.filter(|_| explanation.is_allowed) else { return explanation };
-        let asked = [None, Some(subject)].map(|subject| self.hook_verdict(caller, &spec.name, subject));
+        let asked = [None, subject].map(|subject| self.hook_verdict(caller, &spec.name, subject));
         match asked.into_iter().find(|verdict| !verdict.is_allowed()) {
             Some(Verdict::Deny { reason }) => {
                 Explanation { is_allowed: false, decider: Decider::Hook { reason } }
@@ -273,9 +273,9 @@ impl Host {
         })
     }
 
-    /// Explains what decides whether a caller may use something of a server.
-    pub fn explain(&self, caller: &Caller, server: &str, kind: Kind, name: &str) -> Explanation {
-        self.current().explain(caller, server, kind.subject(name))
+    /// Explains what decides now whether a caller may use something of a server, or see the server.
+    pub fn explain(&self, caller: &Caller, server: &str, subject: Option<Subject<'_>>) -> Explanation {
+        self.current().explain(caller, server, subject)
     }
 
     /// Returns which callers of a server have one process of it: those for whom this is the same.

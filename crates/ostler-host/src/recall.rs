@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ostler_core::cache::{CacheKey, CacheVisibility as CacheScope, CacheableResult};
-use ostler_core::spec::{CacheRule, CacheScopeRule, Isolation};
+use ostler_core::spec::{CacheRule, CacheScopeRule, Isolation, ServerSpec};
 use ostler_wire::{CacheScopeHint, MemberEdit, ResultHead, ResultKind};
 use tokio::time::Instant;
 
@@ -52,7 +52,10 @@ impl Host {
         mut answer: Answer,
         epoch: u64,
     ) -> Answer {
-        let Some((ttl, scope)) = lifetime(slot, request, &answer.body) else { return answer };
+        // Of the moment: what was forbidden meanwhile is not kept.
+        let Some((ttl, scope)) = lifetime(self.current().spec_of(slot), request, &answer.body) else {
+            return answer;
+        };
         (answer.ttl, answer.scope) = (ttl, scope);
         let Some(key) = cache_key(slot, request) else { return answer };
         let fresh = CacheableResult {
@@ -79,8 +82,8 @@ impl Host {
 
 /// The answer as it is told to others: one that its server calls public and the
 /// operator does not is not called so downstream either.
-pub(crate) fn restrict_cache_scope(slot: &Slot, mut answer: Answer) -> Answer {
-    if slot.spec.cache_scope == CacheScopeRule::Server {
+pub(crate) fn restrict_cache_scope(spec: &ServerSpec, mut answer: Answer) -> Answer {
+    if spec.cache_scope == CacheScopeRule::Server {
         return answer;
     }
     let is_public =
@@ -95,7 +98,7 @@ pub(crate) fn restrict_cache_scope(slot: &Slot, mut answer: Answer) -> Answer {
 }
 
 /// How long an answer may be kept, and who may see it.
-fn lifetime(slot: &Slot, request: &Request<'_>, body: &[u8]) -> Option<(Duration, CacheScopeHint)> {
+fn lifetime(spec: &ServerSpec, request: &Request<'_>, body: &[u8]) -> Option<(Duration, CacheScopeHint)> {
     let is_hinted = matches!(
         request.method(),
         "tools/call"
@@ -109,7 +112,7 @@ fn lifetime(slot: &Slot, request: &Request<'_>, body: &[u8]) -> Option<(Duration
     if !is_hinted || request.params.is_continuation() {
         return None;
     }
-    let rule = request.tool_name().map_or(CacheRule::Hint, |tool| slot.spec.tool_rules(&tool).cache);
+    let rule = request.tool_name().map_or(CacheRule::Hint, |tool| spec.tool_rules(&tool).cache);
     if rule == CacheRule::Never || (rule == CacheRule::Hint && !ostler_wire::may_carry_ttl(body)) {
         return None;
     }
@@ -124,9 +127,9 @@ fn lifetime(slot: &Slot, request: &Request<'_>, body: &[u8]) -> Option<(Duration
         CacheRule::Hint => hinted,
         CacheRule::Never => None,
     };
-    let scope = match slot.spec.cache_scope {
+    let scope = match spec.cache_scope {
         // Processes of different workspaces differ in what they are started with.
-        CacheScopeRule::Server if slot.spec.isolation != Isolation::Workspace => head.cache_scope,
+        CacheScopeRule::Server if spec.isolation != Isolation::Workspace => head.cache_scope,
         _ => CacheScopeHint::Private,
     };
     ttl.filter(|ttl| !ttl.is_zero()).map(|ttl| (ttl, scope))

@@ -21,6 +21,7 @@ use crate::name_locks::ServerLocks;
 use crate::policy::Policy;
 use crate::process_pool::ProcessPool;
 use crate::server::Server;
+use crate::server::slot::Slot;
 use crate::slot_registry::SlotRegistry;
 
 /// The registered servers by name.
@@ -117,6 +118,13 @@ impl RegistrySnapshot {
         caller: &'a Caller,
     ) -> impl Iterator<Item = &'a UnusableServer> {
         self.unusable.values().filter(|it| self.may_see(caller, &it.spec().name))
+    }
+
+    /// Returns what is in force about the server of a slot. A slot that is not registered any more has its own spec.
+    pub(crate) fn spec_of<'a>(&'a self, slot: &'a Slot) -> &'a ServerSpec {
+        let server = self.server(slot.key.server.as_str());
+        let own = server.filter(|server| server.registration == slot.key.registration);
+        own.map_or(&slot.spec, |server| &server.spec)
     }
 
     /// Returns whether a server is registered, and not only one of its name.

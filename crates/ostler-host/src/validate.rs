@@ -104,7 +104,7 @@ impl Host {
         request: &Request<'_>,
     ) -> Result<(), CallError> {
         // The first part of a continued call was checked, and its server waits for the rest.
-        if !slot.spec.validate || request.params.is_continuation() {
+        if request.params.is_continuation() || !self.with_spec(slot, request, |spec| spec.validate) {
             return Ok(());
         }
         let Some(tool) = request.tool_name() else { return Ok(()) };

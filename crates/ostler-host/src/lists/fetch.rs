@@ -188,6 +188,10 @@ impl Host {
             slot.log_invalid(kind, &known);
             self.persist_lists(slot);
         }
+        // The operator may have made it private after it was received, and found it not there yet.
+        if known.owner().is_none() && slot.is_private(&known, self.current().spec_of(slot).cache_scope) {
+            slot.list_cache(kind).clear();
+        }
         // Whoever was shown what is pinned was shown more than there is.
         if self.report_list_drift(slot, kind, &known) {
             slot.on_repinned(kind);
@@ -233,7 +237,7 @@ impl Host {
             (pages, is_last) = run_blocking_if_large(size, add).await;
             if is_last? {
                 let known = pages.finish(slot.announces_changes(kind));
-                let is_private = slot.is_private(&known);
+                let is_private = slot.is_private(&known, self.current().spec_of(slot).cache_scope);
                 return Ok(if is_private { known.owned_by(&*list_owner(caller)) } else { known });
             }
         }

@@ -86,9 +86,10 @@ impl Host {
     /// caller, and those of a workspace for the next process in it.
     pub(crate) fn persist_lists(&self, slot: &Arc<Slot>) {
         let Some(path) = self.persisted_path(slot) else { return };
+        let fingerprint = self.current().spec_of(slot).fingerprint().to_string();
         let slot = Arc::clone(slot);
         tokio::task::spawn_blocking(move || {
-            if let Err(error) = write(&path, &slot) {
+            if let Err(error) = write(&path, &slot, fingerprint) {
                 tracing::warn!(server = %slot.key.server, %error, "the lists could not be kept");
             }
         });
@@ -99,7 +100,7 @@ impl Host {
     pub(crate) async fn load_persisted_lists(&self, slot: &Arc<Slot>) {
         let Some(path) = self.persisted_path(slot) else { return };
         let recall = async {
-            let fingerprint = slot.spec.fingerprint().to_string();
+            let fingerprint = self.current().spec_of(slot).fingerprint().to_string();
             // Definitions are judged there too: a file may hold thousands.
             let read = move || read(&path, &fingerprint).map(PersistedLists::into_lists);
             if let Ok(Some(lists)) = tokio::task::spawn_blocking(read).await {
@@ -197,10 +198,9 @@ fn restore_lists(slot: &Slot, lists: Vec<(Kind, ServerList)>) {
     }
 }
 
-fn write(path: &Path, slot: &Slot) -> std::io::Result<()> {
+fn write(path: &Path, slot: &Slot, fingerprint: String) -> std::io::Result<()> {
     let _turn = slot.persist_lock.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut lists =
-        PersistedLists { fingerprint: slot.spec.fingerprint().to_string(), ..PersistedLists::default() };
+    let mut lists = PersistedLists { fingerprint, ..PersistedLists::default() };
     for kind in Kind::ALL {
         let Some(known) = slot.cached_list(kind) else { continue };
         let items: Result<Vec<PersistedItem>, serde_json::Error> =

@@ -115,7 +115,8 @@ impl Host {
     }
 
     /// Returns what decides about sending a request now. Where something else was applied since the request was judged,
-    /// rules and pins of that decide together; a server that is being replaced is judged by what it was called under.
+    /// rules and pins of that decide together. A call of a server that was replaced meanwhile must be allowed by both, and
+    /// meets the pins that it was called under.
     fn snapshot_at_send(
         &self,
         slot: &Slot,
@@ -126,16 +127,18 @@ impl Host {
         else {
             return Ok(now);
         };
-        let server = now.server(request.server());
-        let Some(server) = server.filter(|server| server.registration == slot.key.registration) else {
-            return Ok(Arc::clone(judged_by));
+        let Some(server) = now.server(request.server()) else { return Ok(Arc::clone(judged_by)) };
+        let is_same_server = judged_by.server(request.server()).is_some_and(|it| Arc::ptr_eq(it, server));
+        let decides = match server.registration == slot.key.registration {
+            true => Arc::clone(&now),
+            false => Arc::clone(judged_by),
         };
-        if request.is_hidden || judged_by.has_same_policy(&now) {
-            return Ok(now);
+        if request.is_hidden || (is_same_server && judged_by.has_same_policy(&now)) {
+            return Ok(decides);
         }
         match request.subject().map(|wanted| now.access(request.caller(), server, wanted.as_policy_subject()))
         {
-            Ok(Access::Allowed) => Ok(now),
+            Ok(Access::Allowed) => Ok(decides),
             Ok(Access::ServerHidden(_)) => Err(now.unknown_server(Some(request.caller()), request.server())),
             Ok(Access::ItemHidden(_)) => Err(self.not_found_error(request, server, &request.subject()?)),
             Err(error) => Err(error),
@@ -193,8 +196,8 @@ impl Host {
     /// Whether a call may be repeated although it may have run: the operator
     /// trusts the server, and what was approved says that repeating is harmless.
     pub(crate) fn is_trusted_idempotent(&self, slot: &Slot, request: &Request<'_>) -> bool {
-        let (true, Some(tool)) = (slot.spec.trust, request.tool_name()) else { return false };
-        let current = self.snapshot_for(request);
+        let current = self.snapshot_of(slot, request);
+        let (true, Some(tool)) = (current.spec_of(slot).trust, request.tool_name()) else { return false };
         let (Some(pins), Some(known)) = (&current.pins, slot.cached_list_for(request.caller(), Kind::Tools))
         else {
             return false;

@@ -1,7 +1,7 @@
 //! Where a slot keeps one of its lists.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use ostler_core::error::CallError;
@@ -92,6 +92,13 @@ impl ListCache {
             Some(known) if is_owned(known) => self.latest_private.load().last().cloned(),
             _ => latest.clone(),
         });
+    }
+
+    /// Forgets every list; one that is being fetched is not what there is now.
+    pub(crate) fn clear(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.latest.store(None);
+        self.latest_private.store(Arc::default());
     }
 
     /// True if nothing was known before.

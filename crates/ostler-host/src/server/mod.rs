@@ -47,8 +47,10 @@ const MAX_SLOTS: usize = 1_024;
 /// How soon a caller that found no place may come back.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// One registered server.
+/// One registered server. [With another spec](Self::with_spec) it is another value, which shares all sessions.
+#[derive(Clone)]
 pub(crate) struct Server {
+    /// What the operator says about it, as far as it is in force.
     pub(crate) spec: Arc<ServerSpec>,
     pub(crate) registration: u64,
     /// The registration of the first server of this name, if it was replaced since. It orders servers that claim
@@ -58,17 +60,17 @@ pub(crate) struct Server {
     /// How much of its log is wanted.
     pub(crate) level: Arc<RequestedLogLevel>,
     /// Its card, if that was asked for.
-    pub(crate) card: CardCache,
+    pub(crate) card: Arc<CardCache>,
     /// Makes the parts of a slot; knows the host's cache and room.
-    make_slot_deps: Box<dyn Fn() -> SlotDeps + Send + Sync>,
+    make_slot_deps: Arc<dyn Fn() -> SlotDeps + Send + Sync>,
     /// One place under the empty partition for a shared server, else one per caller.
-    slots: Mutex<HashMap<Arc<str>, Arc<Slot>>>,
+    slots: Arc<Mutex<HashMap<Arc<str>, Arc<Slot>>>>,
     /// The one place of a shared server, so that calls take no lock to find it.
     shared: Option<Arc<Slot>>,
     /// New places of a stopped server begin stopped.
-    is_stopped: AtomicBool,
+    is_stopped: Arc<AtomicBool>,
     /// New places of a removed server, for callers that found it just before, begin removed.
-    is_removed: AtomicBool,
+    is_removed: Arc<AtomicBool>,
 }
 
 /// What a server comes with.
@@ -78,7 +80,7 @@ pub(crate) struct ServerDeps {
     pub(crate) connector: Arc<dyn Connector>,
     pub(crate) level: Arc<RequestedLogLevel>,
     /// Makes the parts of a slot.
-    pub(crate) make_slot_deps: Box<dyn Fn() -> SlotDeps + Send + Sync>,
+    pub(crate) make_slot_deps: Arc<dyn Fn() -> SlotDeps + Send + Sync>,
 }
 
 impl Server {
@@ -90,12 +92,12 @@ impl Server {
             rank: rank.unwrap_or(registration),
             connector,
             level,
-            card: CardCache::default(),
+            card: Arc::default(),
             make_slot_deps: furnish,
-            slots: Mutex::default(),
+            slots: Arc::default(),
             shared: None,
-            is_stopped: AtomicBool::new(false),
-            is_removed: AtomicBool::new(false),
+            is_stopped: Arc::default(),
+            is_removed: Arc::default(),
         };
         if server.spec.isolation == Isolation::Shared {
             let slot = server.open_slot("".into(), "");
@@ -103,6 +105,12 @@ impl Server {
             server.shared = Some(slot);
         }
         server
+    }
+
+    /// Returns the server under another spec that [needs the same process](ServerSpec::has_same_process).
+    pub(crate) fn with_spec(&self, spec: ServerSpec) -> Self {
+        let card = if spec.card == self.spec.card { Arc::clone(&self.card) } else { Arc::default() };
+        Self { spec: Arc::new(spec), card, ..self.clone() }
     }
 
     /// The session place that a caller uses.

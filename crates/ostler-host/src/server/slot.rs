@@ -55,6 +55,8 @@ pub(crate) struct SlotKey {
 /// One supervised session place.
 pub(crate) struct Slot {
     pub(crate) key: SlotKey,
+    /// How its sessions are reached, shared and supervised. What the host decides with each call is in
+    /// [`RegistrySnapshot::spec_of`](crate::registry::RegistrySnapshot::spec_of).
     pub(crate) spec: Arc<ServerSpec>,
     pub(crate) connector: Arc<dyn Connector>,
     /// The host's remembered answers, to be purged when the server says so.

@@ -43,9 +43,9 @@ impl Slot {
     /// server says so, or the operator. A place that is not shared has one
     /// caller, and servers of the older revisions know only one client, which
     /// all callers of a shared process are together.
-    pub(crate) fn is_private(&self, known: &ServerList) -> bool {
+    pub(crate) fn is_private(&self, known: &ServerList, rule: CacheScopeRule) -> bool {
         let is_modern = || self.last_server_info().is_some_and(|hello| hello.era == Era::Modern);
-        let is_said = self.spec.cache_scope == CacheScopeRule::Private || (!known.is_public && is_modern());
+        let is_said = rule == CacheScopeRule::Private || (!known.is_public && is_modern());
         is_said && self.has_several_callers()
     }
 
@@ -208,6 +208,11 @@ impl Slot {
         for kind in Kind::ALL {
             self.list_cache(kind).changes.fetch_add(1, Ordering::AcqRel);
         }
+    }
+
+    /// Forgets all lists: who may see them is decided otherwise from now on.
+    pub(crate) fn forget_lists(&self) {
+        Kind::ALL.into_iter().for_each(|kind| self.list_cache(kind).clear());
     }
 
     /// A list is judged otherwise from now on.

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use ostler_core::config::Role;
 use ostler_core::error::CallError;
-use ostler_core::policy::{Decider, DecidingPattern};
+use ostler_core::policy::{Decider, DecidingPattern, Subject};
 use ostler_core::server_name::ServerName;
 use ostler_host::upstream::ServerNotification;
-use ostler_host::{Caller, HostNotification, Kind, Request, Rules, Verdict};
+use ostler_host::{Caller, HostNotification, Request, Rules, Verdict};
 use ostler_testkit::{Reconfigure, Script, ScriptedReply, TestHost};
 use ostler_wire::Params;
 use serde_json::{Value, json};
@@ -280,7 +280,7 @@ async fn nobody_hears_of_what_it_may_not_use() {
 async fn the_host_explains_what_decides() {
     let world = world(&[("r", &["a/*"], &["*/hush"])]).await;
     let explain = |caller: &Caller, server: &str, name: &str| {
-        let explanation = world.host.explain(caller, server, Kind::Tools, name);
+        let explanation = world.host.explain(caller, server, Some(Subject::Tool(name)));
         (explanation.is_allowed, explanation.decider)
     };
     assert_eq!(explain(&ann(), "a", "plan"), (true, Decider::Role(DecidingPattern::Allow("a/*".into()))));

@@ -211,6 +211,11 @@ fn operations() -> Vec<Operation> {
             .refuses(409, "The lock file is another one."),
         get("/api/v1/budgets", "How much of each budget is used.")
             .answers::<BudgetsResponse>(200, "The budgets of roles, and of tokens that have made calls lately."),
+        get("/api/v1/explain", "Which rule lets a role use something, or forbids it, by what is in force.")
+            .query("role", "The role.", text())
+            .query("what", "`SERVER__TOOL`, `SERVER/prompt:NAME`, `SERVER/resource:URI`, `SERVER/method:METHOD`, or `SERVER` alone.", text())
+            .answers::<ExplainResponse>(200, "The rule, and where it stands.")
+            .refuses(400, "`role` or `what` is missing."),
         get("/api/v1/relay", "How workers elsewhere are served.")
             .answers::<RelayResponse>(200, "The relay; null where the config has none."),
         get("/api/v1/config", "The config as it is applied.")

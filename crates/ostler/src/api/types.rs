@@ -16,6 +16,8 @@ use serde_json::value::RawValue;
 
 use super::ErrorBody;
 use crate::audit::query::AuditEvent;
+#[cfg(test)]
+pub(crate) use crate::command::explain::ExplainResponse;
 use crate::command::list::ConfigEntry;
 
 /// Confirmation of something that has no other answer.

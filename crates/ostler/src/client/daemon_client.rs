@@ -34,7 +34,9 @@ use crate::api::{
     self, AppliedConfig, AuditState, ErrorBody, ErrorResponse, PinsResponse, RelayResponse, Reload,
     ReloadOutcome, ServerLogLine, ServerResponse, ServersResponse, VersionResponse,
 };
+use crate::call_events::CallEventSender;
 use crate::call_events::{Audience, CallEventSender};
+use crate::command::explain::ExplainResponse;
 use crate::command::operate::LockFileAction;
 use crate::daemon_info::DaemonInfo;
 use crate::failure::CommandFailure;
@@ -129,6 +131,15 @@ impl DaemonClient {
         let calls = calls.map(|calls| format!("?calls_ms={}", calls.as_millis())).unwrap_or_default();
         let path = format!("/api/v1/shutdown{calls}");
         self.send_for_json(self.http_request(Method::POST, &path, Bytes::new(), INFO_TIMEOUT)).await
+    }
+
+    /// Asks which rule decides about a role, by what is in force.
+    pub(super) async fn explain(&self, role: &str, what: &str) -> Result<ExplainResponse, RequestFailure> {
+        let query = form_urlencoded::Serializer::new(String::new())
+            .append_pair("role", role)
+            .append_pair("what", what)
+            .finish();
+        self.get_quickly(&format!("/api/v1/explain?{query}")).await
     }
 
     async fn get_quickly<T: DeserializeOwned>(&self, path: &str) -> Result<T, RequestFailure> {

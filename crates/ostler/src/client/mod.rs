@@ -32,7 +32,9 @@ pub(crate) use self::in_process::LIST_TIMEOUT;
 use self::input_required::InputResponses;
 pub(crate) use self::request::CallRequest;
 pub(crate) use self::wait_messages::Deadline;
+use crate::call_events::CallEventSender;
 use crate::call_events::{Audience, CallEventSender};
+use crate::command::explain::ExplainResponse;
 use crate::config_file::ConfigOrigin;
 use crate::daemon_info::DaemonInfo;
 use crate::failure::CommandFailure;
@@ -421,6 +423,14 @@ impl Backend {
         match self {
             Self::InProcess(_) => None,
             Self::Daemon(there) => there.relay().await,
+        }
+    }
+
+    /// Explains which rule decides about a role; only a daemon has rules in force.
+    pub(crate) async fn explain(&self, role: &str, what: &str) -> Result<ExplainResponse, CommandFailure> {
+        match self {
+            Self::InProcess(_) => Err(CommandFailure::NoDaemon { why: "it has the rules that are in force" }),
+            Self::Daemon(there) => Ok(there.explain(role, what).await?),
         }
     }
 

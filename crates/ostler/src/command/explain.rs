@@ -1,5 +1,6 @@
 //! `ostler explain`: which rule decides, and why.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -8,27 +9,54 @@ use ostler_core::catalog::nearest;
 use ostler_core::config::Config;
 use ostler_core::policy::{Decider, DecidingPattern, Explanation, Rules, Subject};
 use ostler_core::server_name::ServerName;
-use serde::Serialize;
+#[cfg(test)]
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::item_names;
-use crate::config_file::{self, relative_to_cwd};
+use crate::client::{self, BackendChoice};
+use crate::config_file::relative_to_cwd;
 use crate::failure::CommandFailure;
 use crate::{cli, output};
 
 /// The exit code of what is denied or unknown.
 const DENIED_EXIT_CODE: u8 = 5;
 
-pub(super) fn run(typed: &cli::ExplainArgs, file: Option<&Path>) -> Result<ExitCode, CommandFailure> {
-    let config = config_file::load(config_file::find(file)?)?.config;
-    let servers: Vec<ServerName> = config.servers.iter().map(|spec| spec.name.clone()).collect();
-    let asked = ExplainQuery::read(&servers, typed);
-    let explained = ExplainOutput::evaluate(&config, &asked);
+pub(super) fn run(typed: &cli::ExplainArgs, shared: &cli::GlobalOptions) -> Result<ExitCode, CommandFailure> {
+    let explained = match client::choose_backend(shared)? {
+        BackendChoice::InProcess(options) => {
+            let (config, rules) = (&options.config, Rules::from_roles(&options.config.roles));
+            explain(config, &typed.role, &typed.what, |caller, server, subject| {
+                Explanation::new(&rules, caller, config.server(server), subject)
+            })
+        }
+        // What is in force there may be another config than the one on disk.
+        daemon @ BackendChoice::Daemon(_) => client::run_without_consent(daemon, async |backend| {
+            backend.warn_refused_change().await;
+            backend.explain(&typed.role, &typed.what).await
+        })?,
+    };
     if typed.json {
-        output::print_json(&explained)?;
+        output::print_json(&explained.explanation)?;
     } else {
-        output::print(&explained.render(&config, &asked))?;
+        output::print(&explained.render())?;
     }
-    Ok(if explained.allowed { ExitCode::SUCCESS } else { ExitCode::from(DENIED_EXIT_CODE) })
+    let is_allowed = explained.explanation.allowed;
+    Ok(if is_allowed { ExitCode::SUCCESS } else { ExitCode::from(DENIED_EXIT_CODE) })
+}
+
+/// Explains what decides whether a role may use something. `decide` knows the rules; the config knows where they stand.
+pub(crate) fn explain(
+    config: &Config,
+    role: &str,
+    what: &str,
+    decide: impl FnOnce(&Caller, &str, Option<Subject<'_>>) -> Explanation,
+) -> ExplainResponse {
+    let servers: Vec<ServerName> = config.servers.iter().map(|spec| spec.name.clone()).collect();
+    let query = ExplainQuery::read(&servers, role, what);
+    let explanation = ExplainOutput::evaluate(config, &query, decide);
+    let hint = explanation.hint(config);
+    ExplainResponse { explanation, hint }
 }
 
 /// What was typed, understood.
@@ -41,8 +69,7 @@ struct ExplainQuery<'a> {
 impl<'a> ExplainQuery<'a> {
     /// The longest name of a server that fits is meant; where none does, what stands before the first separator.
     /// Behind a `/` there may be the word of another kind, such as `prompt:`.
-    fn read(servers: &[ServerName], typed: &'a cli::ExplainArgs) -> Self {
-        let what = typed.what.as_str();
+    fn read(servers: &[ServerName], role: &'a str, what: &'a str) -> Self {
         let known = item_names::split_candidates(servers, what)
             .into_iter()
             .max_by_key(|(server, _)| server.as_str().len());
@@ -54,7 +81,7 @@ impl<'a> ExplainQuery<'a> {
             Some(subject) => Some(Subject::parse(subject)),
             None => tool().map(Subject::Tool),
         };
-        Self { role: &typed.role, server, subject }
+        Self { role, server, subject }
     }
 
     fn describe_subject(&self) -> String {
@@ -77,34 +104,68 @@ impl<'a> ExplainQuery<'a> {
     }
 }
 
+/// An explanation, as a daemon gives it.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct ExplainResponse {
+    pub(crate) explanation: ExplainOutput,
+    /// What else a person may want to know.
+    hint: Option<String>,
+}
+
 /// The stable shape of `--json`.
-#[derive(Serialize)]
-struct ExplainOutput {
-    allowed: bool,
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub(crate) struct ExplainOutput {
+    /// Whether the role may.
+    pub(crate) allowed: bool,
     role: String,
     server: String,
     /// As rules spell it; absent where the server as a whole is meant.
     subject: Option<String>,
     /// What decides: `operator`, `local-default`, `role`, `server-filter`,
     /// `unknown-role`, `unknown-server`.
-    decider: &'static str,
+    decider: Cow<'static, str>,
     /// `allow` or `deny`, where a pattern decides.
-    list: Option<&'static str>,
+    list: Option<Cow<'static, str>>,
     pattern: Option<String>,
     /// Where the pattern stands.
     file: Option<PathBuf>,
     line: Option<u32>,
 }
 
+impl ExplainResponse {
+    fn render(&self) -> String {
+        let explained = &self.explanation;
+        let ExplainOutput { role, server, subject, .. } = explained;
+        let asked = ExplainQuery { role, server, subject: subject.as_deref().map(Subject::parse) };
+        let (may, verb) = match (explained.allowed, asked.subject) {
+            (true, Some(_)) => ("may", "use"),
+            (true, None) => ("may", "see"),
+            (false, Some(_)) => ("may not", "use"),
+            (false, None) => ("may not", "see"),
+        };
+        let (role, rule) = (output::escape_line(role), explained.rule(&asked));
+        let mut text = format!("{role} {may} {verb} {}\n  rule: {rule}\n", asked.describe_subject());
+        if let Some(hint) = &self.hint {
+            text.push_str(&format!("  hint: {}\n", output::escape_line(hint)));
+        }
+        text
+    }
+}
+
 impl ExplainOutput {
-    fn evaluate(config: &Config, asked: &ExplainQuery<'_>) -> Self {
+    fn evaluate(
+        config: &Config,
+        asked: &ExplainQuery<'_>,
+        decide: impl FnOnce(&Caller, &str, Option<Subject<'_>>) -> Explanation,
+    ) -> Self {
         let operator = Caller::operator();
         let caller = match asked.role == operator.role() {
             true => operator,
             false => Caller::new(asked.role, asked.role),
         };
-        let (rules, spec) = (Rules::from_roles(&config.roles), config.server(asked.server));
-        let Explanation { is_allowed, decider } = Explanation::new(&rules, &caller, spec, asked.subject);
+        let Explanation { is_allowed, decider } = decide(&caller, asked.server, asked.subject);
         let (word, pattern) = match decider {
             Decider::NoRules => ("no-rules", None),
             Decider::Operator => ("operator", None),
@@ -127,8 +188,8 @@ impl ExplainOutput {
             role: asked.role.to_owned(),
             server: asked.server.to_owned(),
             subject: asked.subject.map(|subject| subject.to_string()),
-            decider: word,
-            list,
+            decider: word.into(),
+            list: list.map(Cow::Borrowed),
             pattern,
             file: None,
             line: None,
@@ -143,26 +204,10 @@ impl ExplainOutput {
         if self.decider == "server-filter" {
             return config.origin(&self.server);
         }
-        let (list, pattern) = (self.list?, self.pattern.as_deref()?);
+        let (list, pattern) = (self.list.as_deref()?, self.pattern.as_deref()?);
         let role = config.roles.get(&self.role)?;
         let rules = if list == "allow" { &role.allow } else { &role.deny };
         config.origin_of_rule(&self.role, list, rules.iter().position(|rule| rule == pattern)?)
-    }
-
-    fn render(&self, config: &Config, asked: &ExplainQuery<'_>) -> String {
-        let (may, verb) = match (self.allowed, asked.subject) {
-            (true, Some(_)) => ("may", "use"),
-            (true, None) => ("may", "see"),
-            (false, Some(_)) => ("may not", "use"),
-            (false, None) => ("may not", "see"),
-        };
-        let role = output::escape_line(&self.role);
-        let mut text =
-            format!("{role} {may} {verb} {}\n  rule: {}\n", asked.describe_subject(), self.rule(asked));
-        if let Some(hint) = self.hint(config) {
-            text.push_str(&format!("  hint: {hint}\n"));
-        }
-        text
     }
 
     fn rule(&self, asked: &ExplainQuery<'_>) -> String {
@@ -170,11 +215,11 @@ impl ExplainOutput {
             (Some(file), Some(line)) => format!(" ({}:{line})", relative_to_cwd(file).display()),
             _ => String::new(),
         };
-        let table = match self.decider {
+        let table = match &*self.decider {
             "server-filter" => format!("servers.{}.tools", self.server),
             _ => format!("roles.{}", output::escape_line(&self.role)),
         };
-        match (self.decider, self.list, &self.pattern) {
+        match (&*self.decider, self.list.as_deref(), &self.pattern) {
             (_, Some(list), Some(pattern)) => {
                 format!("`{}` in `{list}` of `[{table}]`{place}", output::escape_line(pattern))
             }
@@ -196,7 +241,7 @@ impl ExplainOutput {
     }
 
     fn hint(&self, config: &Config) -> Option<String> {
-        let near = match self.decider {
+        let near = match &*self.decider {
             "unknown-role" => nearest(&self.role, config.roles.keys().map(String::as_str)),
             "unknown-server" => nearest(&self.server, config.servers.iter().map(|spec| spec.name.as_str())),
             "server-filter" => return Some("this filter is about every role".into()),

@@ -8,7 +8,7 @@ mod check;
 mod daemons;
 mod diff;
 mod down;
-mod explain;
+pub(crate) mod explain;
 mod get_prompt_resource;
 pub(crate) mod item_names;
 pub(crate) mod list;
@@ -71,7 +71,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, CommandFailure> {
         CliCommand::Diff(typed) => diff::run(&typed, shared),
         CliCommand::Approve(typed) => approve::run(&typed, shared),
         CliCommand::Trust(typed) => trust::run(&typed, shared),
-        CliCommand::Explain(typed) => return explain::run(&typed, file),
+        CliCommand::Explain(typed) => return explain::run(&typed, shared),
         CliCommand::Schema => output::print_json(&ostler_core::config::schema()),
         CliCommand::Completions { shell } => manual::print_completions(shell),
         CliCommand::Man { command } => manual::print_page(&command),

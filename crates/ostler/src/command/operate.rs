@@ -75,7 +75,7 @@ fn print_plan(plan: Plan, failed: &[ServerError]) -> Result<(), CommandFailure> 
     for ServerError { server, error } in failed {
         let cause = error.cause.as_deref().unwrap_or(&error.message);
         print_stderr(&format!(
-            "error: the change of `{server}` failed, so it stays as it was\n  cause: {cause}"
+            "error: the changed `{server}` did not start, so the process before serves on, with its new rights\n  cause: {cause}"
         ));
     }
     if failed.is_empty() { Ok(()) } else { Err(CommandFailure::NoneAnswered(failed.len())) }

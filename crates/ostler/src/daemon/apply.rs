@@ -9,6 +9,7 @@ use ostler_core::error::CallError;
 use ostler_core::server_name::ServerName;
 use ostler_core::shell::quote;
 use ostler_host::{Applied, Snapshot};
+use tokio::sync::MutexGuard;
 
 use super::Daemon;
 use crate::api::{ErrorBody, LockChange, Reload, ReloadOutcome, ServerError};
@@ -32,8 +33,8 @@ impl Daemon {
     /// Hosts every server of the config. Those that should be up are started
     /// in the background: one that fails is said to, and keeps nobody waiting.
     pub(super) async fn apply_initial(self: &Arc<Self>) {
-        let _turn = self.config_state.apply_mutex.lock().await;
-        for (_, error) in self.apply_config().await {
+        let turn = self.config_state.apply_mutex.lock().await;
+        for (_, error) in self.apply_config(turn).await {
             print_stderr(&error.render());
         }
     }
@@ -41,7 +42,8 @@ impl Daemon {
     /// Reads the config again and applies what has changed. A config that
     /// can't be used changes nothing. Only an operator's request takes up the lock file.
     pub(super) async fn reload(self: &Arc<Self>, by: ReloadCause) -> Reload {
-        let _turn = self.config_state.apply_mutex.lock().await;
+        let turn = self.config_state.apply_mutex.lock().await;
+        let number = self.config_state.next_reload();
         let Some(file) = self.config_state.file.clone() else {
             let why = "there is no config file; the built-in server is used".to_owned();
             let hint = Some("write an ostler.toml; then `ostler down` and `ostler serve`".to_owned());
@@ -57,8 +59,8 @@ impl Daemon {
         let read = tokio::task::spawn_blocking(read).await;
         let reading = match read {
             Ok(Ok(reading)) => reading,
-            Ok(Err(failure)) => return self.finish_unreadable(failure.to_string()),
-            Err(error) => return self.finish_unreadable(error.to_string()),
+            Ok(Err(failure)) => return self.finish_unreadable(number, failure.to_string()),
+            Err(error) => return self.finish_unreadable(number, error.to_string()),
         };
         let LoadedConfig { file, config, problems, stamps, lock_file: locked } = reading;
         self.config_state.set_stamps(stamps);
@@ -80,8 +82,8 @@ impl Daemon {
             Some(config)
                 if trust::trust_state(self.config_state.origin, &file, &config) != TrustState::Trusted =>
             {
-                self.apply_config().await;
-                self.finish_untrusted(file)
+                self.apply_config(turn).await;
+                self.finish_untrusted(number, file)
             }
             Some(config) => {
                 let mut hosted = self.host.snapshot().servers;
@@ -95,24 +97,29 @@ impl Daemon {
                     self.authenticator.set_roles(&config);
                     self.config_state.set_config(config, problems);
                     plan.removed.iter().for_each(|server| self.config_state.remove_server(server));
+                    // The next edit does not wait for servers that start.
+                    drop(turn);
                 };
                 let failed = self.apply(snapshot, in_force).await.into_iter();
                 let failed =
                     failed.map(|(server, error)| ServerError { server, error: ErrorBody::from(&error) });
-                self.finish_applied(plan, failed.collect(), lock)
+                self.finish_applied(number, plan, failed.collect(), lock)
             }
             None => {
-                self.apply_config().await;
-                self.finish_broken(problems)
+                self.apply_config(turn).await;
+                self.finish_broken(number, problems)
             }
         }
     }
 
     /// Makes the host what the config that was adopted and the lock that was taken up say, servers that are still starting
-    /// included. Returns what it did not take.
-    pub(super) async fn apply_config(self: &Arc<Self>) -> Vec<(ServerName, CallError)> {
+    /// included. Returns what it did not take. The next change may begin as soon as this one is in force.
+    pub(super) async fn apply_config(
+        self: &Arc<Self>,
+        turn: MutexGuard<'_, ()>,
+    ) -> Vec<(ServerName, CallError)> {
         let snapshot = self.config_state.snapshot(None);
-        self.apply(snapshot, || ()).await
+        self.apply(snapshot, || drop(turn)).await
     }
 
     /// Applies a snapshot, and does something as soon as it is in force. Returns what the host did not take.
@@ -127,7 +134,7 @@ impl Daemon {
         for server in starting {
             self.console.write_line(
                 Tint::Plain,
-                &format!("`{server}` takes long to start; the one before serves until it is up"),
+                &format!("`{server}` takes long to start; the one before serves until it is up, with its new rights"),
             );
         }
         for server in added.into_iter().filter(|server| !lazy.contains(server)) {
@@ -148,7 +155,7 @@ impl Daemon {
         });
     }
 
-    fn finish_applied(&self, plan: Plan, failed: Vec<ServerError>, lock: LockChange) -> Reload {
+    fn finish_applied(&self, number: u64, plan: Plan, failed: Vec<ServerError>, lock: LockChange) -> Reload {
         if !plan.is_empty() || !failed.is_empty() {
             self.console.write_line(Tint::Plain, &describe_plan(&plan));
             self.audit_config("config-applied", &describe_plan(&plan));
@@ -165,10 +172,10 @@ impl Daemon {
             let cause = error.cause.as_deref().unwrap_or(&error.message);
             self.console.write_line(
                 Tint::Plain,
-                &format!("error: the change of `{server}` failed, so it stays as it was\n  cause: {cause}"),
+                &format!("error: the changed `{server}` did not start, so the process before serves on, with its new rights\n  cause: {cause}"),
             );
         }
-        self.config_state.set_last_reload(ReloadOutcome::Applied { plan, failed, lock })
+        self.config_state.set_last_reload(number, ReloadOutcome::Applied { plan, failed, lock })
     }
 
     pub(super) fn audit_config(&self, action: &str, detail: &str) {
@@ -183,7 +190,7 @@ impl Daemon {
         self.config_state.with_config(|_, _, last| last.is_some_and(|last| is_same(&last.outcome)))
     }
 
-    fn finish_broken(&self, problems: Vec<Problem>) -> Reload {
+    fn finish_broken(&self, number: u64, problems: Vec<Problem>) -> Reload {
         let is_same = |last: &ReloadOutcome| matches!(last, ReloadOutcome::Broken { problems: known } if *known == problems);
         if !self.is_last_outcome(is_same) {
             for problem in &problems {
@@ -193,25 +200,25 @@ impl Daemon {
                 .write_line(Tint::Plain, "the config can't be used as it is now, so nothing was changed");
         }
         self.audit_config("config-refused", "it has errors");
-        self.config_state.set_last_reload(ReloadOutcome::Broken { problems })
+        self.config_state.set_last_reload(number, ReloadOutcome::Broken { problems })
     }
 
-    fn finish_untrusted(&self, file: PathBuf) -> Reload {
+    fn finish_untrusted(&self, number: u64, file: PathBuf) -> Reload {
         self.console.write_line(Tint::Plain, &format!(
             "{} has changed what it runs or contacts, so nothing was changed\n  hint: read it; then consent with `ostler trust {}`",
             file.display(),
             quote(&file.parent().unwrap_or(&file).display().to_string()),
         ));
         self.audit_config("config-refused", "it is not trusted");
-        self.config_state.set_last_reload(ReloadOutcome::Untrusted { file })
+        self.config_state.set_last_reload(number, ReloadOutcome::Untrusted { file })
     }
 
-    fn finish_unreadable(&self, why: String) -> Reload {
+    fn finish_unreadable(&self, number: u64, why: String) -> Reload {
         let is_same = |last: &ReloadOutcome| matches!(last, ReloadOutcome::Unreadable { why: known, .. } if *known == why);
         if !self.is_last_outcome(is_same) {
             self.console.write_line(Tint::Plain, &format!("error: {why}, so nothing was changed"));
         }
-        self.config_state.set_last_reload(ReloadOutcome::Unreadable { why, hint: None })
+        self.config_state.set_last_reload(number, ReloadOutcome::Unreadable { why, hint: None })
     }
 }
 

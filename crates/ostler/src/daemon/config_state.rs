@@ -55,6 +55,8 @@ struct ConfigStateInner {
     /// The lock file on disk, where it is another one and waits for an operator; its hash, or none if it is gone.
     pending_lock: Option<Option<PinHash>>,
     last_reload: Option<Reload>,
+    /// Changes that have begun.
+    reloads: u64,
 }
 
 /// A lock, and what it is recognized by.
@@ -88,6 +90,7 @@ impl ConfigState {
             broken_lock: None,
             pending_lock: None,
             last_reload: None,
+            reloads: 0,
         };
         let (inner, apply_mutex) = (Mutex::new(book), tokio::sync::Mutex::default());
         Self { file, origin, listens, startup_config: config, inner, apply_mutex }
@@ -245,10 +248,21 @@ impl ConfigState {
     }
 
     /// Remembers what became of a change.
-    pub(super) fn set_last_reload(&self, outcome: ReloadOutcome) -> Reload {
+    pub(super) fn set_last_reload(&self, number: u64, outcome: ReloadOutcome) -> Reload {
         let reload = Reload::now(outcome);
-        self.lock_inner().last_reload = Some(reload.clone());
+        let mut inner = self.lock_inner();
+        // One that has waited for servers is not the last any more.
+        if number == inner.reloads {
+            inner.last_reload = Some(reload.clone());
+        }
         reload
+    }
+
+    /// Returns the number of the next change.
+    pub(super) fn next_reload(&self) -> u64 {
+        let mut inner = self.lock_inner();
+        inner.reloads += 1;
+        inner.reloads
     }
 
     fn lock_inner(&self) -> MutexGuard<'_, ConfigStateInner> {

@@ -15,7 +15,7 @@ use crate::pins::{self, LockFileError, LockFileResult};
 impl Daemon {
     /// Takes up the lock file on disk; with a hash only if it is that one. Whether it was.
     pub(super) async fn reload_pins(self: &Arc<Self>, wanted: Option<&str>) -> Result<bool, LockFileError> {
-        let _turn = self.config_state.apply_mutex.lock().await;
+        let turn = self.config_state.apply_mutex.lock().await;
         let Some(file) = self.config_state.file.clone() else { return Ok(true) };
         let read = move || pins::lock_file::read(&file, &mut FileStamps::default(), None);
         let locked = match tokio::task::spawn_blocking(read).await {
@@ -30,7 +30,7 @@ impl Daemon {
             return Ok(false);
         }
         self.apply_lock(locked);
-        self.apply_config().await;
+        self.apply_config(turn).await;
         outcome
     }
 

@@ -92,6 +92,7 @@ fn what_is_described_is_what_is_there() {
             _ => 200,
         };
         let line = line.replace("/proof", &format!("/proof?nonce={}", "0".repeat(64)));
+        let line = line.replace("/explain", "/explain?role=local&what=fake");
         let answer = daemon.ask(&line.replace("{name}", "fake"), "");
         assert_eq!(answer.status, expected, "{line}: {answer:?}");
         assert!(codes.contains(&answer.status), "{line} does not tell of {}", answer.status);

@@ -209,3 +209,49 @@ fn a_reload_without_a_config_is_refused_with_a_hint_and_leaves_no_warning() {
     assert!(!status.to_string().contains("has changed"), "{status}");
     daemon.end();
 }
+
+/// A server that can be started once, that should be up.
+fn started_once(rest: &str) -> String {
+    let script = format!("test -e started && exit 1; touch started; exec {}", fake_mcp().display());
+    format!(
+        "[servers.once]\ncommand = \"sh\"\nargs = [\"-c\", {script:?}]\ncwd = \".\"\nlazy = false\n{rest}\n"
+    )
+}
+
+#[test]
+fn an_edit_that_takes_tools_away_is_in_force_although_the_server_does_not_start_again() {
+    let home = Home::new();
+    home.write("ostler.toml", &(started_once("") + "[roles.dev]\nallow = [\"*\"]\n"));
+    let daemon = Daemon::start(&home);
+    let explain = |tool: &str| home.run(&["explain", "dev", &format!("once__{tool}")]).code;
+    assert_eq!(home.run(&["call", "once__counter"]).code, Some(0));
+    let pid = daemon.server("once")["pid"].clone();
+    let denied = "tools = { deny = [\"counter\"] }";
+    home.write("ostler.toml", &(started_once(denied) + "[roles.dev]\nallow = [\"*\"]\n"));
+    assert_eq!(home.run(&["reload"]).code, Some(0), "it needs no other process");
+    assert_eq!(home.run(&["call", "once__counter"]).code, Some(5));
+    assert_eq!((explain("counter"), explain("echo")), (Some(5), Some(0)));
+
+    let denied = "tools = { deny = [\"echo\"] }\nenv = { OTHER = \"1\" }";
+    home.write("ostler.toml", &(started_once(denied) + "[roles.dev]\nallow = [\"once/echo\"]\n"));
+    assert_eq!(home.run(&["reload"]).code, Some(6), "its next process does not start");
+    assert_eq!(home.run(&["call", "once__echo"]).code, Some(5));
+    assert_eq!(home.run(&["call", "once__counter"]).code, Some(0));
+    assert_eq!((explain("counter"), explain("echo")), (Some(5), Some(5)));
+    assert_eq!(daemon.server("once")["pid"], pid);
+}
+
+#[test]
+fn explain_tells_what_is_in_force_in_the_daemon_and_warns_of_another_config_on_disk() {
+    let home = Home::new();
+    home.write("ostler.toml", &(table("fake", "") + "[roles.dev]\nallow = [\"*\"]\n"));
+    let daemon = Daemon::start(&home);
+    let broken = table("fake", "lazzy = true") + "[roles.dev]\nallow = []\n";
+    home.write("ostler.toml", &broken);
+    until_applied(&daemon, "broken");
+    let run = home.run(&["explain", "dev", "fake__echo"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert!(run.stdout.contains("`*` in `allow` of `[roles.dev]`"), "{}", run.stdout);
+    assert!(run.stderr.contains("the config has changed and can't be used"), "{}", run.stderr);
+    assert_eq!(daemon.ask("GET /api/v1/explain?role=dev", "").status, 400);
+}

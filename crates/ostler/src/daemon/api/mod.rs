@@ -5,6 +5,7 @@ mod audit;
 mod budgets;
 mod config;
 mod daemon_info;
+mod explain;
 mod logs;
 mod pins;
 mod query;
@@ -49,6 +50,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<Daemon>>)> {
         ("/api/v1/pins", get(pins::show)),
         ("/api/v1/pins/reload", post(pins::reload)),
         ("/api/v1/budgets", get(budgets::show)),
+        ("/api/v1/explain", get(explain::show)),
         ("/api/v1/relay", get(relay::show)),
         ("/api/v1/config", get(config::show)),
         ("/api/v1/config/reload", post(config::reload)),
