@@ -64,7 +64,7 @@ pub(crate) struct HostInner {
     catalog: Catalog,
     /// Turns of long lists.
     pub(crate) list_turns: ListTurns,
-    schemas: SchemaCache,
+    schemas: Arc<SchemaCache>,
     sealed_tokens: SealedTokens,
     idempotency_keys: IdempotencyKeys,
     /// Source of randomness of its servers.
@@ -116,7 +116,7 @@ impl Host {
             },
             catalog: Catalog::default(),
             list_turns: ListTurns::new(),
-            schemas: SchemaCache::default(),
+            schemas: Arc::default(),
             sealed_tokens: SealedTokens::new(&seal_key, instance),
             idempotency_keys: IdempotencyKeys::new(instance),
             rng: Mutex::new(rng),
@@ -198,7 +198,7 @@ impl Host {
         &self.0.sealed_tokens
     }
 
-    pub(crate) fn schemas(&self) -> &SchemaCache {
+    pub(crate) fn schemas(&self) -> &Arc<SchemaCache> {
         &self.0.schemas
     }
 

@@ -44,8 +44,8 @@ type CompiledSchema = Option<Arc<ArgumentSchema>>;
 /// Compiled schemas of the tools that were called last.
 pub(crate) struct SchemaCache {
     compiled: Mutex<CompiledSchemas>,
-    /// Held while a large one is compiled, so that only one is at a time.
-    compile_lock: AsyncMutex<()>,
+    /// Held while a large one is compiled, so that only one is at a time, also when the call that wanted it is given up.
+    compile_lock: Arc<AsyncMutex<()>>,
     /// Threads for long checks. A call that finds none is sent unchecked: callers must not wait for each other's checks.
     check_permits: Arc<Semaphore>,
 }
@@ -59,7 +59,7 @@ impl Default for SchemaCache {
     fn default() -> Self {
         let kept = CompiledSchemas { schemas: LruCache::new_unbounded(), text_bytes: 0 };
         let checking = Arc::new(Semaphore::new(MAX_CONCURRENT_CHECKS));
-        Self { compiled: Mutex::new(kept), compile_lock: AsyncMutex::default(), check_permits: checking }
+        Self { compiled: Mutex::new(kept), compile_lock: Arc::default(), check_permits: checking }
     }
 }
 
@@ -70,6 +70,31 @@ impl SchemaCache {
 
     fn get(&self, hash: &DefinitionHash) -> Option<CompiledSchema> {
         self.compiled().schemas.get(hash).cloned()
+    }
+
+    /// Compiles a schema of `size` bytes of work, once for all who want it. A compilation that has begun ends and is kept,
+    /// whoever leaves.
+    async fn compile(
+        self: &Arc<Self>,
+        hash: DefinitionHash,
+        size: usize,
+        compile: impl FnOnce() -> CompiledSchema + Send + 'static,
+    ) -> CompiledSchema {
+        let turn = match size > MAX_INLINE_BYTES {
+            true => Some(Arc::clone(&self.compile_lock).lock_owned().await),
+            false => None,
+        };
+        if let Some(compiled) = self.get(&hash) {
+            return compiled;
+        }
+        let schemas = Arc::clone(self);
+        let work = move || {
+            let _turn = turn;
+            let compiled = compile();
+            schemas.insert(hash, compiled.clone());
+            compiled
+        };
+        run_blocking_if_large(size, work).await
     }
 
     fn insert(&self, hash: DefinitionHash, compiled: CompiledSchema) {
@@ -193,27 +218,59 @@ impl Host {
     async fn compile(&self, defined: &ToolDefinition<'_>, hash: DefinitionHash) -> CompiledSchema {
         let definition = defined.known.definition(defined.tool)?;
         let size = definition.len() * COMPILE_COST;
-        let _turn =
-            if size > MAX_INLINE_BYTES { Some(self.schemas().compile_lock.lock().await) } else { None };
-        if let Some(compiled) = self.schemas().get(&hash) {
-            return compiled;
-        }
-        let result = run_blocking_if_large(size, move || ArgumentSchema::compile(&definition)).await;
-        let compiled = match result {
+        let (server, tool) = (defined.slot.key.server.clone(), defined.tool.to_owned());
+        let compile = move || match ArgumentSchema::compile(&definition) {
             Ok(schema) => Some(Arc::new(schema)),
             Err(why) => {
-                let ToolDefinition { slot, tool, .. } = defined;
-                let server = &slot.key.server;
                 tracing::warn!(%server, tool, %why, "arguments are not checked: the tool's inputSchema is unusable");
                 None
             }
         };
-        self.schemas().insert(hash, compiled.clone());
-        compiled
+        self.schemas().compile(hash, size, compile).await
     }
 }
 
 /// Returns whether a check may be made on a thread of the runtime.
 fn is_inline_check(bounded: &BoundedArguments) -> bool {
     bounded.steps <= MAX_INLINE_STEPS
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_schema_is_compiled_once_although_the_calls_that_want_it_are_given_up() {
+        let schemas = Arc::<SchemaCache>::default();
+        let compiles = Arc::new(AtomicUsize::new(0));
+        let (begin, begun) = mpsc::channel::<()>();
+        let begun = Arc::new(Mutex::new(begun));
+        let compile = || {
+            let (schemas, compiles, begun) =
+                (Arc::clone(&schemas), Arc::clone(&compiles), Arc::clone(&begun));
+            tokio::spawn(async move {
+                let work = move || {
+                    compiles.fetch_add(1, Ordering::Relaxed);
+                    // Until the test lets go of the other end.
+                    let _ = begun.lock().unwrap().recv();
+                    None
+                };
+                schemas.compile([7; 32], MAX_INLINE_BYTES + 1, work).await
+            })
+        };
+        for _ in 0..8 {
+            let call = compile();
+            tokio::task::yield_now().await;
+            call.abort();
+            assert!(call.await.unwrap_err().is_cancelled());
+        }
+        let last = compile();
+        tokio::task::yield_now().await;
+        drop(begin);
+        assert!(last.await.unwrap().is_none());
+        assert_eq!(compiles.load(Ordering::Relaxed), 1);
+    }
 }
