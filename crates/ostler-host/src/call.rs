@@ -45,7 +45,7 @@ impl Host {
         let Target { request, server, slot, hidden_by: rule } = self.reauthorize(target)?;
         let mut recording = PendingRecord::begin(&request, self.recorder());
         recording.set_denied_by(rule);
-        self.inner().telemetry.wait_for_recorder().await;
+        self.inner().telemetry.wait_for_recorder(request.caller()).await;
         let mut result = self.execute(&server, &slot, &request, &mut recording).await;
         let mut judged_anew = None;
         if self.is_for_replacement(&server, &request, &result) {

@@ -68,9 +68,9 @@ impl RequestRecord<'_> {
 /// Takes records. Called on the path of a call, so it must not block.
 pub type Recorder = Arc<dyn Fn(&RequestRecord<'_>) + Send + Sync>;
 
-/// Tells whether records have room: a future that waits for it, or `None`. Awaited before a call is sent, so it ends
-/// in a time of its own.
-pub type RecordBackpressure = Arc<dyn Fn() -> Option<BoxFuture<'static, ()>> + Send + Sync>;
+/// Tells whether records of a caller have room: a future that waits for it, or `None`. Awaited before a call is sent, so
+/// it ends in a time of its own.
+pub type RecordBackpressure = Arc<dyn Fn(&Caller) -> Option<BoxFuture<'static, ()>> + Send + Sync>;
 
 /// Outcome of a request whose caller left.
 const CANCELLED: &str = "cancelled";

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use ostler_core::caller::Caller;
 
 use crate::host::Host;
 use crate::lifecycle_event::{LifecycleEvent, LifecycleObserver};
@@ -27,8 +28,8 @@ impl Telemetry {
     }
 
     /// Waits until the recorder has room, if it is set to make calls wait.
-    pub(crate) async fn wait_for_recorder(&self) {
-        let wait = self.record_backpressure.load().as_deref().and_then(|room| room());
+    pub(crate) async fn wait_for_recorder(&self, caller: &Caller) {
+        let wait = self.record_backpressure.load().as_deref().and_then(|room| room(caller));
         if let Some(wait) = wait {
             wait.await;
         }
@@ -112,15 +113,15 @@ mod tests {
     #[tokio::test]
     async fn a_recorder_without_room_is_waited_for() {
         let telemetry = Telemetry::default();
-        telemetry.wait_for_recorder().await;
+        telemetry.wait_for_recorder(&Caller::local()).await;
         let is_waited_for = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&is_waited_for);
-        let room: RecordBackpressure = Arc::new(move || {
+        let room: RecordBackpressure = Arc::new(move |_| {
             let flag = Arc::clone(&flag);
             Some(Box::pin(async move { flag.store(true, Ordering::Release) }))
         });
         telemetry.record_backpressure.store(Some(Arc::new(room)));
-        telemetry.wait_for_recorder().await;
+        telemetry.wait_for_recorder(&Caller::local()).await;
         assert!(is_waited_for.load(Ordering::Acquire));
     }
 }

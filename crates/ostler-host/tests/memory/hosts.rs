@@ -111,7 +111,7 @@ async fn a_call_is_sent_when_its_record_has_room_and_recorded_if_its_caller_leav
     let outcomes = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&outcomes);
     world.host.set_recorder(Some(Arc::new(move |record| kept.lock().unwrap().push(record.outcome))));
-    world.host.set_record_backpressure(Some(Arc::new(|| Some(Box::pin(tokio::time::sleep(secs(5)))))));
+    world.host.set_record_backpressure(Some(Arc::new(|_| Some(Box::pin(tokio::time::sleep(secs(5)))))));
     let began = tokio::time::Instant::now();
     world.call("a", "echo").await.unwrap();
     assert_eq!(began.elapsed(), secs(5));

@@ -22,7 +22,9 @@ impl AuditLog {
         host.set_recorder(Some(Arc::new(move |record| audit.push(call_row(record)))));
         if self.when_full == WhenFull::Wait {
             let audit = Arc::clone(self);
-            host.set_record_backpressure(Some(Arc::new(move || audit.wait_for_room())));
+            host.set_record_backpressure(Some(Arc::new(move |caller| {
+                audit.wait_for_room(caller.principal())
+            })));
         }
         let audit = Arc::clone(self);
         host.set_observer(Some(Arc::new(move |happening| {

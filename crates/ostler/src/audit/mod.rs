@@ -186,12 +186,12 @@ impl AuditLog {
         }
     }
 
-    /// Waits until a call has room for its row; `None` if it has.
-    fn wait_for_room(self: &Arc<Self>) -> Option<BoxFuture<'static, ()>> {
-        self.queue.should_wait().then(|| {
-            let audit = Arc::clone(self);
+    /// Waits until a call of a principal has room for its row; `None` if it has.
+    fn wait_for_room(self: &Arc<Self>, principal: &str) -> Option<BoxFuture<'static, ()>> {
+        self.queue.should_wait(principal).then(|| {
+            let (audit, principal) = (Arc::clone(self), principal.to_owned());
             Box::pin(async move {
-                if audit.queue.wait_for_room().await {
+                if audit.queue.wait_for_room(&principal).await {
                     audit.health.report_stall(audit.lifetime);
                 }
             }) as BoxFuture<'static, ()>

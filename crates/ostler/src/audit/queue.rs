@@ -3,10 +3,11 @@
 //! Without [`room`](RowQueue::room) nothing waits for the disk: a row without room is counted and dropped.
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 use ostler_store::{Backlog, Urgency, WriterQueue};
 use tokio::sync::Notify;
 
@@ -33,6 +34,10 @@ const MAX_SHARED: usize = 1_024;
 const WAIT_ROWS: usize = MAX_ROWS / 2;
 /// Bytes from which calls wait for room.
 const WAIT_BYTES: usize = MAX_ARGUMENTS_BYTES / 2;
+/// Bytes of long arguments of one caller from which its calls wait alone. What one has beyond that keeps no other waiting.
+const CALLER_SHARE: usize = WAIT_BYTES / 8;
+/// Arguments that are counted for their caller. Rows with shorter ones are bounded by their number.
+const LONG_ARGUMENTS: usize = 256;
 /// How long a call waits for room. After that the disk counts as stalled, and no call waits until rows are written again.
 pub(super) const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -41,6 +46,8 @@ pub(super) const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct RowQueue {
     pub(super) rows: Arc<WriterQueue<PendingRows>>,
     rows_written: Arc<Notify>,
+    /// Hashes principals; two of one hash would share their room and nothing else.
+    hasher: RandomState,
 }
 
 /// The rows on their way.
@@ -51,6 +58,10 @@ pub(super) struct PendingRows {
     shared_parts: HashSet<Arc<SharedColumns>>,
     /// Bytes of `rows` and of those that were taken, at most [`MOST_BYTES`].
     held_bytes: usize,
+    /// Bytes of long arguments among them, by the hash of their caller. None is zero.
+    by_caller: HashMap<u64, usize>,
+    /// Bytes that callers hold beyond [`CALLER_SHARE`].
+    excess_bytes: usize,
     in_writing: RowsInWriting,
     /// Rows that were dropped, all of them after those that wait.
     unreported: DroppedRows,
@@ -101,7 +112,8 @@ impl Backlog for PendingRows {
 }
 
 impl PendingRows {
-    fn push(&mut self, row: AuditRow, is_closed: bool) {
+    /// Takes a row of the caller with this hash, whose arguments are counted if they are long.
+    fn push(&mut self, row: AuditRow, caller: u64, is_closed: bool) {
         let class = row.class();
         if class == RowClass::Refusals && !is_closed && !self.refusals.admit(&row, Instant::now()) {
             return;
@@ -111,7 +123,12 @@ impl PendingRows {
             RowClass::Servers | RowClass::Operators => MAX_ROWS,
         };
         let (mut row, mut weight) = self.queue_row(row);
-        if self.held_bytes + weight > MAX_ARGUMENTS_BYTES && matches!(row.arguments, RowArguments::Kept(_)) {
+        // What others have brought leaves room for the share of each.
+        let held = || self.by_caller.get(&caller).copied().unwrap_or_default();
+        let is_full = self.held_bytes + weight > MAX_ARGUMENTS_BYTES
+            && (held() + weight > CALLER_SHARE
+                || self.held_bytes + weight > MAX_ARGUMENTS_BYTES + WAIT_BYTES);
+        if is_full && matches!(row.arguments, RowArguments::Kept(_)) {
             weight -= row.memory_bytes();
             row.arguments = RowArguments::Omitted;
             weight += row.memory_bytes();
@@ -127,7 +144,22 @@ impl PendingRows {
             return self.unreported.add(row.at);
         }
         self.held_bytes += weight;
+        if let Some(bytes) = row.long_arguments() {
+            let held = self.by_caller.entry(caller).or_default();
+            self.excess_bytes += excess(*held + bytes) - excess(*held);
+            *held += bytes;
+        }
         self.rows.push_back(row);
+    }
+
+    /// Gives back the room of long arguments of a caller.
+    fn release(&mut self, caller: u64, bytes: usize) {
+        let Some(held) = self.by_caller.get_mut(&caller) else { return };
+        self.excess_bytes -= excess(*held) - excess(*held - bytes);
+        *held -= bytes;
+        if *held == 0 {
+            self.by_caller.remove(&caller);
+        }
     }
 
     /// Makes a row of the queue, and tells the bytes that it adds.
@@ -181,8 +213,30 @@ impl PendingRows {
         std::mem::take(&mut self.is_stalled)
     }
 
-    fn is_nearly_full(&self) -> bool {
-        self.rows.len() + self.in_writing.rows >= WAIT_ROWS || self.held_bytes >= WAIT_BYTES
+    /// Returns whether a caller is to wait. `caller` is its hash, made only where it matters.
+    fn is_nearly_full(&self, caller: impl FnOnce() -> u64) -> bool {
+        if self.rows.len() + self.in_writing.rows >= WAIT_ROWS
+            || self.held_bytes - self.excess_bytes >= WAIT_BYTES
+        {
+            return true;
+        }
+        self.held_bytes >= WAIT_BYTES
+            && self.by_caller.get(&caller()).is_some_and(|held| *held > CALLER_SHARE)
+    }
+}
+
+/// Returns the bytes of a caller beyond its share.
+fn excess(held: usize) -> usize {
+    held.saturating_sub(CALLER_SHARE)
+}
+
+impl QueuedRow {
+    /// Returns the bytes of its arguments, if they are counted for their caller.
+    fn long_arguments(&self) -> Option<usize> {
+        match &self.arguments {
+            RowArguments::Kept(bytes) if bytes.len() >= LONG_ARGUMENTS => Some(bytes.len()),
+            _ => None,
+        }
     }
 }
 
@@ -197,23 +251,33 @@ pub(super) struct DroppedRows {
 
 impl RowQueue {
     pub(super) fn new() -> Self {
-        Self { rows: Arc::new(WriterQueue::new(GATHER_TIME)), rows_written: Arc::default() }
+        Self {
+            rows: Arc::new(WriterQueue::new(GATHER_TIME)),
+            rows_written: Arc::default(),
+            hasher: RandomState::new(),
+        }
     }
 
     /// Brings a row, or counts it where it has no room.
     pub(super) fn push(&self, row: AuditRow) {
-        self.rows.update(|rows, is_closed| rows.push(row, is_closed));
+        let caller = match &row.arguments {
+            RowArguments::Kept(bytes) if bytes.len() >= LONG_ARGUMENTS => {
+                self.hasher.hash_one(row.fields.unpack().principal)
+            }
+            _ => 0,
+        };
+        self.rows.update(|rows, is_closed| rows.push(row, caller, is_closed));
     }
 
-    /// Waits until calls have room for their rows; returns at once while they have, and
+    /// Waits until calls of a principal have room for their rows; returns at once while they have, and
     /// while the disk is stalled. True if this wait has found out that it is.
-    pub(super) async fn wait_for_room(&self) -> bool {
+    pub(super) async fn wait_for_room(&self, principal: &str) -> bool {
         let wait = async {
             loop {
                 let mut written = std::pin::pin!(self.rows_written.notified());
                 // A wake between the look and the wait is not missed.
                 written.as_mut().enable();
-                if !self.should_wait() {
+                if !self.should_wait(principal) {
                     return;
                 }
                 written.await;
@@ -225,9 +289,10 @@ impl RowQueue {
         }
     }
 
-    /// Returns whether a call is to wait for room.
-    pub(super) fn should_wait(&self) -> bool {
-        self.rows.inspect(|rows, is_closed| rows.is_nearly_full() && !rows.is_stalled && !is_closed)
+    /// Returns whether a call of a principal is to wait for room.
+    pub(super) fn should_wait(&self, principal: &str) -> bool {
+        let caller = || self.hasher.hash_one(principal);
+        self.rows.inspect(|rows, is_closed| rows.is_nearly_full(caller) && !rows.is_stalled && !is_closed)
     }
 
     /// Takes some of what waits.
@@ -238,10 +303,21 @@ impl RowQueue {
     /// Gives back the room of what was taken, and empties the batch. True if the disk was stalled.
     pub(super) fn finish(&self, batch: &mut AuditBatch) -> bool {
         // Counted and freed before callers are kept from the queue.
-        let bytes = batch.rows.drain(..).map(|row| row.into_freed_bytes()).sum();
+        let mut by_caller: HashMap<u64, usize> = HashMap::new();
+        let mut free = |row: QueuedRow| {
+            if let Some(bytes) = row.long_arguments() {
+                let caller = self.hasher.hash_one(row.shared.fields.unpack().principal);
+                *by_caller.entry(caller).or_default() += bytes;
+            }
+            row.into_freed_bytes()
+        };
+        let bytes = batch.rows.drain(..).map(&mut free).sum();
         batch.refusal_counts.clear();
         batch.dropped = DroppedRows::default();
-        let was_stalled = self.rows.update(|rows, _| rows.finish(bytes));
+        let was_stalled = self.rows.update(|rows, _| {
+            by_caller.into_iter().for_each(|(caller, bytes)| rows.release(caller, bytes));
+            rows.finish(bytes)
+        });
         self.rows_written.notify_waiters();
         was_stalled
     }
@@ -411,11 +487,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_waits_for_room_until_rows_are_written() {
         let queue = RowQueue::new();
-        assert!(!queue.wait_for_room().await);
+        assert!(!queue.wait_for_room("ada").await);
         crowd(&queue);
         let mut batch = AuditBatch::default();
         queue.take(&mut batch);
-        let (is_stalled, ()) = tokio::join!(queue.wait_for_room(), async {
+        let (is_stalled, ()) = tokio::join!(queue.wait_for_room("ada"), async {
             tokio::task::yield_now().await;
             queue.finish(&mut batch);
         });
@@ -427,25 +503,60 @@ mod tests {
         let queue = RowQueue::new();
         crowd(&queue);
         let began = tokio::time::Instant::now();
-        assert!(queue.wait_for_room().await, "told once");
+        assert!(queue.wait_for_room("ada").await, "told once");
         assert_eq!(began.elapsed(), ROOM_TIMEOUT);
-        assert!(!queue.wait_for_room().await);
+        assert!(!queue.wait_for_room("ada").await);
         assert_eq!(began.elapsed(), ROOM_TIMEOUT);
         let mut batch = AuditBatch::default();
         queue.take(&mut batch);
         assert!(queue.finish(&mut batch));
-        assert!(!queue.should_wait());
+        assert!(!queue.should_wait("ada"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn calls_that_wait_go_on_when_nothing_will_be_written_any_more() {
         let queue = RowQueue::new();
         crowd(&queue);
-        let (is_stalled, ()) = tokio::join!(queue.wait_for_room(), async {
+        let (is_stalled, ()) = tokio::join!(queue.wait_for_room("ada"), async {
             tokio::task::yield_now().await;
             queue.rows.close();
             queue.release_waiters();
         });
         assert!(!is_stalled);
+    }
+
+    /// A row of a caller, with arguments of so many bytes.
+    fn row_of(principal: &str, bytes: usize) -> AuditRow {
+        let arguments = RowArguments::Kept(vec![b'x'; bytes].into());
+        AuditRow {
+            arguments,
+            ..AuditRow::now(RowKind::Call, "ok", &RowFields { principal, ..RowFields::default() })
+        }
+    }
+
+    #[test]
+    fn large_arguments_of_one_caller_keep_that_caller_waiting_and_no_other() {
+        let queue = RowQueue::new();
+        queue.push(row_of("bob", MAX_ARGUMENTS_BYTES - 4_096));
+        assert!(queue.should_wait("bob") && !queue.should_wait("ann"));
+        queue.push(row_of("ann", 100_000));
+        assert!(!queue.should_wait("ann"), "it has its share of the room");
+        let (kept, _) = drain(&queue);
+        assert!(
+            kept.iter().all(|(_, has_arguments)| *has_arguments),
+            "the arguments of others were left out"
+        );
+        assert!(!queue.should_wait("bob"));
+        queue.rows.inspect(|rows, _| assert!(rows.by_caller.is_empty() && rows.excess_bytes == 0));
+    }
+
+    #[test]
+    fn many_callers_with_their_shares_wait_together() {
+        let queue = RowQueue::new();
+        for n in 0..WAIT_BYTES / CALLER_SHARE {
+            assert!(!queue.should_wait("ann"));
+            queue.push(row_of(&n.to_string(), CALLER_SHARE));
+        }
+        assert!(queue.should_wait("ann") && queue.should_wait("0"));
     }
 }

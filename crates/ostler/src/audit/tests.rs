@@ -256,7 +256,7 @@ fn waiting() -> config::AuditConfig {
 
 /// Brings rows as calls do: waits for room, and then brings its row.
 async fn bring(audit: &Arc<AuditLog>, subject: &str) {
-    if let Some(room) = audit.wait_for_room() {
+    if let Some(room) = audit.wait_for_room("ada") {
         room.await;
     }
     audit.push(call(subject));
@@ -284,11 +284,11 @@ async fn no_row_is_lost_on_a_slow_disk_for_which_calls_wait() {
             other.execute_batch("BEGIN IMMEDIATE").unwrap();
             until("calls wait, or all have been made", || {
                 is_over = is_done.load(std::sync::atomic::Ordering::Acquire);
-                is_over || slow.queue.should_wait()
+                is_over || slow.queue.should_wait("ada")
             });
             held += usize::from(!is_over);
             other.execute_batch("ROLLBACK").unwrap();
-            until("there is room again", || !slow.queue.should_wait());
+            until("there is room again", || !slow.queue.should_wait("ada"));
         }
         held
     });
