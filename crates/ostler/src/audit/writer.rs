@@ -15,8 +15,8 @@ use super::queue::{AuditBatch, PendingRows, RowQueue};
 use super::redact::AuditRedactor;
 use super::retention::{self, DeletedRows, Retention};
 use super::row::{self, AuditRow, QueuedRow, RowFields, RowKind};
-use crate::time_text;
 use super::schema::{self, LAYOUT};
+use crate::time_text;
 
 /// How long to wait before what failed is tried again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -357,7 +357,9 @@ impl AuditWriter {
                 0 => String::new(),
                 count => format!("; {count} rows were dropped"),
             };
-            self.options.lifetime.print(&format!("the audit is written again, after {}{dropped}", HumanDuration(outage)));
+            self.options
+                .lifetime
+                .print(&format!("the audit is written again, after {}{dropped}", HumanDuration(outage)));
         }
     }
 

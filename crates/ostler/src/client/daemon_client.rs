@@ -34,7 +34,6 @@ use crate::api::{
     self, AppliedConfig, AuditState, ErrorBody, ErrorResponse, PinsResponse, RelayResponse, Reload,
     ReloadOutcome, ServerLogLine, ServerResponse, ServersResponse, VersionResponse,
 };
-use crate::call_events::CallEventSender;
 use crate::call_events::{Audience, CallEventSender};
 use crate::command::explain::ExplainResponse;
 use crate::command::operate::LockFileAction;

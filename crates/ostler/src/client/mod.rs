@@ -32,7 +32,6 @@ pub(crate) use self::in_process::LIST_TIMEOUT;
 use self::input_required::InputResponses;
 pub(crate) use self::request::CallRequest;
 pub(crate) use self::wait_messages::Deadline;
-use crate::call_events::CallEventSender;
 use crate::call_events::{Audience, CallEventSender};
 use crate::command::explain::ExplainResponse;
 use crate::config_file::ConfigOrigin;
