@@ -22,17 +22,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use ostler_core::error::CallError;
 use ostler_core::fault::Delivery;
-use ostler_host::{Answer, DeniedRequest, Kind, Request, UnresolvedRequest};
+use ostler_host::{Answer, DeniedRequest, Kind, Request, Scope, ServerListing, UnresolvedRequest};
 use ostler_wire::RequestId;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use super::answer::AnswerBody;
 use super::call_registry::{RegisteredCallGuard, RelayCancelSignal};
 use super::limits::CallCapacity;
 use super::observer::{ProgressReceiver, WorkerObserver};
 use super::request::{RelayRequest, RelayRequestBody};
-use super::response::AnswerBody;
-use super::{ServiceCore, lists, send_answer};
+use super::{ServiceCore, answer};
 use crate::chunk::MAX_ANSWER;
 use crate::journal::ClaimOutcome;
 
@@ -82,7 +82,7 @@ pub(super) async fn run(
     }
     service.count_answer();
     if let Some(to) = to {
-        send_answer::send(service, &to, text).await;
+        answer::send(service, &to, text).await;
     }
 }
 
@@ -101,7 +101,7 @@ async fn execute(
         }
     };
     let result = match list_kind(asked.method.as_str()) {
-        Some(kind) => lists::answer(service, order, kind).await,
+        Some(kind) => answer_list(service, order, kind).await,
         None => send_to_host(service, order, place, asked).await,
     };
     match result {
@@ -245,6 +245,28 @@ async fn forward_until_answered(
     };
     // Side by side: a broker that takes no notes must not keep the call from its end.
     tokio::join!(waiting, telling).0
+}
+
+/// Answers a list, whole and in one page.
+async fn answer_list(service: &ServiceCore, order: &RelayRequest, kind: Kind) -> Result<Bytes, CallError> {
+    let left = service.clock.until(order.head.deadline).unwrap_or_default();
+    let mut listings =
+        service.host.list(&order.caller, &Scope::Server(order.head.server.clone()), kind, left).await;
+    let listing = listings.pop().ok_or_else(|| order.unknown_server())?.require_known()?;
+    Ok(write_list(kind, &listing).into())
+}
+
+/// What is shown depends on the role, so it is nobody else's.
+fn write_list(kind: Kind, listing: &ServerListing) -> Vec<u8> {
+    let size: usize = listing.items.iter().map(|listed| listed.item.definition.len() + 1).sum();
+    let mut out = Vec::with_capacity(size + 96);
+    out.push(b'{');
+    let definitions = listing.items.iter().map(|listed| &listed.item.definition[..]);
+    ostler_wire::push_array_member(&mut out, kind.member(), definitions);
+    out.extend_from_slice(b",\"resultType\":\"complete\",\"ttlMs\":");
+    out.extend_from_slice(listing.ttl.as_millis().to_string().as_bytes());
+    out.extend_from_slice(b",\"cacheScope\":\"private\"}");
+    out
 }
 
 fn list_kind(method: &str) -> Option<Kind> {

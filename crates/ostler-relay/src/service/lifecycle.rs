@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::subscriptions::{HostSubscriptions, RejectedMessageLog};
-use super::{ServiceCore, heartbeat, manifest, send_answer};
+use super::{ServiceCore, answer, heartbeat, manifest};
 use crate::reconnect::{BrokerConnection, LinkState};
 
 /// How much longer than it may a drain takes for its last answers to leave,
@@ -82,7 +82,7 @@ impl ServiceLoop {
             self.service.set_denial(None);
             if let Ok(intake) = HostSubscriptions::open(&self.service, &up).await {
                 self.service.registry.set_connected(true);
-                self.tasks.spawn(send_answer::announce_unconfirmed(Arc::clone(&self.service)));
+                self.tasks.spawn(answer::announce_unconfirmed(Arc::clone(&self.service)));
                 let is_drained = self.serve_connection(intake).await;
                 self.service.registry.set_connected(false);
                 if is_drained {

@@ -16,11 +16,11 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
+use super::answer::AnswerBody;
 use super::call_registry::ReplyAddress;
 use super::presence::WorkerInstance;
 use super::request::worker_caller;
-use super::response::AnswerBody;
-use super::{ServiceCore, send_answer};
+use super::{ServiceCore, answer};
 use crate::broker::BrokerMessage;
 use crate::envelope::{ManifestHead, RelayProgress};
 use crate::manifest::{Manifest, ManifestServer};
@@ -98,7 +98,7 @@ pub(super) async fn answer(service: Arc<ServiceCore>, question: ManifestRequest)
         }
     };
     let text = said.to_response(Some(&question.id()));
-    send_answer::send(&service, &question.reply_address, text).await;
+    answer::send(&service, &question.reply_address, text).await;
 }
 
 /// What a worker may use now, noted as what it was told. Making it takes time,

@@ -18,21 +18,18 @@
 //! run.rs        the task that owns all others
 //! ```
 
+mod answer;
 mod answer_cache;
 mod call;
 mod call_registry;
 mod heartbeat;
 mod lifecycle;
 mod limits;
-mod lists;
 mod manifest;
 mod observer;
 mod presence;
 mod request;
-mod response;
-mod send_answer;
 mod subscriptions;
-mod worker_semaphore;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -49,8 +46,8 @@ use tokio::time::{Instant, timeout};
 
 use self::call_registry::{CallRegistry, RelayCallKey};
 use self::lifecycle::ServiceStage;
+use self::limits::WorkerSemaphore;
 use self::observer::ProgressMessage;
-use self::worker_semaphore::WorkerSemaphore;
 use crate::broker::{Broker, BrokerConnectError, BrokerMessage, LinkError};
 use crate::call_id::Instance;
 use crate::clock::WallClock;

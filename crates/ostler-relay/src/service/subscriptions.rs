@@ -12,11 +12,11 @@ use ostler_core::error::CallError;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
+use super::answer::AnswerBody;
 use super::call_registry::{CallLookup, KnownCall, RelayCallKey, ReplyAddress};
 use super::presence::WorkerInstance;
 use super::request::RelayRequest;
-use super::response::AnswerBody;
-use super::{ServiceCore, call, heartbeat, manifest, send_answer};
+use super::{ServiceCore, answer, call, heartbeat, manifest};
 use crate::broker::{BrokerMessage, BrokerSubscription, Denial, LinkError};
 use crate::call_id::CallId;
 use crate::envelope::Control;
@@ -258,7 +258,7 @@ impl HostSubscriptions {
         let permit = service.resend_limit.acquire(to.key.worker.as_str()).map_err(|_| too_many())?;
         tasks.spawn(async move {
             match known {
-                KnownCall::Answered(answer) => send_answer::send(&service, &to, answer).await,
+                KnownCall::Answered(answer) => answer::send(&service, &to, answer).await,
                 KnownCall::InFlight { is_accepted: true } => drop(service.send_accepted(&to.key).await),
                 // Whoever claims it says so.
                 KnownCall::InFlight { is_accepted: false } => {}

@@ -12,7 +12,6 @@
 //! time and have not been sent, and are asked about if they have.
 
 mod chunk_assembly;
-mod connector;
 mod hosts;
 mod in_flight;
 mod manifest;
@@ -36,12 +35,11 @@ use ostler_host::upstream::Connector;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, interval};
 
-use self::connector::RelayConnector;
 use self::hosts::KnownHosts;
 use self::in_flight::RelayedCalls;
 use self::manifest::ManifestRefresh;
 use self::outbox::Outbox;
-use self::session::RelaySessions;
+use self::session::{RelayConnector, RelaySessions};
 use crate::broker::Broker;
 use crate::call_id::{CallId, Instance};
 use crate::clock::WallClock;

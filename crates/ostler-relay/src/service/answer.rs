@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
+use ostler_core::error::CallError;
+use ostler_wire::RequestId;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -21,6 +23,44 @@ const MARGIN: usize = 4 << 10;
 
 /// A worker that takes nothing for so long has gone, or will ask anew.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is answered to a request.
+#[derive(Debug, Clone)]
+pub(super) enum AnswerBody {
+    /// The text of the result.
+    Result(Bytes),
+    /// The text of the error object.
+    Error(Bytes),
+}
+
+impl From<&CallError> for AnswerBody {
+    fn from(error: &CallError) -> Self {
+        match error.tool_result() {
+            Some(result) => Self::Result(result.into()),
+            None => Self::Error(error.rpc_object().into()),
+        }
+    }
+}
+
+impl AnswerBody {
+    /// The whole response to the request `id`; none is one that could not be read.
+    pub(super) fn to_response(&self, id: Option<&RequestId>) -> Bytes {
+        let mut out = Vec::new();
+        match (self, id) {
+            (Self::Result(result), Some(id)) => ostler_wire::write_result(&mut out, id, result),
+            (Self::Error(error), Some(id)) => ostler_wire::write_error_object(&mut out, id, error),
+            (Self::Result(_), None) => {}
+            (Self::Error(error), None) => {
+                out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":");
+                out.extend_from_slice(error);
+                out.extend_from_slice(b"}\n");
+            }
+        }
+        // Frames end with a line break, which means nothing in a message.
+        out.pop();
+        out.into()
+    }
+}
 
 /// Sends an answer that is kept, as far as that is possible now: whoever does
 /// not get it asks for it anew.
