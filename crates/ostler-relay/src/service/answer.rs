@@ -1,4 +1,4 @@
-//! Answers on their way: in one message, or in chunks where they are too long.
+//! Answers: the bytes of a response, and their delivery in one message or in chunks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,18 +18,19 @@ use crate::chunk::{CHUNK_SIZE, CHUNK_WINDOW, MAX_INLINE_ANSWER};
 use crate::envelope::{RelayProgress, RelayReply};
 use crate::reconnect::BrokerConnection;
 
-/// What headers and subject of a chunk may take beside its text.
+/// Bytes reserved for the headers and subject of a chunk.
 const MARGIN: usize = 4 << 10;
 
-/// A worker that takes nothing for so long has gone, or will ask anew.
+/// Timeout for an acknowledgement. A worker that acknowledges nothing for that long is gone or will
+/// ask again.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is answered to a request.
+/// Body of an answer.
 #[derive(Debug, Clone)]
 pub(super) enum AnswerBody {
-    /// The text of the result.
+    /// Text of the result.
     Result(Bytes),
-    /// The text of the error object.
+    /// Text of the error object.
     Error(Bytes),
 }
 
@@ -43,7 +44,7 @@ impl From<&CallError> for AnswerBody {
 }
 
 impl AnswerBody {
-    /// The whole response to the request `id`; none is one that could not be read.
+    /// Returns the response to the request `id`; `None` is a request whose id could not be parsed.
     pub(super) fn to_response(&self, id: Option<&RequestId>) -> Bytes {
         let mut out = Vec::new();
         match (self, id) {
@@ -56,36 +57,35 @@ impl AnswerBody {
                 out.extend_from_slice(b"}\n");
             }
         }
-        // Frames end with a line break, which means nothing in a message.
+        // Frames end with a line break; a message does not.
         out.pop();
         out.into()
     }
 }
 
-/// Sends an answer that is kept, as far as that is possible now: whoever does
-/// not get it asks for it anew.
-pub(super) async fn send(service: &ServiceCore, to: &ReplyAddress, text: Bytes) {
-    let Some(up) = service.reconnector.connection() else {
-        service.registry.mark_unsent(&to.key);
+/// Sends a cached answer if a connection is up. A worker that misses it asks again.
+pub(super) async fn send(service: &ServiceCore, reply_address: &ReplyAddress, text: Bytes) {
+    let Some(connection) = service.reconnector.connection() else {
+        service.registry.mark_unsent(&reply_address.key);
         return;
     };
-    let sent = match text.len() <= MAX_INLINE_ANSWER {
-        true => inline(service, &up, to, text.clone()).await,
+    let result = match text.len() <= MAX_INLINE_ANSWER {
+        true => inline(service, &connection, reply_address, text.clone()).await,
         false => Err(LinkError::TooLong { limit: MAX_INLINE_ANSWER }),
     };
-    match sent {
-        Err(LinkError::Closed) => service.registry.mark_unsent(&to.key),
-        // The broker lets us answer over the connection that the request came by.
-        // Over another one the answer may be lost, and the worker does not know.
-        _ if to.epoch != up.epoch => {
-            service.send_accepted(&to.key).await;
+    match result {
+        Err(LinkError::Closed) => service.registry.mark_unsent(&reply_address.key),
+        // The broker lets the host answer only over the connection that the request came by. Over
+        // another one the answer may be dropped unnoticed, so the worker is told to ask for it.
+        _ if reply_address.epoch != connection.epoch => {
+            service.send_accepted(&reply_address.key).await;
         }
-        Err(LinkError::TooLong { .. }) => send_chunked(service, &up, to, text).await,
+        Err(LinkError::TooLong { .. }) => send_chunked(service, &connection, reply_address, text).await,
         Ok(()) => {}
     }
 }
 
-/// Tells the workers of whatever they may have missed. They ask for it.
+/// Tells workers about answers that they may have missed, so that they ask for them.
 pub(super) async fn announce_unconfirmed(service: Arc<ServiceCore>) {
     for key in service.registry.take_unconfirmed() {
         if !service.send_accepted(&key).await {
@@ -96,25 +96,34 @@ pub(super) async fn announce_unconfirmed(service: Arc<ServiceCore>) {
 
 async fn inline(
     service: &ServiceCore,
-    up: &BrokerConnection,
-    to: &ReplyAddress,
+    connection: &BrokerConnection,
+    reply_address: &ReplyAddress,
     text: Bytes,
 ) -> Result<(), LinkError> {
-    service.publish(up, BrokerMessage::new(to.subject.clone(), RelayReply::Answer.headers(), text)).await
+    service
+        .publish(
+            connection,
+            BrokerMessage::new(reply_address.subject.clone(), RelayReply::Answer.headers(), text),
+        )
+        .await
 }
 
-async fn send_chunked(service: &ServiceCore, up: &BrokerConnection, to: &ReplyAddress, text: Bytes) {
-    let Some(_turn) = service.chunked_answers.acquire(&to.key.worker).await else { return };
-    let acks = service.registry.subscribe_acks(&to.key);
-    let sent =
-        ChunkedSend { service, connection: up, reply_address: to, text, acks: acks.clone() }.run().await;
-    service.registry.unsubscribe_acks(&to.key, acks);
-    if sent == Err(LinkError::Closed) {
-        service.registry.mark_unsent(&to.key);
+async fn send_chunked(
+    service: &ServiceCore,
+    connection: &BrokerConnection,
+    reply_address: &ReplyAddress,
+    text: Bytes,
+) {
+    let Some(_permit) = service.chunked_answers.acquire(&reply_address.key.worker).await else { return };
+    let acks = service.registry.subscribe_acks(&reply_address.key);
+    let result = ChunkedSend { service, connection, reply_address, text, acks: acks.clone() }.run().await;
+    service.registry.unsubscribe_acks(&reply_address.key, acks);
+    if result == Err(LinkError::Closed) {
+        service.registry.mark_unsent(&reply_address.key);
     }
 }
 
-/// One answer that goes out in chunks.
+/// One answer on its way in chunks.
 struct ChunkedSend<'a> {
     service: &'a ServiceCore,
     connection: &'a BrokerConnection,
@@ -143,8 +152,8 @@ impl ChunkedSend<'_> {
         Ok(())
     }
 
-    /// Waits until no more than a window would be on the way; false if the
-    /// worker takes nothing any more, or has asked anew.
+    /// Waits until one more chunk fits into the window. Returns `false` if the worker stops
+    /// acknowledging or the answer is sent anew.
     async fn wait_for_window(&mut self, number: u32) -> bool {
         loop {
             let acked = *self.acks.borrow_and_update();
@@ -163,7 +172,7 @@ impl ChunkedSend<'_> {
     }
 }
 
-/// The hash of a long text, with pauses: others have something to do too.
+/// Returns the SHA-256 of a long text; yields between pieces to keep the runtime responsive.
 async fn sha256_hex(text: &[u8]) -> String {
     let mut hash = Sha256::new();
     for piece in text.chunks(CHUNK_SIZE) {
