@@ -1,11 +1,11 @@
-//! An agent elsewhere that uses the tools of a host, without a process beside it.
+//! An agent that uses the tools of a remote host from within one process.
 //!
 //! ```sh
 //! cargo run -p ostler-relay --example agent -- nats://127.0.0.1:4222 acme dev w1 demo echo '{"text":"hello"}'
 //! ```
 //!
-//! Address, tenant, role and name are what the credentials of the worker say;
-//! this example has none, which suits a broker for trying things out only.
+//! A worker's credentials determine address, tenant, role and name. This example uses none, so it needs a broker
+//! without authentication: for trials only.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -27,21 +27,21 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let options = WorkerOptions::new(RelayName::new(tenant)?, RelayName::new(role)?, RelayName::new(name)?);
     let worker = Worker::start(broker, options);
 
-    // Answers are remembered where the server is, and so not here.
+    // The remote host caches answers, so this one does not.
     let host = Host::new(HostOptions { cache_bytes: 0, ..HostOptions::default() });
     let mirror = worker.mirror(host.clone());
     if let Some(ready) = mirror.readiness()() {
         ready.await?;
     }
 
-    let me = Caller::local();
-    for server in host.servers(&me) {
-        println!("{server}: {} tools", host.tools(&me, server.as_str()).await?.len());
+    let caller = Caller::local();
+    for server in host.servers(&caller) {
+        println!("{server}: {} tools", host.tools(&caller, server.as_str()).await?.len());
     }
-    let request = Request::tool_call(&me, tool, CallArguments::raw(arguments.clone()))?;
+    let request = Request::tool_call(&caller, tool, CallArguments::raw(arguments.clone()))?;
     match host.send_to(server, request.with_timeout(Duration::from_secs(30))).await {
         Ok(answer) => println!("{}", answer.text()),
-        // Also what could not be found out is said exactly: see `delivery`.
+        // An unknown outcome is an error that says so: see `delivery`.
         Err(error) => println!("{}", error.render()),
     }
     worker.shutdown().await;

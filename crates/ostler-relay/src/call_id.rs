@@ -1,4 +1,4 @@
-//! What tells calls, and workers' lives, apart.
+//! Ids of calls and of process instances.
 
 use std::fmt;
 
@@ -7,43 +7,43 @@ use uuid::Uuid;
 
 use crate::name::RelayName;
 
-/// The id of one call: a UUID of version 7.
+/// Id of one call: a UUID of version 7, equal for every attempt of that call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallId(Uuid);
 
 impl CallId {
-    /// An id from a time and ten bytes of chance.
-    pub fn new(unix_millis: u64, chance: &[u8; 10]) -> Self {
-        Self(uuid::Builder::from_unix_timestamp_millis(unix_millis, chance).into_uuid())
+    /// Builds an id from a time and ten random bytes.
+    pub fn new(unix_millis: u64, random: &[u8; 10]) -> Self {
+        Self(uuid::Builder::from_unix_timestamp_millis(unix_millis, random).into_uuid())
     }
 
-    /// The id of whatever has this key in this life of a worker: every attempt
-    /// of one call has the same. The time is that of the life's beginning.
+    /// Derives the id of a call with an idempotency key. Every attempt within one instance of a
+    /// worker gets the same id; its timestamp is `began`, when the instance started.
     pub fn from_key(instance: Instance, began: u64, key: &str) -> Self {
         let digest = Sha256::new_with_prefix(instance.0.to_be_bytes()).chain_update(key).finalize();
-        let mut chance = [0; 10];
-        chance.copy_from_slice(&digest[..10]);
-        Self::new(began, &chance)
+        let mut random = [0; 10];
+        random.copy_from_slice(&digest[..10]);
+        Self::new(began, &random)
     }
 
-    /// The id that a call of a worker is claimed under. Workers choose ids
-    /// themselves: what another one says under the same is another call.
+    /// Returns the id under which the journal claims the call. Workers choose their call ids, so
+    /// the same id from another worker is a different claim.
     pub fn scoped_to_worker(self, worker: &RelayName) -> Self {
         let digest = Sha256::new_with_prefix(self.as_bytes()).chain_update(worker.as_str()).finalize();
-        let mut chance = [0; 10];
-        chance.copy_from_slice(&digest[..10]);
+        let mut random = [0; 10];
+        random.copy_from_slice(&digest[..10]);
         let millis = self.as_bytes()[..6].iter().fold(0, |millis, byte| millis << 8 | u64::from(*byte));
-        Self::new(millis, &chance)
+        Self::new(millis, &random)
     }
 
-    /// Reads the one spelling that [`Display`](fmt::Display) writes.
+    /// Parses the one spelling that [`Display`](fmt::Display) writes.
     pub fn parse(text: &str) -> Option<Self> {
         let id = Uuid::try_parse(text).ok()?;
         let is_ours = id.get_version_num() == 7 && text.len() == 36 && !text.contains(char::is_uppercase);
         is_ours.then_some(Self(id))
     }
 
-    /// The sixteen bytes.
+    /// Returns the sixteen bytes.
     pub fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
     }
@@ -55,12 +55,12 @@ impl fmt::Display for CallId {
     }
 }
 
-/// One life of a worker or of a host: another process is another one.
+/// One process of a worker or of a host: a random number that changes with every start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Instance(pub u64);
 
 impl Instance {
-    /// Reads the one spelling that [`Display`](fmt::Display) writes.
+    /// Parses the one spelling that [`Display`](fmt::Display) writes.
     pub fn parse(text: &str) -> Option<Self> {
         let is_fit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if text.len() != 16 || !text.bytes().all(is_fit) {
@@ -93,10 +93,10 @@ mod tests {
 
     #[test]
     fn attempts_of_one_call_share_their_id_and_nobody_else_does() {
-        let (life, next) = (Instance(1), Instance(2));
-        assert_eq!(CallId::from_key(life, 5, "a-1"), CallId::from_key(life, 5, "a-1"));
-        assert_ne!(CallId::from_key(life, 5, "a-1"), CallId::from_key(life, 5, "a-2"));
-        assert_ne!(CallId::from_key(life, 5, "a-1"), CallId::from_key(next, 5, "a-1"));
+        let (instance, next) = (Instance(1), Instance(2));
+        assert_eq!(CallId::from_key(instance, 5, "a-1"), CallId::from_key(instance, 5, "a-1"));
+        assert_ne!(CallId::from_key(instance, 5, "a-1"), CallId::from_key(instance, 5, "a-2"));
+        assert_ne!(CallId::from_key(instance, 5, "a-1"), CallId::from_key(next, 5, "a-1"));
     }
 
     #[test]

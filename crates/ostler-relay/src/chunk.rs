@@ -1,21 +1,22 @@
-//! Answers that are too large for one message: how they are cut.
+//! Chunking: sizes and window of answers that exceed one message.
 //!
-//! The reply says length and hash, then the chunks come on `progress` in
-//! order. The worker acknowledges as it takes them, and the host never has
-//! more than a window of them on the way: what a broker holds for a slow
-//! reader is bounded, and beyond a bound it drops.
+//! The reply carries length and hash; the chunks follow in order on the call's `progress` subject. The worker
+//! acknowledges chunks as they arrive, and the host keeps at most one window in flight: a broker buffers a
+//! bounded amount for a slow subscriber and drops messages beyond that.
 
-/// The longest answer that goes into one message, unless the broker takes less.
+/// Longest answer sent in one message, half the default `max_payload` of NATS. A broker may allow
+/// less.
 pub const MAX_INLINE_ANSWER: usize = 512 << 10;
 
-/// The length of every chunk but the last.
+/// Length of every chunk but the last.
 pub const CHUNK_SIZE: usize = 256 << 10;
 
-/// Chunks that may be on the way before the first of them is acknowledged.
+/// Chunks in flight before the first is acknowledged; at most 2 MiB per call.
 pub const CHUNK_WINDOW: u32 = 8;
 
-/// A worker acknowledges at least every so many chunks.
+/// Maximum number of chunks between two acknowledgements: half a window, so that the host rarely
+/// stalls.
 pub const ACK_EVERY: u32 = 4;
 
-/// The longest answer.
+/// Longest answer that the relay carries; the worker buffers all of it.
 pub const MAX_ANSWER: usize = 64 << 20;

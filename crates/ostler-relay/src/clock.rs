@@ -1,11 +1,11 @@
-//! Time that two machines can speak about.
+//! Wall clock: deadlines that two machines can exchange.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-/// Milliseconds since 1970, counted on from one look at the system's clock: a
-/// clock that is set meanwhile moves no deadline.
+/// Milliseconds since 1970, advanced monotonically from one reading of the system clock. Setting
+/// the system clock later moves no deadline.
 #[derive(Debug, Clone, Copy)]
 pub struct WallClock {
     base: Instant,
@@ -13,23 +13,23 @@ pub struct WallClock {
 }
 
 impl WallClock {
-    /// A clock that agrees with the system's now.
+    /// Returns a clock that starts at the system time.
     pub fn new() -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self::starting_at(u64::try_from(unix.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// A clock that shows this many milliseconds now.
+    /// Returns a clock that shows `unix` milliseconds now.
     pub fn starting_at(unix: u64) -> Self {
         Self { base: Instant::now(), base_unix: unix }
     }
 
-    /// What it shows now.
+    /// Returns the current time in milliseconds since 1970.
     pub fn now(&self) -> u64 {
         self.at(Instant::now())
     }
 
-    /// What it shows at a moment.
+    /// Returns the time at `moment`, in milliseconds since 1970.
     pub fn at(&self, moment: Instant) -> u64 {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         match moment.checked_duration_since(self.base) {
@@ -38,7 +38,7 @@ impl WallClock {
         }
     }
 
-    /// How long until it shows `unix`; `None` if it has shown it.
+    /// Returns the time left until `unix`; `None` if it has passed.
     pub fn until(&self, unix: u64) -> Option<Duration> {
         let left = unix.checked_sub(self.now()).filter(|left| *left > 0)?;
         Some(Duration::from_millis(left))

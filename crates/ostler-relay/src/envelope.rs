@@ -1,7 +1,7 @@
-//! What messages say beside their body.
+//! Message envelope: the headers of every relay message.
 //!
-//! The body of every message is an MCP message as it is, or a piece of one.
-//! What the relay itself has to say stands in headers:
+//! The body of a message is an MCP message, byte for byte, or a chunk of one. Everything that the relay adds
+//! stands in headers:
 //!
 //! ```text
 //! worker → host
@@ -24,10 +24,10 @@ use ostler_core::server_name::ServerName;
 use crate::call_id::{CallId, Instance};
 use crate::name::RelayName;
 
-/// The version of all this. Another one is refused.
+/// Version of the envelope. Messages of another version are rejected.
 pub const VERSION: &str = "1";
 
-/// The names of all headers; others are not read.
+/// Names of all relay headers; a reader ignores every other header.
 pub const HEADER_NAMES: [&str; 17] = [
     header::VERSION,
     header::KIND,
@@ -48,58 +48,58 @@ pub const HEADER_NAMES: [&str; 17] = [
     header::TRACE,
 ];
 
-/// The names of headers.
+/// Header names.
 pub mod header {
-    /// The version of the envelope.
+    /// Version of the envelope.
     pub const VERSION: &str = "Ostler-Relay";
-    /// What kind of message it is.
+    /// Kind of the message.
     pub const KIND: &str = "Ostler-Kind";
-    /// The id of the call.
+    /// Id of the call.
     pub const CALL: &str = "Ostler-Call";
-    /// The life of the worker.
+    /// Instance of the worker.
     pub const INSTANCE: &str = "Ostler-Instance";
-    /// The server that a call is for.
+    /// Server that the call is for.
     pub const SERVER: &str = "Ostler-Server";
-    /// When a call that has not begun must not begin any more.
+    /// Latest start of the call, in the host's time.
     pub const BEGIN_BY: &str = "Ostler-Begin-By";
-    /// When a call is over.
+    /// Deadline of the call, in the host's time.
     pub const DEADLINE: &str = "Ostler-Deadline";
-    /// The version of the manifest that the worker goes by.
+    /// Version of the manifest that the worker holds.
     pub const MANIFEST: &str = "Ostler-Manifest";
-    /// Which question or chunk.
+    /// Number of the server request or chunk.
     pub const NUMBER: &str = "Ostler-Number";
-    /// Which host.
+    /// Name of the host.
     pub const HOST: &str = "Ostler-Host";
-    /// Which life of the host.
+    /// Instance of the host.
     pub const GENERATION: &str = "Ostler-Generation";
-    /// What the host's clock shows.
+    /// The host's clock, in milliseconds since 1970.
     pub const TIME: &str = "Ostler-Time";
-    /// Calls that the host has under way.
+    /// Calls in flight at the host.
     pub const IN_FLIGHT: &str = "Ostler-In-Flight";
-    /// Whether the host takes no more calls.
+    /// `true` if the host accepts no new calls.
     pub const DRAINING: &str = "Ostler-Draining";
-    /// The length of an answer in chunks.
+    /// Length in bytes of a chunked answer.
     pub const LENGTH: &str = "Ostler-Length";
-    /// The hash of an answer in chunks.
+    /// SHA-256 of a chunked answer.
     pub const SHA256: &str = "Ostler-Sha256";
-    /// The trace that a call belongs to.
+    /// W3C trace context of the call.
     pub const TRACE: &str = "traceparent";
 }
 
-/// The headers of one message.
+/// Headers of one message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RelayHeaders(Vec<(&'static str, Cow<'static, str>)>);
 
-/// As many as most messages have at most.
+/// Initial capacity: most messages carry at most eight headers.
 const USUAL: usize = 8;
 
 impl RelayHeaders {
-    /// No headers.
+    /// Returns an empty set of headers.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The headers of a kind of message, with our version.
+    /// Returns the headers `Ostler-Relay` and `Ostler-Kind` of a message.
     pub fn for_kind(kind: &'static str) -> Self {
         let mut headers = Self::versioned();
         headers.0.push((header::KIND, Cow::Borrowed(kind)));
@@ -112,14 +112,14 @@ impl RelayHeaders {
         Self(headers)
     }
 
-    /// One more.
+    /// Appends a header.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl fmt::Display) -> Self {
         self.0.push((name, Cow::Owned(value.to_string())));
         self
     }
 
-    /// One more, if there is one.
+    /// Appends a header if `value` is some.
     #[must_use]
     pub fn with_some(self, name: &'static str, value: Option<impl fmt::Display>) -> Self {
         match value {
@@ -128,22 +128,22 @@ impl RelayHeaders {
         }
     }
 
-    /// One of them.
+    /// Returns the value of a header.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| &**value)
     }
 
-    /// All of them.
+    /// Iterates over all headers.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.0.iter().map(|(name, value)| (*name, &**value))
     }
 
-    /// All of them, to keep.
+    /// Consumes the headers and returns owned values.
     pub fn into_values(self) -> impl Iterator<Item = (&'static str, String)> {
         self.0.into_iter().map(|(name, value)| (name, value.into_owned()))
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no headers.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -157,7 +157,7 @@ impl RelayHeaders {
     }
 
     fn number<T: std::str::FromStr>(&self, name: &'static str) -> Result<T, BadEnvelope> {
-        // A plus sign is a second spelling, and so are zeros in front.
+        // Rejects a plus sign and leading zeros, so that each number has one spelling.
         let is_plain = |text: &str| !text.starts_with('+') && (text.len() == 1 || !text.starts_with('0'));
         self.read(name, |text| if is_plain(text) { text.parse().ok() } else { None })
     }
@@ -170,45 +170,45 @@ impl RelayHeaders {
     }
 }
 
-/// Headers that can't be understood.
+/// Error: headers that can't be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadEnvelope {
-    /// The other side speaks another version.
+    /// The sender speaks another version of the envelope.
     #[error("the relay speaks version {VERSION}, the message is of version {0:?}")]
     Version(String),
-    /// A header is missing.
+    /// A required header is missing.
     #[error("the header {0} is missing")]
     Missing(&'static str),
-    /// A header says nothing that can be read.
+    /// The value of a header can't be parsed.
     #[error("the header {0} can't be read")]
     Unreadable(&'static str),
-    /// No such message is known.
+    /// The kind of the message is unknown.
     #[error("there is no message of kind {0:?}")]
     Kind(String),
 }
 
-/// What a request of a worker says beside its body.
+/// Headers of a worker's request; the request itself is the body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallHead {
-    /// The call, the same for every attempt.
+    /// Id of the call, equal for every attempt.
     pub call: CallId,
-    /// The life of the worker.
+    /// Instance of the worker.
     pub instance: Instance,
-    /// The server that is meant. The body says what is wanted of it.
+    /// Target server; the body names method and tool.
     pub server: ServerName,
-    /// By the host's clock, in milliseconds since 1970: later the call must
-    /// not begin, for the worker will have stopped believing that it does.
+    /// Latest start, in milliseconds since 1970 by the host's clock. After it the worker reports
+    /// the call as not begun, so the host must reject it.
     pub begin_by: u64,
-    /// By the host's clock: when the call is over at the latest.
+    /// Deadline of the call by the host's clock, progress extensions included.
     pub deadline: u64,
-    /// The version of the manifest that the worker goes by.
+    /// Version of the manifest that the worker holds.
     pub manifest: Option<String>,
-    /// The trace that the call belongs to.
+    /// W3C trace context of the call.
     pub trace: Option<String>,
 }
 
 impl CallHead {
-    /// The headers of the message.
+    /// Returns the headers of the message.
     pub fn headers(&self) -> RelayHeaders {
         RelayHeaders::versioned()
             .with(header::CALL, self.call)
@@ -220,7 +220,7 @@ impl CallHead {
             .with_some(header::TRACE, self.trace.as_deref())
     }
 
-    /// Reads them.
+    /// Parses the headers of a message.
     pub fn read(headers: &RelayHeaders) -> Result<Self, BadEnvelope> {
         headers.check_version()?;
         Ok(Self {
@@ -235,22 +235,22 @@ impl CallHead {
     }
 }
 
-/// What a worker's question for its manifest says.
+/// Headers of a worker's manifest request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManifestHead {
-    /// Under which the answer comes, like that of a call.
+    /// Id of the answer, used like that of a call.
     pub call: CallId,
-    /// The life of the worker.
+    /// Instance of the worker.
     pub instance: Instance,
 }
 
 impl ManifestHead {
-    /// The headers of the message.
+    /// Returns the headers of the message.
     pub fn headers(&self) -> RelayHeaders {
         RelayHeaders::versioned().with(header::CALL, self.call).with(header::INSTANCE, self.instance)
     }
 
-    /// Reads them.
+    /// Parses the headers of a message.
     pub fn read(headers: &RelayHeaders) -> Result<Self, BadEnvelope> {
         headers.check_version()?;
         Ok(Self {
@@ -260,24 +260,23 @@ impl ManifestHead {
     }
 }
 
-/// What a worker says about a call, or about itself.
+/// Message of a worker about one of its calls, or a sign of life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Control {
-    /// Nobody waits for the call any more.
+    /// The caller no longer waits for the call.
     Cancel,
-    /// The answer to a question; the body is a JSON-RPC response.
+    /// Response to server request N; the body is a JSON-RPC response.
     Answer(u32),
-    /// All chunks before this one have come.
+    /// Acknowledges all chunks before this number.
     Ack(u32),
-    /// The connection was lost meanwhile: say again what has become of the
-    /// call. Nothing is begun by that.
+    /// Asks for the state of the call after a lost connection; starts nothing.
     Resume,
-    /// The worker lives.
+    /// The worker is alive.
     Alive,
 }
 
 impl Control {
-    /// The headers of the message.
+    /// Returns the headers of the message.
     pub fn headers(self, instance: Instance) -> RelayHeaders {
         let (kind, number) = match self {
             Self::Cancel => ("cancel", None),
@@ -289,7 +288,7 @@ impl Control {
         RelayHeaders::for_kind(kind).with(header::INSTANCE, instance).with_some(header::NUMBER, number)
     }
 
-    /// Reads them.
+    /// Parses the headers of a message.
     pub fn read(headers: &RelayHeaders) -> Result<(Self, Instance), BadEnvelope> {
         headers.check_version()?;
         let control = match headers.need(header::KIND)? {
@@ -304,28 +303,28 @@ impl Control {
     }
 }
 
-/// What a host says about a call before its answer, or about what a worker may use.
+/// Message of a host about a call in flight, or about the worker's manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RelayProgress {
-    /// The call was claimed by this life of this host and will be carried out once.
+    /// This instance of the host has claimed the call and executes it once.
     Accepted {
-        /// Which host.
+        /// Name of the host.
         host: RelayName,
-        /// Which life of it.
+        /// Instance of the host.
         generation: Instance,
     },
     /// The body is a notification.
     Notification,
     /// The body is a request that the worker's client answers.
     ServerRequest(u32),
-    /// The body is a piece of the answer.
+    /// The body is one chunk of the answer.
     Chunk(u32),
-    /// What the worker may use is not what it was.
+    /// The worker's manifest has changed.
     ManifestChanged,
 }
 
 impl RelayProgress {
-    /// The headers of the message.
+    /// Returns the headers of the message.
     pub fn headers(&self) -> RelayHeaders {
         match self {
             Self::Accepted { host, generation } => RelayHeaders::for_kind("accepted")
@@ -338,7 +337,7 @@ impl RelayProgress {
         }
     }
 
-    /// Reads them.
+    /// Parses the headers of a message.
     pub fn read(headers: &RelayHeaders) -> Result<Self, BadEnvelope> {
         headers.check_version()?;
         Ok(match headers.need(header::KIND)? {
@@ -355,22 +354,22 @@ impl RelayProgress {
     }
 }
 
-/// What comes to the inbox of a worker.
+/// Message to the inbox of a worker: the answer of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RelayReply {
     /// The body is the JSON-RPC response.
     Answer,
-    /// The response comes, or has come, in chunks.
+    /// The response arrives in chunks, before or after this message.
     Chunked {
-        /// Its length in bytes.
+        /// Length of the response in bytes.
         length: u64,
-        /// Its hash, as 64 hexadecimal digits.
+        /// SHA-256 of the response as 64 hexadecimal digits.
         sha256: String,
     },
 }
 
 impl RelayReply {
-    /// The headers of the message.
+    /// Returns the headers of the message.
     pub fn headers(&self) -> RelayHeaders {
         match self {
             Self::Answer => RelayHeaders::for_kind("answer"),
@@ -380,7 +379,7 @@ impl RelayReply {
         }
     }
 
-    /// Reads them.
+    /// Parses the headers of a message.
     pub fn read(headers: &RelayHeaders) -> Result<Self, BadEnvelope> {
         headers.check_version()?;
         let is_hash = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -395,21 +394,21 @@ impl RelayReply {
     }
 }
 
-/// What a host says of itself every second.
+/// Heartbeat of a host, sent each second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// Which life of the host.
+    /// Instance of the host.
     pub generation: Instance,
-    /// What its clock shows, in milliseconds since 1970.
+    /// The host's clock, in milliseconds since 1970.
     pub time: u64,
-    /// Calls that it has under way.
+    /// Calls in flight.
     pub in_flight: u64,
-    /// Whether it takes no more.
+    /// `true` if the host accepts no new calls.
     pub is_draining: bool,
 }
 
 impl Heartbeat {
-    /// The headers of the message.
+    /// Returns the headers of the message.
     pub fn headers(&self) -> RelayHeaders {
         RelayHeaders::for_kind("beat")
             .with(header::GENERATION, self.generation)
@@ -418,7 +417,7 @@ impl Heartbeat {
             .with(header::DRAINING, self.is_draining)
     }
 
-    /// Reads them.
+    /// Parses the headers of a message.
     pub fn read(headers: &RelayHeaders) -> Result<Self, BadEnvelope> {
         headers.check_version()?;
         Ok(Self {

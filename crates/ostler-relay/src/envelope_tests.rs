@@ -41,8 +41,8 @@ fn everything_that_is_said_is_understood() {
     for reply in [RelayReply::Answer, RelayReply::Chunked { length: 7, sha256: "ab".repeat(32) }] {
         assert_eq!(RelayReply::read(&reply.headers()), Ok(reply));
     }
-    let beat = Heartbeat { generation: Instance(1), time: 2, in_flight: 3, is_draining: true };
-    assert_eq!(Heartbeat::read(&beat.headers()), Ok(beat));
+    let heartbeat = Heartbeat { generation: Instance(1), time: 2, in_flight: 3, is_draining: true };
+    assert_eq!(Heartbeat::read(&heartbeat.headers()), Ok(heartbeat));
 }
 
 #[test]
@@ -56,9 +56,11 @@ fn all_headers_that_are_written_are_read_from_the_wire() {
         manifest: Some("v".into()),
         trace: Some("t".into()),
     };
-    let beat = Heartbeat { generation: Instance(1), time: 2, in_flight: 3, is_draining: true };
+    let heartbeat = Heartbeat { generation: Instance(1), time: 2, in_flight: 3, is_draining: true };
     let chunked = RelayReply::Chunked { length: 7, sha256: "ab".repeat(32) };
-    for headers in [head.headers(), beat.headers(), chunked.headers(), Control::Ack(1).headers(Instance(1))] {
+    for headers in
+        [head.headers(), heartbeat.headers(), chunked.headers(), Control::Ack(1).headers(Instance(1))]
+    {
         assert!(headers.iter().all(|(name, _)| HEADER_NAMES.contains(&name)), "{headers:?}");
     }
 }

@@ -1,29 +1,30 @@
-//! Ostler carries: calls between workers elsewhere and the host that has the
-//! tools, over a broker that both can reach.
+//! Relay: calls between remote workers and the host that owns the tools, over a broker that both reach.
 //!
 //! ```text
 //! agent ─ MCP ─ gateway ─ host ─┐                              ┌─ host ─ servers
-//!               (the worker's)  │ Connector, Session           │ Host::send
+//!               (the worker's)  │ Connector, ServerSession     │ Host::send
 //!                            worker/ ── broker ──▶ subjects ─▶ service/
 //!                               ▲                              │
 //!                               └── accepted, progress, chunks,│answer
 //! ```
 //!
-//! On the worker the relay is one more way to reach servers, on the host one
-//! more way to be reached. There is no second path: a relayed call walks the
-//! same gates as every other, and the relay has no rules of its own. Who calls,
-//! and in which role, stands in the subject, which the broker lets nobody else
-//! use.
+//! On the worker the relay is one more upstream transport, on the host one more front end. A relayed call
+//! passes the same policy, budgets and limits as every other call; the relay adds no rules of its own.
+//! Tenant, role and worker of a call are tokens of its subject, and the broker's permissions let no other
+//! client publish to that subject.
 //!
 //! ```text
-//! subject.rs    the subjects, and who may be read from one
-//! envelope.rs   what messages say beside their body
-//! broker/       the way: NATS, or memory for tests
-//! tether.rs     keeps one connection to the broker, for ever
-//! chunk.rs      how answers are cut that are too large for one message
-//! manifest.rs   what a worker may use
-//! journal/      which calls were begun, so that none is begun twice
-//! nats_config/  what a NATS server must know to keep workers apart
+//! subject.rs    subjects: building and parsing them
+//! envelope.rs   message headers
+//! broker/       connections to a broker: NATS, or memory for tests
+//! reconnect.rs  one connection to the broker, retried for as long as the relay runs
+//! call_id.rs    ids of calls and of process instances
+//! clock.rs      wall-clock deadlines
+//! chunk.rs      sizes and window of answers that exceed one message
+//! manifest.rs   the servers and tools that a worker may use
+//! name.rs       tenant, role, worker and host names
+//! journal/      claims: at most one execution of each call
+//! nats_config/  users and permissions of a NATS server
 //! service/      the host's side
 //! worker/       the worker's side
 //! ```

@@ -1,20 +1,20 @@
-//! What a worker may use: the host's catalog, as far as the worker's role sees it.
+//! Manifest: the part of the host's catalog that a worker's role may use.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-/// What a worker may use.
+/// The servers and tools that a worker may use.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Manifest {
-    /// The same for the same servers and tools, whichever host says so.
+    /// Hash of servers, tools and timeouts: equal on every host that serves the same catalog.
     pub version: String,
-    /// Which host has answered.
+    /// Name of the host that built the manifest.
     pub host: String,
-    /// What its clock showed, in milliseconds since 1970.
+    /// The host's clock when it built the manifest, in milliseconds since 1970.
     pub time: u64,
-    /// The servers, sorted by name.
+    /// Servers, sorted by name.
     pub servers: Vec<ManifestServer>,
 }
 
@@ -22,30 +22,30 @@ pub struct Manifest {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ManifestServer {
-    /// Its name.
+    /// Name of the server.
     pub name: String,
-    /// Its tools, byte for byte, in its order.
+    /// Tool definitions, byte for byte and in the server's order.
     pub tools: Vec<Box<RawValue>>,
-    /// Why the tools are the last known ones, or none: a JSON-RPC error object.
+    /// JSON-RPC error object; present when the host could not refresh `tools`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Box<RawValue>>,
-    /// How long a call may take without a sign of progress, in milliseconds.
+    /// Idle timeout of a call in milliseconds; progress restarts it.
     pub call_timeout: u64,
-    /// How long a call may take at most, in milliseconds.
+    /// Upper bound on the duration of a call, in milliseconds.
     pub max_call_time: u64,
-    /// Its place among the servers of its host, which decides who owns a URI that several of them claim.
+    /// Position among the host's servers; the rank decides which server owns a URI that several claim.
     #[serde(default)]
     pub rank: usize,
 }
 
 impl Manifest {
-    /// A manifest of these servers.
+    /// Builds a manifest and computes its version.
     pub fn new(host: String, time: u64, servers: Vec<ManifestServer>) -> Self {
         Self { version: version_of(&servers), host, time, servers }
     }
 }
 
-/// A hash of everything in it but the ranks and why something is old.
+/// Returns a hash of everything but ranks and errors: neither changes what the worker may use.
 fn version_of(servers: &[ManifestServer]) -> String {
     let mut hash = Sha256::new();
     let mut add = |text: &str| {

@@ -1,23 +1,22 @@
-//! Names that stand in subjects: tenants, roles, workers, hosts.
+//! Names of tenants, roles, workers and hosts: each is one token of a subject.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// The longest name.
+/// Bounds the subjects, bucket names and file names that are built from names.
 const MAX: usize = 64;
 
-/// One to 64 letters, digits, `-` and `_`: a token of a subject that means
-/// itself everywhere, in a file name too.
+/// One to 64 letters, digits, `-` and `_`: literal in a subject, a bucket name and a file name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RelayName(Arc<str>);
 
-/// A text that is no name.
+/// Error: the text is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a name is 1 to 64 letters, digits, `-` and `_`, found {0:?}")]
 pub struct BadRelayName(pub String);
 
 impl RelayName {
-    /// Takes a text that fits.
+    /// Validates a name.
     pub fn new(text: &str) -> Result<Self, BadRelayName> {
         let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
         match !text.is_empty() && text.len() <= MAX && text.bytes().all(is_fit) {
@@ -26,7 +25,7 @@ impl RelayName {
         }
     }
 
-    /// The text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,15 +1,14 @@
-//! Keeps one connection to the broker, for ever.
+//! Reconnector: keeps one connection to the broker until it is closed.
 //!
 //! ```text
-//!            connected                     lost
-//!  waiting ────────────▶ up ──────────────────────────▶ waiting
-//!     │ ▲                                                  100 ms – 5 s, full jitter;
-//!     └─┘ refused: tried again                             wrong credentials: 30 s
+//!                    connected                  lost
+//!  disconnected ────────────▶ connected ──────────────────▶ disconnected
+//!      │ ▲                                                  100 ms – 5 s, full jitter;
+//!      └─┘ failed: retry                                    wrong credentials: 15 – 30 s
 //! ```
 //!
-//! One task makes the connections, and everybody who waits for one waits for
-//! that task: a broker that comes back sees one attempt and not one for each
-//! call. It never gives up, and ends at once when it is closed.
+//! One task makes all connection attempts and every caller waits for that task, so that a broker which comes
+//! back sees one attempt instead of one per call. The task retries without limit and stops at once on close.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,45 +20,45 @@ use tokio::time::Instant;
 
 use crate::broker::{Broker, BrokerConnectError, RelayLink};
 
-/// How long one attempt may take.
+/// Timeout of one connection attempt.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// The first and the last ceiling of a pause.
+/// First and last ceiling of the retry delay.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// The pause where only a person can help, at least half of it.
+/// Retry delay after refused credentials, at least half of it: only an operator can correct them.
 const CREDENTIALS_RETRY_DELAY: Duration = Duration::from_secs(30);
 
-/// A connection that lasted this long was a good one: the next pause is short.
+/// Duration after which a connection counts as stable and resets the backoff.
 const STABLE_AFTER: Duration = Duration::from_secs(1);
 
-/// What is said to people about the connection, once for each change.
+/// Connection event for the log and the terminal, reported once per change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkReport {
-    /// The broker can't be reached, and is waited for.
+    /// The broker is unreachable; the task retries.
     Unreachable {
-        /// Where it should be.
+        /// Address of the broker.
         address: String,
-        /// Why not.
+        /// Error of the last attempt.
         why: String,
     },
-    /// The broker does not accept the credentials; they are tried again slowly.
+    /// The broker rejects the credentials; the task retries slowly.
     Refused {
-        /// Where it is.
+        /// Address of the broker.
         address: String,
-        /// What it says.
+        /// The broker's error.
         why: String,
     },
-    /// The connection is there.
+    /// The connection is established.
     Connected {
-        /// Where to.
+        /// Address of the broker.
         address: String,
     },
-    /// The connection was lost.
+    /// The connection was lost; the task reconnects.
     Lost {
-        /// Where to.
+        /// Address of the broker.
         address: String,
-        /// Why.
+        /// Reason that the link gave.
         why: String,
     },
 }
@@ -67,111 +66,118 @@ pub enum LinkReport {
 impl fmt::Display for LinkReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreachable { address: place, why } => {
-                write!(f, "the broker at {place} can't be reached, waiting for it: {why}")
+            Self::Unreachable { address, why } => {
+                write!(f, "the broker at {address} can't be reached, waiting for it: {why}")
             }
-            Self::Refused { address: place, why } => {
-                write!(f, "the broker at {place} does not accept the credentials: {why}")
+            Self::Refused { address, why } => {
+                write!(f, "the broker at {address} does not accept the credentials: {why}")
             }
-            Self::Connected { address: place } => write!(f, "connected to the broker at {place}"),
-            Self::Lost { address: place, why } => {
-                write!(f, "the connection to the broker at {place} was lost: {why}")
+            Self::Connected { address } => write!(f, "connected to the broker at {address}"),
+            Self::Lost { address, why } => {
+                write!(f, "the connection to the broker at {address} was lost: {why}")
             }
         }
     }
 }
 
-/// Takes what is said to people.
+/// Callback that takes connection events.
 pub type StatusSink = Arc<dyn Fn(&LinkReport) + Send + Sync>;
 
-/// How the connection is.
+/// State of the connection.
 #[derive(Clone)]
 pub enum LinkState {
-    /// There is none.
+    /// No connection; the task retries.
     Disconnected {
-        /// Why the last attempt failed; none before the first.
+        /// Error of the last attempt; `None` before the first.
         why: Option<BrokerConnectError>,
     },
-    /// There is one.
+    /// One live connection.
     Connected(BrokerConnection),
-    /// There will be none any more.
+    /// Closed; no connection follows.
     Closed,
 }
 
-/// A connection, and the how manieth it is.
+impl LinkState {
+    /// Returns whether the connection of this epoch is up.
+    pub(crate) fn is_connected(&self, epoch: u64) -> bool {
+        matches!(self, Self::Connected(connection) if connection.epoch == epoch)
+    }
+}
+
+/// One live connection and its epoch.
 #[derive(Clone)]
 pub struct BrokerConnection {
-    /// The connection.
+    /// Link of this epoch; once ended it never comes back.
     pub link: Arc<dyn RelayLink>,
-    /// Counts connections, from one.
+    /// Number of this connection, counted from one for each reconnector.
     pub epoch: u64,
 }
 
 impl fmt::Debug for BrokerConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Up").field(&self.epoch).finish()
+        f.debug_tuple("BrokerConnection").field(&self.epoch).finish()
     }
 }
 
 impl fmt::Debug for LinkState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Disconnected { why } => f.debug_struct("Waiting").field("why", why).finish(),
-            Self::Connected(up) => up.fmt(f),
-            Self::Closed => f.write_str("Over"),
+            Self::Disconnected { why } => f.debug_struct("Disconnected").field("why", why).finish(),
+            Self::Connected(connection) => connection.fmt(f),
+            Self::Closed => f.write_str("Closed"),
         }
     }
 }
 
-/// Keeps one connection to the broker. Dropping it ends that.
+/// Handle of the reconnect task. Dropping it closes the connection.
 pub struct Reconnector {
     state: watch::Receiver<LinkState>,
     closed: watch::Sender<bool>,
 }
 
 impl Reconnector {
-    /// Begins to connect.
-    pub fn start(broker: Arc<dyn Broker>, chance: fastrand::Rng, say: StatusSink) -> Self {
-        let (tell, state) = watch::channel(LinkState::Disconnected { why: None });
-        let (closed, mut is_over) = watch::channel(false);
+    /// Starts the reconnect task.
+    pub fn start(broker: Arc<dyn Broker>, rng: fastrand::Rng, status_sink: StatusSink) -> Self {
+        let (state_sender, state) = watch::channel(LinkState::Disconnected { why: None });
+        let (closed, mut close_requested) = watch::channel(false);
         tokio::spawn(async move {
             let backoff = Backoff::new(PAUSE.0, PAUSE.1);
-            let keeping = ReconnectTask {
+            let task = ReconnectTask {
                 broker,
-                rng: chance,
-                status_sink: say,
-                state_sender: tell,
+                rng,
+                status_sink,
+                state_sender,
                 backoff,
                 epoch: 0,
                 last_report: None,
             };
-            let tell = keeping.state_sender.clone();
+            let state_sender = task.state_sender.clone();
             tokio::select! {
-                never = keeping.run() => match never {},
-                _ = is_over.wait_for(|is_over| *is_over) => {}
+                never = task.run() => match never {},
+                _ = close_requested.wait_for(|close_requested| *close_requested) => {}
             }
-            let last = tell.send_replace(LinkState::Closed);
-            if let LinkState::Connected(up) = last {
-                up.link.close();
+            let last = state_sender.send_replace(LinkState::Closed);
+            if let LinkState::Connected(connection) = last {
+                connection.link.close();
             }
         });
         Self { state, closed }
     }
 
-    /// The connection of this moment.
+    /// Returns the current connection.
     pub fn connection(&self) -> Option<BrokerConnection> {
         match &*self.state.borrow() {
-            LinkState::Connected(up) => Some(up.clone()),
+            LinkState::Connected(connection) => Some(connection.clone()),
             _ => None,
         }
     }
 
-    /// How it is, and every change of that.
+    /// Subscribes to the connection state.
     pub fn watch_state(&self) -> watch::Receiver<LinkState> {
         self.state.clone()
     }
 
-    /// Ends it at once, whatever is under way.
+    /// Closes the connection at once and aborts an attempt in progress.
     pub fn close(&self) {
         self.closed.send_replace(true);
     }
@@ -179,7 +185,7 @@ impl Reconnector {
 
 impl fmt::Debug for Reconnector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Tether").field(&*self.state.borrow()).finish()
+        f.debug_tuple("Reconnector").field(&*self.state.borrow()).finish()
     }
 }
 
@@ -192,7 +198,7 @@ struct ReconnectTask {
     state_sender: watch::Sender<LinkState>,
     backoff: Backoff,
     epoch: u64,
-    /// What was said last, so that it is said once.
+    /// Kind of the last report; prevents repeating it.
     last_report: Option<std::mem::Discriminant<LinkReport>>,
 }
 
@@ -234,7 +240,7 @@ impl ReconnectTask {
         }
     }
 
-    /// Hands out the connection until it is lost.
+    /// Publishes the connection and waits until it is lost.
     async fn hold_until_lost(&mut self, link: Arc<dyn RelayLink>) {
         self.epoch += 1;
         self.report_once(LinkReport::Connected { address: self.broker.address() });
@@ -250,15 +256,15 @@ impl ReconnectTask {
     }
 
     fn report_refusal(&mut self, refusal: &BrokerConnectError) {
-        let place = self.broker.address();
+        let address = self.broker.address();
         match refusal {
-            // Who has just lost it knows that it is waited for.
+            // `Lost` was reported and implies the retry.
             BrokerConnectError::Unreachable(_) if self.last_report == Some(lost_discriminant()) => {}
             BrokerConnectError::Unreachable(why) => {
-                self.report_once(LinkReport::Unreachable { address: place, why: why.clone() })
+                self.report_once(LinkReport::Unreachable { address, why: why.clone() })
             }
             BrokerConnectError::Credentials(why) => {
-                self.report_once(LinkReport::Refused { address: place, why: why.clone() })
+                self.report_once(LinkReport::Refused { address, why: why.clone() })
             }
         }
     }
@@ -285,24 +291,25 @@ mod tests {
     type ReportLog = Arc<Mutex<Vec<String>>>;
 
     fn start(broker: Arc<dyn Broker>) -> (Reconnector, ReportLog) {
-        let said = ReportLog::default();
-        let sink = Arc::clone(&said);
-        let say: StatusSink = Arc::new(move |report: &LinkReport| {
+        let reports = ReportLog::default();
+        let sink = Arc::clone(&reports);
+        let status_sink: StatusSink = Arc::new(move |report: &LinkReport| {
             let text = report.to_string();
             sink.lock().unwrap_or_else(|error| panic!("{error}")).push(text);
         });
-        (Reconnector::start(broker, fastrand::Rng::with_seed(7), say), said)
+        (Reconnector::start(broker, fastrand::Rng::with_seed(7), status_sink), reports)
     }
 
-    fn lines(said: &ReportLog) -> Vec<String> {
-        said.lock().unwrap_or_else(|error| panic!("{error}")).clone()
+    fn lines(reports: &ReportLog) -> Vec<String> {
+        reports.lock().unwrap_or_else(|error| panic!("{error}")).clone()
     }
 
-    async fn wait_connected(tether: &Reconnector) -> u64 {
-        let mut situation = tether.watch_state();
-        let up = situation.wait_for(|situation| matches!(situation, LinkState::Connected(_))).await;
-        match up.as_deref() {
-            Ok(LinkState::Connected(up)) => up.epoch,
+    async fn wait_connected(reconnector: &Reconnector) -> u64 {
+        let mut link_state = reconnector.watch_state();
+        let connection =
+            link_state.wait_for(|link_state| matches!(link_state, LinkState::Connected(_))).await;
+        match connection.as_deref() {
+            Ok(LinkState::Connected(connection)) => connection.epoch,
             other => panic!("{other:?}"),
         }
     }
@@ -311,61 +318,61 @@ mod tests {
     async fn a_broker_that_is_down_at_the_start_is_waited_for_and_that_is_said_once() {
         let broker = MemoryBroker::new();
         broker.go_down();
-        let (tether, said) = start(broker.for_user("a", BrokerPermissions::all()));
+        let (reconnector, reports) = start(broker.for_user("a", BrokerPermissions::all()));
         tokio::time::sleep(Duration::from_secs(60)).await;
         broker.come_up();
-        assert_eq!(wait_connected(&tether).await, 1);
+        assert_eq!(wait_connected(&reconnector).await, 1);
         let expected = [
             "the broker at memory can't be reached, waiting for it: the broker is down",
             "connected to the broker at memory",
         ];
-        assert_eq!(lines(&said), expected);
+        assert_eq!(lines(&reports), expected);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_lost_connection_is_made_again_within_the_longest_pause() {
         let broker = MemoryBroker::new();
-        let (tether, _) = start(broker.for_user("a", BrokerPermissions::all()));
+        let (reconnector, _) = start(broker.for_user("a", BrokerPermissions::all()));
         for epoch in 1..=50 {
-            let within = tokio::time::timeout(PAUSE.1, wait_connected(&tether));
+            let within = tokio::time::timeout(PAUSE.1, wait_connected(&reconnector));
             assert_eq!(within.await, Ok(epoch));
             broker.disconnect("a");
-            let mut situation = tether.watch_state();
-            let is_down = |situation: &LinkState| !matches!(situation, LinkState::Connected(_));
-            assert!(situation.wait_for(is_down).await.is_ok());
+            let mut link_state = reconnector.watch_state();
+            let is_down = |link_state: &LinkState| !matches!(link_state, LinkState::Connected(_));
+            assert!(link_state.wait_for(is_down).await.is_ok());
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn wrong_credentials_are_said_once_and_tried_slowly() {
         let broker = MemoryBroker::new();
-        let (tether, said) = start(broker.with_bad_credentials("a"));
+        let (reconnector, reports) = start(broker.with_bad_credentials("a"));
         tokio::time::sleep(Duration::from_secs(300)).await;
-        assert!(tether.connection().is_none());
+        assert!(reconnector.connection().is_none());
         let expected = ["the broker at memory does not accept the credentials: the credentials are wrong"];
-        assert_eq!(lines(&said), expected);
+        assert_eq!(lines(&reports), expected);
     }
 
     #[tokio::test(start_paused = true)]
     async fn closing_ends_a_pause_at_once() {
         let broker = MemoryBroker::new();
         broker.go_down();
-        let (tether, _) = start(broker.for_user("a", BrokerPermissions::all()));
+        let (reconnector, _) = start(broker.for_user("a", BrokerPermissions::all()));
         tokio::time::sleep(Duration::from_secs(60)).await;
         let began = Instant::now();
-        tether.close();
-        let mut situation = tether.watch_state();
-        assert!(situation.wait_for(|situation| matches!(situation, LinkState::Closed)).await.is_ok());
+        reconnector.close();
+        let mut link_state = reconnector.watch_state();
+        assert!(link_state.wait_for(|link_state| matches!(link_state, LinkState::Closed)).await.is_ok());
         assert_eq!(began.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]
     async fn closing_ends_the_connection() {
         let broker = MemoryBroker::new();
-        let (tether, _) = start(broker.for_user("a", BrokerPermissions::all()));
-        wait_connected(&tether).await;
+        let (reconnector, _) = start(broker.for_user("a", BrokerPermissions::all()));
+        wait_connected(&reconnector).await;
         assert_eq!(broker.link_count(), 1);
-        drop(tether);
+        drop(reconnector);
         while broker.link_count() > 0 {
             tokio::task::yield_now().await;
         }

@@ -1,66 +1,65 @@
-//! The subjects, and who can be read from one.
+//! Subjects: how they are built and parsed.
 //!
 //! ```text
-//! ostler.<tenant>.manifest.<role>.<worker>                  what may I use?
-//! ostler.<tenant>.call.<role>.<worker>                      a request
-//! ostler.<tenant>.control.<worker>.<call>                   about a call: cancel, answer, acknowledge, resume
-//! ostler.<tenant>.progress.<worker>.<call>                  accepted, progress, questions, chunks
-//! ostler.<tenant>.heartbeat.<host>                          the host lives
-//! _INBOX_<worker>.<instance>.<call>                         the answer
+//! ostler.<tenant>.manifest.<role>.<worker>                  manifest request
+//! ostler.<tenant>.call.<role>.<worker>                      request
+//! ostler.<tenant>.control.<worker>.<call>                   cancel, answer, acknowledge, resume a call
+//! ostler.<tenant>.progress.<worker>.<call>                  accepted, progress, server requests, chunks
+//! ostler.<tenant>.heartbeat.<host>                          heartbeat
+//! _INBOX_<worker>.<instance>.<call>                         answer
 //! ```
 //!
-//! A token stands in a subject only where a permission of `ostler relay
-//! nats-config` needs it: a worker may publish and read under its own role and
-//! name alone, so both are facts here and not claims. What is asked for is the
-//! host's to judge; server, method and tool travel in the header and the body,
-//! where no monitoring of the broker shows them and any text fits.
+//! A subject contains only the tokens that a permission of `ostler relay nats-config` needs. A worker may
+//! publish and subscribe under its own role and name alone, so the host trusts both tokens. Server, method and
+//! tool travel in headers and body, where the broker's monitoring does not show them and any text fits; the
+//! host checks them.
 
 use crate::call_id::CallId;
 use crate::name::RelayName;
 
-/// In the place of a call: about the worker as a whole.
+/// Token in place of a call id: concerns the worker as a whole.
 const ALIVE: &str = "alive";
 
-/// In the place of a call: about what the worker may use.
+/// Token in place of a call id: concerns the worker's manifest.
 const MANIFEST: &str = "manifest";
 
-/// The queue group of all hosts of a tenant.
+/// Queue group of all hosts of a tenant: each request reaches one of them.
 pub const HOST_QUEUE_GROUP: &str = "ostler-hosts";
 
-/// The subjects of one tenant.
+/// Subjects of one tenant.
 #[derive(Debug, Clone)]
 pub struct Subjects {
     tenant: RelayName,
 }
 
-/// What a subject that a host listens to says.
+/// Parsed subject of a message to a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostSubject {
-    /// What may this worker use?
+    /// A manifest request.
     Manifest {
-        /// Its role.
+        /// Role of the worker.
         role: RelayName,
-        /// Who asks.
+        /// Worker that asks.
         worker: RelayName,
     },
     /// A request.
     Call {
-        /// The worker's role.
+        /// Role of the worker.
         role: RelayName,
-        /// Who asks.
+        /// Worker that calls.
         worker: RelayName,
     },
-    /// Something about a call that is under way.
+    /// A message about a call in flight, or a sign of life.
     Control {
-        /// Who says so.
+        /// Worker that sends it.
         worker: RelayName,
-        /// The call; none where it is about the worker.
+        /// Id of the call; `None` if the message concerns the worker.
         call: Option<CallId>,
     },
 }
 
 impl HostSubject {
-    /// Who says it.
+    /// Returns the worker that sent the message.
     pub fn worker(&self) -> &RelayName {
         match self {
             Self::Manifest { worker, .. } | Self::Call { worker, .. } | Self::Control { worker, .. } => {
@@ -70,26 +69,26 @@ impl HostSubject {
     }
 }
 
-/// What a subject that a worker listens to says.
+/// Parsed subject of a message to a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkerSubject {
-    /// Something about a call.
+    /// Progress, server request or chunk of a call.
     Progress(CallId),
-    /// What it may use has changed.
+    /// The worker's manifest has changed.
     ManifestChanged,
-    /// A host lives.
+    /// Heartbeat of a host.
     Heartbeat(RelayName),
-    /// The answer of a call, or what the worker may use if it asked for that.
+    /// Answer of a call or of a manifest request.
     Answer(CallId),
 }
 
 impl Subjects {
-    /// The subjects of a tenant.
+    /// Returns the subjects of `tenant`.
     pub fn new(tenant: RelayName) -> Self {
         Self { tenant }
     }
 
-    /// The tenant.
+    /// Returns the tenant.
     pub fn tenant(&self) -> &RelayName {
         &self.tenant
     }
@@ -98,42 +97,43 @@ impl Subjects {
         format!("ostler.{}.{kind}", self.tenant)
     }
 
-    /// Where a worker asks what it may use.
+    /// Returns the subject of a worker's manifest requests.
     pub fn manifest(&self, role: &RelayName, worker: &RelayName) -> String {
         format!("{}.{role}.{worker}", self.root("manifest"))
     }
 
-    /// Where a worker's requests go.
+    /// Returns the subject of a worker's calls.
     pub fn call(&self, role: &RelayName, worker: &RelayName) -> String {
         format!("{}.{role}.{worker}", self.root("call"))
     }
 
-    /// Where a worker says something about one of its calls.
+    /// Returns the subject of a worker's messages about `call`.
     pub fn control(&self, worker: &RelayName, call: CallId) -> String {
         format!("{}.{worker}.{call}", self.root("control"))
     }
 
-    /// Where a worker says that it lives.
+    /// Returns the subject of a worker's signs of life.
     pub fn alive(&self, worker: &RelayName) -> String {
         format!("{}.{worker}.{ALIVE}", self.root("control"))
     }
 
-    /// Where a worker hears of one of its calls.
+    /// Returns the subject of a host's messages about `call`.
     pub fn progress(&self, worker: &RelayName, call: CallId) -> String {
         format!("{}.{worker}.{call}", self.root("progress"))
     }
 
-    /// Where a worker hears that what it may use has changed.
+    /// Returns the subject that announces a new manifest to a worker.
     pub fn manifest_changed(&self, worker: &RelayName) -> String {
         format!("{}.{worker}.{MANIFEST}", self.root("progress"))
     }
 
-    /// Where a host says that it lives.
+    /// Returns the subject of a host's heartbeats.
     pub fn heartbeat(&self, host: &RelayName) -> String {
         format!("{}.{host}", self.root("heartbeat"))
     }
 
-    /// What hosts listen to: with whether one of them all is enough.
+    /// Returns the subjects that hosts subscribe to, each with its queue group: with a group one
+    /// host gets the message, without one every host.
     pub fn host_subscriptions(&self) -> [(String, Option<&'static str>); 3] {
         [
             (format!("{}.*.*", self.root("manifest")), Some(HOST_QUEUE_GROUP)),
@@ -142,35 +142,35 @@ impl Subjects {
         ]
     }
 
-    /// What a worker listens to.
+    /// Returns the subjects that a worker subscribes to.
     pub fn worker_subscriptions(&self, worker: &RelayName, inbox: &WorkerInbox) -> [String; 3] {
         [self.progress_wildcard(worker), self.heartbeat_wildcard(), format!("{}.*", inbox.0)]
     }
 
-    /// All that a worker says about its calls and about itself.
+    /// Returns the pattern of all control messages of a worker.
     pub(crate) fn control_wildcard(&self, worker: &RelayName) -> String {
         format!("{}.{worker}.*", self.root("control"))
     }
 
-    /// All that a worker hears of its calls before their answers.
+    /// Returns the pattern of all progress messages to a worker.
     pub(crate) fn progress_wildcard(&self, worker: &RelayName) -> String {
         format!("{}.{worker}.*", self.root("progress"))
     }
 
-    /// The same, of all workers.
+    /// Returns the pattern of the progress messages to all workers.
     pub(crate) fn all_progress_wildcard(&self) -> String {
         format!("{}.*.*", self.root("progress"))
     }
 
-    /// The signs of life of all hosts.
+    /// Returns the pattern of all heartbeats.
     pub(crate) fn heartbeat_wildcard(&self) -> String {
         format!("{}.*", self.root("heartbeat"))
     }
 
-    /// What has come to a host.
+    /// Parses the subject of a message to a host; `None` if it is not one of this tenant.
     pub fn parse_host_subject(&self, subject: &str) -> Option<HostSubject> {
         let mut tokens = self.tokens(subject)?;
-        let to_host = match tokens.next()? {
+        let parsed = match tokens.next()? {
             "manifest" => HostSubject::Manifest { role: name(&mut tokens)?, worker: name(&mut tokens)? },
             "call" => HostSubject::Call { role: name(&mut tokens)?, worker: name(&mut tokens)? },
             "control" => {
@@ -183,16 +183,17 @@ impl Subjects {
             }
             _ => return None,
         };
-        tokens.next().is_none().then_some(to_host)
+        tokens.next().is_none().then_some(parsed)
     }
 
-    /// What has come to a worker.
+    /// Parses the subject of a message to a worker; `None` if it is not one of this tenant or
+    /// inbox.
     pub fn parse_worker_subject(&self, inbox: &WorkerInbox, subject: &str) -> Option<WorkerSubject> {
         if let Some(rest) = subject.strip_prefix(&inbox.0) {
             return CallId::parse(rest.strip_prefix('.')?).map(WorkerSubject::Answer);
         }
         let mut tokens = self.tokens(subject)?;
-        let to_worker = match tokens.next()? {
+        let parsed = match tokens.next()? {
             "progress" => {
                 name(&mut tokens)?;
                 match tokens.next()? {
@@ -203,7 +204,7 @@ impl Subjects {
             "heartbeat" => WorkerSubject::Heartbeat(name(&mut tokens)?),
             _ => return None,
         };
-        tokens.next().is_none().then_some(to_worker)
+        tokens.next().is_none().then_some(parsed)
     }
 
     fn tokens<'s>(&self, subject: &'s str) -> Option<std::str::Split<'s, char>> {
@@ -212,17 +213,17 @@ impl Subjects {
     }
 }
 
-/// Where the answers of one life of a worker arrive.
+/// Inbox of one worker instance: the subjects that its answers arrive on.
 #[derive(Debug, Clone)]
 pub struct WorkerInbox(String);
 
 impl WorkerInbox {
-    /// The inbox of a worker's life.
+    /// Returns the inbox of a worker instance.
     pub fn new(worker: &RelayName, instance: crate::Instance) -> Self {
         Self(format!("_INBOX_{worker}.{instance}"))
     }
 
-    /// Where the answer of a call goes.
+    /// Returns the subject of the answer to `call`.
     pub fn answer_subject(&self, call: CallId) -> String {
         format!("{}.{call}", self.0)
     }
@@ -290,8 +291,8 @@ mod tests {
             (WorkerInbox::new(&worker, Instance(8)).answer_subject(call), None),
             (format!("_INBOX_w1.0000000000000007x.{call}"), None),
         ];
-        for (subject, means) in table {
-            assert_eq!(subjects().parse_worker_subject(&inbox, &subject), means, "{subject}");
+        for (subject, expected) in table {
+            assert_eq!(subjects().parse_worker_subject(&inbox, &subject), expected, "{subject}");
         }
     }
 }

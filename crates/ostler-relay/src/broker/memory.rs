@@ -1,5 +1,5 @@
-//! A broker in memory: subjects, queue groups, rights and bad weather, under
-//! whatever clock the runtime has. For tests and simulations.
+//! In-memory broker for tests and simulations: subjects, queue groups, permissions and injected
+//! faults under the runtime's clock, paused or real.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -17,48 +17,49 @@ use super::{
 };
 use crate::envelope::RelayHeaders;
 
-/// Messages that wait for a slow reader before more are dropped.
+/// Messages buffered per subscription; the broker drops further ones, as NATS does.
 const BACKLOG: usize = 4_096;
 
-/// The longest message, as NATS has it by default.
+/// Longest message: the default of NATS.
 const MAX_PAYLOAD: usize = 1 << 20;
 
-/// A broker in memory. Clones are handles to the same one.
+/// In-memory broker. Clones are handles to the same broker.
 #[derive(Clone)]
 pub struct MemoryBroker(Arc<Mutex<MemoryBrokerState>>);
 
-/// What the one who comes through a door may do.
+/// Permissions of one user.
 #[derive(Debug, Clone, Default)]
 pub struct BrokerPermissions {
-    /// Patterns of subjects to publish to.
+    /// Patterns of subjects that the user may publish to.
     pub publish: Vec<String>,
-    /// Patterns of subjects to listen to.
+    /// Patterns of subjects that the user may subscribe to.
     pub subscribe: Vec<String>,
-    /// Whether to answer once on the reply subject of each message that comes.
+    /// Allows one publish to the reply subject of each received message.
     pub may_respond: bool,
 }
 
 impl BrokerPermissions {
-    /// Everything.
+    /// Returns permissions for every subject.
     pub fn all() -> Self {
         Self { publish: vec![">".into()], subscribe: vec![">".into()], may_respond: true }
     }
 }
 
-/// What becomes of one delivery.
+/// Fault injected into one delivery; [`Deliver`](Self::Deliver) injects none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageAction {
-    /// It arrives at once, in order.
+    /// Delivers at once, in order.
     Deliver,
-    /// It arrives later, and others overtake it.
+    /// Delivers later; other messages overtake it.
     Delay(Duration),
-    /// It arrives at once and again later.
+    /// Delivers at once and once more after the delay.
     Duplicate(Duration),
-    /// It is lost.
+    /// Drops the message.
     Drop,
 }
 
-/// Decides about each delivery: who sent it (the door's name), to whom, what.
+/// Decides the fate of each delivery from its sender, its receiver (both user names) and the
+/// message.
 pub type MessageFaultInjector = Box<dyn FnMut(&str, &str, &BrokerMessage) -> MessageAction + Send>;
 
 struct MemoryBrokerState {
@@ -72,9 +73,9 @@ struct MemoryBrokerState {
 struct MemoryBrokerClient {
     user: Arc<str>,
     permissions: BrokerPermissions,
-    /// In the order in which they were made.
+    /// In order of subscription.
     subscriptions: Vec<MemorySubscription>,
-    /// Reply subjects that may be answered once.
+    /// Reply subjects that the user may still publish to, once each.
     allowed_replies: HashSet<String>,
     denials: broadcast::Sender<Denial>,
     closed: watch::Sender<Option<String>>,
@@ -88,60 +89,61 @@ struct MemorySubscription {
 }
 
 impl MemoryBroker {
-    /// A broker that is up.
+    /// Returns a broker that is up.
     pub fn new() -> Self {
-        let net = MemoryBrokerState {
+        let state = MemoryBrokerState {
             is_up: true,
             links: HashMap::new(),
             next: 0,
             queue_turn: 0,
             fault_injector: None,
         };
-        Self(Arc::new(Mutex::new(net)))
+        Self(Arc::new(Mutex::new(state)))
     }
 
-    /// A way in for somebody with a name and rights.
-    pub fn for_user(&self, name: &str, rights: BrokerPermissions) -> Arc<dyn Broker> {
-        Arc::new(MemoryUser { broker: self.clone(), name: name.into(), permissions: Some(rights) })
+    /// Returns a connection factory for a user with these permissions.
+    pub fn for_user(&self, name: &str, permissions: BrokerPermissions) -> Arc<dyn Broker> {
+        Arc::new(MemoryUser { broker: self.clone(), name: name.into(), permissions: Some(permissions) })
     }
 
-    /// A way in for somebody whose credentials are wrong.
+    /// Returns a connection factory whose credentials the broker rejects.
     pub fn with_bad_credentials(&self, name: &str) -> Arc<dyn Broker> {
         Arc::new(MemoryUser { broker: self.clone(), name: name.into(), permissions: None })
     }
 
-    /// Goes down: everybody is cut off, and nobody gets in.
+    /// Closes every connection and rejects new ones.
     pub fn go_down(&self) {
-        let mut net = self.lock();
-        net.is_up = false;
-        for (_, member) in net.links.drain() {
-            member.closed.send_replace(Some("the broker went down".into()));
+        let mut state = self.lock();
+        state.is_up = false;
+        for (_, client) in state.links.drain() {
+            client.closed.send_replace(Some("the broker went down".into()));
         }
     }
 
-    /// Comes up again, without a memory of who was there.
+    /// Accepts connections again; subscriptions of earlier connections are gone.
     pub fn come_up(&self) {
         self.lock().is_up = true;
     }
 
-    /// Cuts off everybody who came through doors of that name.
-    pub fn disconnect(&self, door: &str) {
-        let mut net = self.lock();
+    /// Closes every connection of a user.
+    pub fn disconnect(&self, user: &str) {
+        let mut state = self.lock();
         let cut: Vec<u64> =
-            net.links.iter().filter(|(_, member)| &*member.user == door).map(|(id, _)| *id).collect();
+            state.links.iter().filter(|(_, client)| &*client.user == user).map(|(id, _)| *id).collect();
         for id in cut {
-            if let Some(member) = net.links.remove(&id) {
-                member.closed.send_replace(Some("the connection was cut".into()));
+            if let Some(client) = state.links.remove(&id) {
+                client.closed.send_replace(Some("the connection was cut".into()));
             }
         }
     }
 
-    /// Decides about deliveries from now on. It must not use the broker.
-    pub fn set_fault_injector(&self, weather: Option<MessageFaultInjector>) {
-        self.lock().fault_injector = weather;
+    /// Installs a fault injector for all further deliveries. The injector must not use the broker:
+    /// it runs under the broker's lock.
+    pub fn set_fault_injector(&self, injector: Option<MessageFaultInjector>) {
+        self.lock().fault_injector = injector;
     }
 
-    /// Connections that are open.
+    /// Returns the number of open connections.
     pub fn link_count(&self) -> usize {
         self.lock().links.len()
     }
@@ -158,20 +160,20 @@ impl Default for MemoryBroker {
 }
 
 impl MemoryBrokerState {
-    /// Delivers to everybody who listens, and to one of each queue.
+    /// Delivers to every subscription without a queue group and to one member of each group.
     fn deliver(&mut self, from: &str, message: &BrokerMessage) {
         let mut queues: HashMap<&str, Vec<(u64, u64)>> = HashMap::new();
         let mut chosen = Vec::new();
         let mut ids: Vec<&u64> = self.links.keys().collect();
         ids.sort_unstable();
         for id in ids {
-            for interest in &self.links[id].subscriptions {
-                if !subject_matches(&interest.pattern, &message.subject) {
+            for subscription in &self.links[id].subscriptions {
+                if !subject_matches(&subscription.pattern, &message.subject) {
                     continue;
                 }
-                match &interest.queue {
-                    Some(queue) => queues.entry(queue).or_default().push((*id, interest.number)),
-                    None => chosen.push((*id, interest.number)),
+                match &subscription.queue {
+                    Some(queue) => queues.entry(queue).or_default().push((*id, subscription.number)),
+                    None => chosen.push((*id, subscription.number)),
                 }
             }
         }
@@ -182,11 +184,11 @@ impl MemoryBrokerState {
         chosen.sort_unstable();
         if chosen.is_empty() {
             if let Some(reply) = &message.reply_to {
-                let unheard = BrokerMessage {
+                let no_responders = BrokerMessage {
                     is_no_responders: true,
                     ..BrokerMessage::new(reply.clone(), RelayHeaders::new(), Bytes::new())
                 };
-                self.deliver("broker", &unheard);
+                self.deliver("broker", &no_responders);
             }
             return;
         }
@@ -196,40 +198,42 @@ impl MemoryBrokerState {
     }
 
     fn deliver_to(&mut self, from: &str, id: u64, number: u64, message: &BrokerMessage) {
-        let Some(member) = self.links.get_mut(&id) else { return };
-        let Some(interest) = member.subscriptions.iter().find(|interest| interest.number == number) else {
+        let Some(client) = self.links.get_mut(&id) else { return };
+        let Some(subscription) =
+            client.subscriptions.iter().find(|subscription| subscription.number == number)
+        else {
             return;
         };
-        let inlet = interest.sender.clone();
+        let sender = subscription.sender.clone();
         if let Some(reply) = &message.reply_to {
-            member.allowed_replies.insert(reply.clone());
+            client.allowed_replies.insert(reply.clone());
         }
-        let fate = match &mut self.fault_injector {
-            Some(weather) => weather(from, &member.user, message),
+        let action = match &mut self.fault_injector {
+            Some(injector) => injector(from, &client.user, message),
             None => MessageAction::Deliver,
         };
-        let later = |delay: Duration| {
-            let (inlet, message) = (inlet.clone(), message.clone());
+        let deliver_later = |delay: Duration| {
+            let (sender, message) = (sender.clone(), message.clone());
             tokio::spawn(async move {
                 tokio::time::sleep(delay).await;
-                let _ = inlet.try_send(message);
+                let _ = sender.try_send(message);
             });
         };
-        match fate {
-            MessageAction::Deliver => drop(inlet.try_send(message.clone())),
-            MessageAction::Delay(delay) => later(delay),
-            // A broker writes its own word once, into the connection of the message that it is about.
-            MessageAction::Duplicate(_) if message.is_no_responders => drop(inlet.try_send(message.clone())),
+        match action {
+            MessageAction::Deliver => drop(sender.try_send(message.clone())),
+            MessageAction::Delay(delay) => deliver_later(delay),
+            // The broker writes the no-responders reply once, to the connection of the request.
+            MessageAction::Duplicate(_) if message.is_no_responders => drop(sender.try_send(message.clone())),
             MessageAction::Duplicate(delay) => {
-                let _ = inlet.try_send(message.clone());
-                later(delay);
+                let _ = sender.try_send(message.clone());
+                deliver_later(delay);
             }
             MessageAction::Drop => {}
         }
     }
 }
 
-/// Whether a subject fits a pattern with `*` and `>`.
+/// Returns whether `subject` matches `pattern`, which may contain `*` and `>`.
 pub fn subject_matches(pattern: &str, subject: &str) -> bool {
     let mut tokens = subject.split('.');
     for part in pattern.split('.') {
@@ -243,7 +247,7 @@ pub fn subject_matches(pattern: &str, subject: &str) -> bool {
     tokens.next().is_none()
 }
 
-/// A way in.
+/// Connection factory of one user.
 struct MemoryUser {
     broker: MemoryBroker,
     name: Arc<str>,
@@ -253,29 +257,29 @@ struct MemoryUser {
 impl Broker for MemoryUser {
     fn connect(&self) -> BoxFuture<'_, Result<Arc<dyn RelayLink>, BrokerConnectError>> {
         Box::pin(async move {
-            let mut net = self.broker.lock();
-            if !net.is_up {
+            let mut state = self.broker.lock();
+            if !state.is_up {
                 return Err(BrokerConnectError::Unreachable("the broker is down".into()));
             }
-            let Some(rights) = self.permissions.clone() else {
+            let Some(permissions) = self.permissions.clone() else {
                 return Err(BrokerConnectError::Credentials("the credentials are wrong".into()));
             };
-            net.next += 1;
-            let id = net.next;
-            let (over, ended) = watch::channel(None);
+            state.next += 1;
+            let id = state.next;
+            let (closed, ended) = watch::channel(None);
             let denials = broadcast::Sender::new(64);
-            let member = MemoryBrokerClient {
+            let client = MemoryBrokerClient {
                 user: Arc::clone(&self.name),
-                permissions: rights,
+                permissions,
                 subscriptions: Vec::new(),
                 allowed_replies: HashSet::new(),
                 denials: denials.clone(),
-                closed: over,
+                closed,
             };
-            net.links.insert(id, member);
-            let welcome =
+            state.links.insert(id, client);
+            let broker_info =
                 BrokerInfo { max_payload: MAX_PAYLOAD, requires_credentials: true, is_loopback: true };
-            let link = MemoryLink { broker: self.broker.clone(), id, ended, denials, welcome };
+            let link = MemoryLink { broker: self.broker.clone(), id, ended, denials, broker_info };
             Ok(Arc::new(link) as Arc<dyn RelayLink>)
         })
     }
@@ -290,7 +294,7 @@ struct MemoryLink {
     id: u64,
     ended: watch::Receiver<Option<String>>,
     denials: broadcast::Sender<Denial>,
-    welcome: BrokerInfo,
+    broker_info: BrokerInfo,
 }
 
 impl MemoryLink {
@@ -298,46 +302,47 @@ impl MemoryLink {
         if message.body.len() > MAX_PAYLOAD {
             return Err(LinkError::TooLong { limit: MAX_PAYLOAD });
         }
-        let mut net = self.broker.lock();
-        let member = net.links.get_mut(&self.id).ok_or(LinkError::Closed)?;
-        let may = member.permissions.publish.iter().any(|pattern| subject_matches(pattern, &message.subject))
-            || (member.permissions.may_respond && member.allowed_replies.remove(&message.subject));
-        if !may {
-            let _ = member.denials.send(Denial::Publish(message.subject.clone()));
+        let mut state = self.broker.lock();
+        let client = state.links.get_mut(&self.id).ok_or(LinkError::Closed)?;
+        let is_allowed =
+            client.permissions.publish.iter().any(|pattern| subject_matches(pattern, &message.subject))
+                || (client.permissions.may_respond && client.allowed_replies.remove(&message.subject));
+        if !is_allowed {
+            let _ = client.denials.send(Denial::Publish(message.subject.clone()));
             return Ok(());
         }
-        let door = Arc::clone(&member.user);
-        net.deliver(&door, message);
+        let user = Arc::clone(&client.user);
+        state.deliver(&user, message);
         Ok(())
     }
 
     fn subscribe_now(&self, subject: &str, queue: Option<&str>) -> Result<BrokerSubscription, LinkError> {
-        let (inlet, outlet) = mpsc::channel(BACKLOG);
-        let mut net = self.broker.lock();
-        net.next += 1;
-        let number = net.next;
-        let member = net.links.get_mut(&self.id).ok_or(LinkError::Closed)?;
-        if member.permissions.subscribe.iter().any(|pattern| pattern_covers(pattern, subject)) {
+        let (sender, receiver) = mpsc::channel(BACKLOG);
+        let mut state = self.broker.lock();
+        state.next += 1;
+        let number = state.next;
+        let client = state.links.get_mut(&self.id).ok_or(LinkError::Closed)?;
+        if client.permissions.subscribe.iter().any(|pattern| pattern_covers(pattern, subject)) {
             let queue = queue.map(str::to_owned);
-            member.subscriptions.push(MemorySubscription {
+            client.subscriptions.push(MemorySubscription {
                 number,
                 pattern: subject.to_owned(),
                 queue,
-                sender: inlet,
+                sender,
             });
         } else {
-            let _ = member.denials.send(Denial::Subscribe(subject.to_owned()));
+            let _ = client.denials.send(Denial::Subscribe(subject.to_owned()));
         }
         Ok(BrokerSubscription::new(MemorySource {
             broker: self.broker.clone(),
             link: self.id,
             number,
-            receiver: outlet,
+            receiver,
         }))
     }
 }
 
-/// Whether all that fits `subject`, itself a pattern, fits `pattern`.
+/// Returns whether every subject that matches the pattern `subject` also matches `pattern`.
 fn pattern_covers(pattern: &str, subject: &str) -> bool {
     let mut tokens = subject.split('.');
     for part in pattern.split('.') {
@@ -381,8 +386,8 @@ impl RelayLink for MemoryLink {
     }
 
     fn close(&self) {
-        if let Some(member) = self.broker.lock().links.remove(&self.id) {
-            member.closed.send_replace(Some("we closed it".into()));
+        if let Some(client) = self.broker.lock().links.remove(&self.id) {
+            client.closed.send_replace(Some("we closed it".into()));
         }
     }
 
@@ -391,7 +396,7 @@ impl RelayLink for MemoryLink {
     }
 
     fn broker_info(&self) -> &BrokerInfo {
-        &self.welcome
+        &self.broker_info
     }
 }
 
@@ -421,8 +426,8 @@ impl MessageSource for MemorySource {
 
 impl MemorySource {
     fn unsubscribe(&self) {
-        if let Some(member) = self.broker.lock().links.get_mut(&self.link) {
-            member.subscriptions.retain(|interest| interest.number != self.number);
+        if let Some(client) = self.broker.lock().links.get_mut(&self.link) {
+            client.subscriptions.retain(|subscription| subscription.number != self.number);
         }
     }
 }

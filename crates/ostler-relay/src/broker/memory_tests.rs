@@ -1,7 +1,7 @@
 use super::*;
 
-async fn connect(door: &Arc<dyn Broker>) -> Arc<dyn RelayLink> {
-    door.connect().await.unwrap_or_else(|error| panic!("{error}"))
+async fn connect(user: &Arc<dyn Broker>) -> Arc<dyn RelayLink> {
+    user.connect().await.unwrap_or_else(|error| panic!("{error}"))
 }
 
 async fn subscribe(link: &Arc<dyn RelayLink>, subject: &str, queue: Option<&str>) -> BrokerSubscription {
@@ -14,7 +14,7 @@ fn message(subject: &str, body: &'static str) -> BrokerMessage {
 
 #[test]
 fn patterns_match_as_the_broker_does() {
-    for (pattern, subject, fits) in [
+    for (pattern, subject, expected) in [
         ("a.*.c", "a.b.c", true),
         ("a.*.c", "a.b.b.c", false),
         ("a.>", "a.b.c", true),
@@ -22,7 +22,7 @@ fn patterns_match_as_the_broker_does() {
         ("a", "a.b", false),
         (">", "a", true),
     ] {
-        assert_eq!(subject_matches(pattern, subject), fits, "{pattern} {subject}");
+        assert_eq!(subject_matches(pattern, subject), expected, "{pattern} {subject}");
     }
     assert!(pattern_covers("a.>", "a.*.c") && pattern_covers("a.*", "a.*") && !pattern_covers("a.*", "a.>"));
 }
@@ -51,48 +51,49 @@ async fn who_asks_where_nobody_listens_is_told() {
     let link = connect(&broker.for_user("a", BrokerPermissions::all())).await;
     let mut inbox = subscribe(&link, "in.*", None).await;
     assert_eq!(link.publish(message("x", "?").with_reply_to("in.1".into())).await, Ok(()));
-    let told = inbox.next().await;
-    assert!(told.is_some_and(|message| message.is_no_responders && message.subject == "in.1"));
+    let reply = inbox.next().await;
+    assert!(reply.is_some_and(|message| message.is_no_responders && message.subject == "in.1"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_not_allowed_is_denied_aloud() {
     let broker = MemoryBroker::new();
     let all = connect(&broker.for_user("a", BrokerPermissions::all())).await;
-    let rights = BrokerPermissions {
+    let permissions = BrokerPermissions {
         publish: vec!["mine.>".into()],
         subscribe: vec!["in.*".into()],
         may_respond: true,
     };
-    let some = connect(&broker.for_user("b", rights)).await;
+    let some = connect(&broker.for_user("b", permissions)).await;
     let mut denials = some.denials();
-    let mut heard = subscribe(&all, ">", None).await;
+    let mut everything = subscribe(&all, ">", None).await;
     assert_eq!(some.publish(message("yours.x", "no")).await, Ok(()));
     assert_eq!(denials.recv().await, Ok(Denial::Publish("yours.x".into())));
-    let _deaf = subscribe(&some, "other.*", None).await;
+    let _denied = subscribe(&some, "other.*", None).await;
     assert_eq!(denials.recv().await, Ok(Denial::Subscribe("other.*".into())));
-    // An answer is allowed once, where something was asked.
-    let mut asked = subscribe(&some, "in.*", None).await;
+    // `may_respond` allows one publish to the reply subject of a received message.
+    let mut requests = subscribe(&some, "in.*", None).await;
     assert_eq!(all.publish(message("in.q", "?").with_reply_to("back.1".into())).await, Ok(()));
-    assert!(asked.next().await.is_some());
+    assert!(requests.next().await.is_some());
     assert_eq!(some.publish(message("back.1", "yes")).await, Ok(()));
     assert_eq!(some.publish(message("back.1", "again")).await, Ok(()));
     assert_eq!(denials.recv().await, Ok(Denial::Publish("back.1".into())));
-    let bodies = [heard.next().await, heard.next().await].map(|message| message.map(|message| message.body));
+    let bodies =
+        [everything.next().await, everything.next().await].map(|message| message.map(|message| message.body));
     assert_eq!(bodies, [Some("?".into()), Some("yes".into())]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_broker_that_goes_down_ends_every_link() {
     let broker = MemoryBroker::new();
-    let door = broker.for_user("a", BrokerPermissions::all());
-    let link = connect(&door).await;
+    let user = broker.for_user("a", BrokerPermissions::all());
+    let link = connect(&user).await;
     let mut inbox = subscribe(&link, "x", None).await;
     broker.go_down();
     assert_eq!(link.ended().await, "the broker went down");
     assert_eq!(inbox.next().await, None);
     assert_eq!(link.publish(message("x", "late")).await, Err(LinkError::Closed));
-    assert!(door.connect().await.is_err());
+    assert!(user.connect().await.is_err());
     broker.come_up();
-    assert!(door.connect().await.is_ok());
+    assert!(user.connect().await.is_ok());
 }

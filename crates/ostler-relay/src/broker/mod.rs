@@ -1,4 +1,4 @@
-//! The broker: what carries messages between workers and hosts.
+//! Broker: the interface to what carries messages between workers and hosts.
 
 pub mod memory;
 pub mod nats;
@@ -13,117 +13,116 @@ use tokio::sync::broadcast;
 
 use crate::envelope::RelayHeaders;
 
-/// Makes connections to one broker.
+/// Factory of connections to one broker.
 pub trait Broker: Send + Sync + 'static {
-    /// Makes one connection, in a time of its own choice. Dropping the future
-    /// gives up.
+    /// Opens one connection under a timeout of the broker's choice. Dropping the future aborts the
+    /// attempt.
     fn connect(&self) -> BoxFuture<'_, Result<Arc<dyn RelayLink>, BrokerConnectError>>;
 
-    /// Where it is, for people. Never with a secret in it.
+    /// Returns the broker's address for messages, with secrets redacted.
     fn address(&self) -> String;
 }
 
-/// One live connection to a broker. It never comes back once it has ended:
-/// whoever needs another one asks the [`Broker`] for it, and nothing that was
-/// handed to this one is delivered by that.
+/// One live connection to a broker. Once ended it never comes back: the caller opens another one
+/// through [`Broker`], and no message handed to this one leaves by another.
 pub trait RelayLink: Send + Sync + 'static {
-    /// Hands a message over. Until it is ready the message has not been sent,
-    /// and dropping the future takes it back; afterwards it may arrive.
+    /// Hands a message to the connection. Until the future is ready the message has not been sent,
+    /// and dropping the future withdraws it; afterwards it may arrive.
     fn publish(&self, message: BrokerMessage) -> BoxFuture<'_, Result<(), LinkError>>;
 
-    /// Listens to a subject; of those in the same `queue` one gets each
-    /// message. What comes faster than it is read is dropped beyond a limit.
+    /// Subscribes to a subject. Of the subscriptions with the same `queue` one gets each message. A
+    /// subscription drops messages beyond a bounded backlog.
     fn subscribe(
         &self,
         subject: &str,
         queue: Option<&str>,
     ) -> BoxFuture<'_, Result<BrokerSubscription, LinkError>>;
 
-    /// Waits until everything before it has left this process. What comes after
-    /// it on this connection is taken in after it; another connection may be faster.
+    /// Waits until everything published before has left this process. The broker processes later
+    /// messages of this connection after it; other connections have no such order.
     fn flush(&self) -> BoxFuture<'_, Result<(), LinkError>>;
 
-    /// Waits until the connection is over, and says why for people.
+    /// Waits until the connection ends and returns the reason, for people.
     fn ended(&self) -> BoxFuture<'_, String>;
 
-    /// Ends it. What was handed over before may still leave.
+    /// Closes the connection. Messages handed over before may still leave.
     fn close(&self);
 
-    /// What the broker does not let us do, as it says so.
+    /// Subscribes to the permission violations that the broker reports.
     fn denials(&self) -> broadcast::Receiver<Denial>;
 
-    /// What the broker said of itself.
+    /// Returns what the broker announced when the connection opened.
     fn broker_info(&self) -> &BrokerInfo;
 }
 
-/// What a broker says of itself.
+/// Facts that a broker announces when a connection opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerInfo {
-    /// The longest message, headers included.
+    /// Longest message in bytes, headers included.
     pub max_payload: usize,
-    /// Whether it asks who comes. One that does not lets anybody take any role.
+    /// `true` if clients must authenticate; otherwise any client can use any role.
     pub requires_credentials: bool,
-    /// Whether it can be reached from this machine only, as far as the address tells.
+    /// `true` if every address is a loopback address.
     pub is_loopback: bool,
 }
 
-/// Why no connection was made.
+/// Error: the connection could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BrokerConnectError {
-    /// Nobody is there, or nobody who speaks our language.
+    /// No broker answers at the address, or the peer speaks another protocol.
     #[error("{0}")]
     Unreachable(String),
-    /// The broker does not accept the credentials: only a person can help.
+    /// The broker rejects the credentials; only an operator can correct them.
     #[error("{0}")]
     Credentials(String),
 }
 
-/// A message that has not left.
+/// Error: the message was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LinkError {
-    /// The connection is over.
+    /// The connection has ended.
     #[error("the connection to the broker is over")]
     Closed,
-    /// The broker takes no message that long.
+    /// The message exceeds the broker's limit.
     #[error("the message is longer than the {limit} bytes that the broker takes")]
     TooLong {
-        /// What it takes.
+        /// The broker's limit in bytes.
         limit: usize,
     },
 }
 
-/// Something that the broker does not let us do.
+/// Permission violation reported by the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Denial {
-    /// Publish to a subject; nothing was delivered.
+    /// Publishing to a subject; nothing was delivered.
     Publish(String),
-    /// Listen to a subject.
+    /// Subscribing to a subject.
     Subscribe(String),
 }
 
-/// One message, either way.
+/// One message, sent or received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerMessage {
-    /// Where to, or where it came.
+    /// Subject that the message is published to.
     pub subject: String,
-    /// Where an answer goes.
+    /// Subject for the answer.
     pub reply_to: Option<String>,
-    /// What it says beside the body.
+    /// Headers of the relay's envelope.
     pub headers: RelayHeaders,
-    /// The body.
+    /// Body, byte for byte.
     pub body: Bytes,
-    /// The broker says that nobody listens to what was asked on this reply
-    /// subject: it was not delivered to anybody.
+    /// `true` for the broker's own reply that the request with this reply subject had no subscriber
+    /// and was not delivered.
     pub is_no_responders: bool,
 }
 
 impl BrokerMessage {
-    /// A message that expects no answer.
+    /// Returns a message that expects no answer.
     pub fn new(subject: String, headers: RelayHeaders, body: impl Into<Bytes>) -> Self {
         Self { subject, reply_to: None, headers, body: body.into(), is_no_responders: false }
     }
 
-    /// The same, with where an answer goes.
+    /// Sets the subject for the answer.
     #[must_use]
     pub fn with_reply_to(mut self, reply: String) -> Self {
         self.reply_to = Some(reply);
@@ -131,37 +130,37 @@ impl BrokerMessage {
     }
 }
 
-/// Messages as they come. Dropping it stops listening.
+/// Stream of messages. Dropping it unsubscribes.
 pub struct BrokerSubscription(Box<dyn MessageSource>);
 
-/// Where the messages of a subscription come from.
+/// Source of a subscription's messages.
 pub trait MessageSource: Send + 'static {
-    /// The next message; `None` when the connection is over.
+    /// Polls for the next message; `None` when the connection has ended.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<BrokerMessage>>;
 
-    /// Asks for no more: what is on the way still comes, and then the end.
+    /// Unsubscribes; messages in flight still arrive, then the stream ends.
     fn drain(&mut self) -> BoxFuture<'_, ()>;
 }
 
 impl BrokerSubscription {
-    /// A subscription to a source.
+    /// Wraps a source.
     pub fn new(source: impl MessageSource) -> Self {
         Self(Box::new(source))
     }
 
-    /// Asks for no more. What the broker has chosen this subscription for still
-    /// comes, and then the end; dropping it instead would lose that.
+    /// Unsubscribes but keeps what the broker has already routed to this subscription; dropping it
+    /// would lose those messages.
     pub async fn drain(&mut self) {
         self.0.drain().await;
     }
 
-    /// The next message, as [`Self::next`] waits for it.
+    /// Polls for the next message, as [`Self::next`] does.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<BrokerMessage>> {
         self.0.poll_next(cx)
     }
 
-    /// The next message; `None` when the connection is over, or all has come
-    /// after a [`Self::stop`]. Cancel-safe.
+    /// Waits for the next message; `None` when the connection has ended or a [`Self::drain`] is
+    /// complete. Cancel-safe.
     pub async fn next(&mut self) -> Option<BrokerMessage> {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
@@ -169,6 +168,6 @@ impl BrokerSubscription {
 
 impl fmt::Debug for BrokerSubscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Subscription")
+        f.write_str("BrokerSubscription")
     }
 }

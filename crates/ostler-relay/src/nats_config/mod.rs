@@ -1,8 +1,8 @@
-//! Prints the config of a NATS server that keeps workers and hosts apart.
+//! NATS server config: users and permissions that isolate workers from each other and from hosts.
 //!
-//! A worker may publish under its own role and name only, and read only what is
-//! for it; so a host can believe what a subject says of its sender. A host may
-//! take requests as one of the queue of hosts, and answer each once.
+//! A worker may publish only under its own role and name, and subscribe only to what is addressed to it, so a
+//! host can trust the role and name in a subject. A host may take requests as a member of the hosts' queue group
+//! and publish one answer to each.
 //!
 //! ```text
 //! worker W in role R                              host H
@@ -15,11 +15,11 @@
 //!                                                              the reply of a request, once
 //! ```
 //!
-//! Where the answer goes is the asker's choice, and the server lets the host
-//! publish it anywhere: that it is the asker's own inbox, only the host can check.
+//! The worker chooses the reply subject, and the NATS server lets the host publish to any. Only the host can
+//! check that it is the worker's own inbox.
 //!
-//! No secret is printed: users have the public part of a key, or a password
-//! that the NATS server takes from its environment.
+//! The config contains no secret: a user has a public key, or a password that the NATS server reads from an
+//! environment variable.
 
 mod user_key;
 
@@ -33,102 +33,101 @@ use crate::subject::Subjects;
 
 pub use user_key::{BadUserKey, UserKey, generate_user_key};
 
-/// How much longer than a call a host may answer: for the way, and for clocks.
+/// Time beyond a call's deadline in which a host may still answer: covers latency and clock drift.
 const MARGIN: Duration = Duration::from_secs(60);
 
-/// Where streams are kept unless somebody says so.
+/// Default JetStream folder.
 const STORE: &str = "/var/lib/nats";
 
-/// What a config is wanted for.
+/// Input of [`nats_config`].
 #[derive(Debug, Clone)]
 pub struct NatsConfigSpec {
-    /// Whose relay it is. Each tenant is an account of its own.
+    /// Tenant of the relay; each tenant is a NATS account of its own.
     pub tenant: RelayName,
-    /// The hosts that serve it.
+    /// Hosts of the tenant.
     pub hosts: Vec<HostUser>,
-    /// Roles that must not be forgotten: one without a worker gets one of the
-    /// role's own name, with a password.
+    /// Roles that need a user; a role without a worker gets one named after the role, with a
+    /// password.
     pub roles: Vec<RelayName>,
-    /// The workers.
+    /// Workers of the tenant.
     pub workers: Vec<WorkerUser>,
-    /// The longest that any call may take: so long an answer stays allowed.
+    /// Longest `max_call_time` of any server: how long an answer stays permitted.
     pub max_call_time: Duration,
-    /// Whether hosts share a journal in a bucket. The server then needs JetStream.
+    /// `true` if hosts share a journal in a key-value bucket; the server then needs JetStream.
     pub has_kv: bool,
-    /// Where the server keeps the bucket; [`Wanted::has_kv`] alone asks for it.
+    /// JetStream folder, used only with [`Self::has_kv`].
     pub store_dir: Option<String>,
 }
 
-/// A host, as a user of the NATS server. Its user name is `host-NAME`.
+/// A host as a user of the NATS server, with the user name `host-NAME`.
 #[derive(Debug, Clone)]
 pub struct HostUser {
-    /// Its name.
+    /// Name of the host.
     pub name: RelayName,
-    /// How it proves who it is.
+    /// Authentication of the user.
     pub login: NatsLogin,
 }
 
-/// A worker, as a user of the NATS server. Its user name is `worker-NAME`.
+/// A worker as a user of the NATS server, with the user name `worker-NAME`.
 #[derive(Debug, Clone)]
 pub struct WorkerUser {
-    /// Its name.
+    /// Name of the worker.
     pub name: RelayName,
-    /// Its role.
+    /// Role of the worker.
     pub role: RelayName,
-    /// How it proves who it is.
+    /// Authentication of the user.
     pub login: NatsLogin,
 }
 
-/// How a user proves who it is.
+/// Authentication of a NATS user.
 #[derive(Debug, Clone)]
 pub enum NatsLogin {
-    /// By a password that stands in a variable of the server's environment,
-    /// named after the user: `OSTLER_WORKER_CI_7_PASSWORD` for the worker `ci-7`.
+    /// Password in a variable of the server's environment, named after the user:
+    /// `OSTLER_WORKER_CI_7_PASSWORD` for the worker `ci-7`.
     Password,
-    /// By its key, of which this is the public part.
+    /// Nkey; this is the public part.
     Nkey(UserKey),
 }
 
-/// The name of a host's user at the NATS server.
+/// Returns the NATS user name of a host.
 pub fn host_user_name(host: &RelayName) -> String {
     format!("host-{host}")
 }
 
-/// The name of a worker's user at the NATS server.
+/// Returns the NATS user name of a worker.
 pub fn worker_user_name(worker: &RelayName) -> String {
     format!("worker-{worker}")
 }
 
-/// What the subjects begin with on which a host hears answers to its own
-/// questions: the inbox prefix of its journal in a bucket. No worker's begins
-/// like it, also not that of one with the host's name.
+/// Returns the inbox prefix of a host's key-value journal. No worker's inbox starts with it, even
+/// if the worker has the host's name.
 pub fn host_inbox_prefix(host: &RelayName) -> String {
     format!("_HOST_INBOX_{host}")
 }
 
-/// Prints the config. It is a whole one, and can be included in another.
-pub fn nats_config(wanted: &NatsConfigSpec) -> String {
-    let mut page = NatsConfigWriter::new(wanted);
-    page.write_header();
-    for host in &wanted.hosts {
-        page.write_host(host);
+/// Returns a complete config, which another config can include.
+pub fn nats_config(spec: &NatsConfigSpec) -> String {
+    let mut writer = NatsConfigWriter::new(spec);
+    writer.write_header();
+    for host in &spec.hosts {
+        writer.write_host(host);
     }
-    for worker in &wanted.workers {
-        page.write_worker(worker);
+    for worker in &spec.workers {
+        writer.write_worker(worker);
     }
-    for role in &wanted.roles {
-        if !wanted.workers.iter().any(|worker| worker.role == *role) {
-            page.write_worker(&WorkerUser {
+    for role in &spec.roles {
+        if !spec.workers.iter().any(|worker| worker.role == *role) {
+            writer.write_worker(&WorkerUser {
                 name: role.clone(),
                 role: role.clone(),
                 login: NatsLogin::Password,
             });
         }
     }
-    page.end()
+    writer.end()
 }
 
-/// A config as it is written.
+/// Writer of the config text.
 struct NatsConfigWriter<'a> {
     spec: &'a NatsConfigSpec,
     subjects: Subjects,
@@ -136,11 +135,11 @@ struct NatsConfigWriter<'a> {
     text: String,
 }
 
-/// What a user may do.
+/// Permissions of one NATS user.
 struct NatsUserPermissions {
     publish: Vec<String>,
     subscribe: Vec<String>,
-    /// How long it may answer what it was asked.
+    /// Time in which the user may answer a request; `None` if it may not.
     responses_expire_after: Option<Duration>,
 }
 
@@ -187,23 +186,23 @@ impl<'a> NatsConfigWriter<'a> {
             Some(queue) => format!("{subject} {queue}"),
             None => subject,
         });
-        let mut rights = NatsUserPermissions {
+        let mut permissions = NatsUserPermissions {
             publish: vec![self.subjects.all_progress_wildcard(), self.subjects.heartbeat(&host.name)],
             subscribe: subscribe.to_vec(),
-            // The ttl counts from the request.
+            // The server counts the expiry from the request.
             responses_expire_after: Some(self.spec.max_call_time + MARGIN),
         };
         if self.spec.has_kv {
-            rights.publish.extend(bucket_permissions(&self.spec.tenant));
-            rights.subscribe.push(format!("{}.>", host_inbox_prefix(&host.name)));
+            permissions.publish.extend(bucket_permissions(&self.spec.tenant));
+            permissions.subscribe.push(format!("{}.>", host_inbox_prefix(&host.name)));
         }
         let user = host_user_name(&host.name);
-        self.write_user(&format!("The host `{}`.", host.name), &user, &host.login, &rights);
+        self.write_user(&format!("The host `{}`.", host.name), &user, &host.login, &permissions);
     }
 
     fn write_worker(&mut self, worker: &WorkerUser) {
         let (role, name) = (&worker.role, &worker.name);
-        let rights = NatsUserPermissions {
+        let permissions = NatsUserPermissions {
             publish: vec![
                 self.subjects.manifest(role, name),
                 self.subjects.call(role, name),
@@ -217,10 +216,10 @@ impl<'a> NatsConfigWriter<'a> {
             responses_expire_after: None,
         };
         let about = format!("The worker `{name}` in the role `{role}`.");
-        self.write_user(&about, &worker_user_name(name), &worker.login, &rights);
+        self.write_user(&about, &worker_user_name(name), &worker.login, &permissions);
     }
 
-    fn write_user(&mut self, about: &str, user: &str, login: &NatsLogin, rights: &NatsUserPermissions) {
+    fn write_user(&mut self, about: &str, user: &str, login: &NatsLogin, permissions: &NatsUserPermissions) {
         self.write_line(3, &format!("# {about}"));
         self.write_line(3, "{");
         match login {
@@ -232,11 +231,11 @@ impl<'a> NatsConfigWriter<'a> {
             NatsLogin::Nkey(key) => self.write_line(4, &format!("nkey: {}", key.as_str())),
         }
         self.write_line(4, "permissions: {");
-        self.write_list("publish", &rights.publish);
-        self.write_list("subscribe", &rights.subscribe);
-        if let Some(within) = rights.responses_expire_after {
-            // A larger `max` makes old servers slow.
-            self.write_line(5, &format!("allow_responses: {{ max: 1, expires: \"{}s\" }}", within.as_secs()));
+        self.write_list("publish", &permissions.publish);
+        self.write_list("subscribe", &permissions.subscribe);
+        if let Some(expiry) = permissions.responses_expire_after {
+            // A larger `max` slows down old servers.
+            self.write_line(5, &format!("allow_responses: {{ max: 1, expires: \"{}s\" }}", expiry.as_secs()));
         }
         self.write_line(4, "}");
         self.write_line(3, "}");
@@ -250,8 +249,8 @@ impl<'a> NatsConfigWriter<'a> {
         self.write_line(5, "]");
     }
 
-    /// A variable of this user's own: two names may differ only in what no
-    /// variable can have.
+    /// Returns a variable name that no other user has: two user names may differ only in characters
+    /// that a variable can't contain.
     fn password_variable(&mut self, user: &str) -> String {
         let name = user.to_ascii_uppercase().replace('-', "_");
         let first = format!("OSTLER_{name}_PASSWORD");
@@ -263,7 +262,7 @@ impl<'a> NatsConfigWriter<'a> {
     }
 }
 
-/// What a journal in a bucket needs, and nothing more.
+/// Returns the permissions that the key-value journal needs, and no more.
 fn bucket_permissions(tenant: &RelayName) -> [String; 5] {
     let bucket = kv_bucket(tenant);
     [
@@ -287,7 +286,7 @@ mod tests {
         RelayName::new(text).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    fn wanted() -> NatsConfigSpec {
+    fn spec() -> NatsConfigSpec {
         let key = "UCK5N7N66OBOINFXAYC2ACJQYFSOD4VYNU6APEJTAVFZB2SVHLKGEW7L";
         let key = UserKey::new(key).unwrap_or_else(|error| panic!("{error}"));
         NatsConfigSpec {
@@ -372,8 +371,8 @@ accounts {
   }
 }
 "#;
-        assert_eq!(nats_config(&NatsConfigSpec { has_kv: true, ..wanted() }), expected);
-        let without = nats_config(&wanted());
+        assert_eq!(nats_config(&NatsConfigSpec { has_kv: true, ..spec() }), expected);
+        let without = nats_config(&spec());
         assert!(!without.contains("$JS") && !without.contains("jetstream"), "{without}");
     }
 
@@ -381,7 +380,7 @@ accounts {
     fn users_whose_names_make_the_same_variable_get_one_each() {
         let worker = |text| WorkerUser { name: name(text), role: name("dev"), login: NatsLogin::Password };
         let config =
-            nats_config(&NatsConfigSpec { workers: ["a-b", "a_b", "A-b"].map(worker).into(), ..wanted() });
+            nats_config(&NatsConfigSpec { workers: ["a-b", "a_b", "A-b"].map(worker).into(), ..spec() });
         for variable in ["PASSWORD", "PASSWORD_2", "PASSWORD_3"] {
             let line = format!("password: $OSTLER_WORKER_A_B_{variable}\n");
             assert_eq!(config.matches(&line).count(), 1, "{config}");

@@ -1,38 +1,37 @@
-//! The keys of users of a NATS server.
+//! Nkeys of users of a NATS server.
 
-/// The public part of a user's key: `U…`.
+/// Public key of a user: `U…`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserKey(String);
 
-/// A text that is no public key of a user.
+/// Error: the text is not a user's public key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no public nkey of a user, which has 56 letters and digits and begins with U")]
 pub struct BadUserKey(String);
 
 impl UserKey {
-    /// Takes the public key of a user, and nothing else: a seed is a secret and
-    /// does not belong here.
+    /// Validates a user's public key. A seed is rejected: it is a secret.
     pub fn new(text: &str) -> Result<Self, BadUserKey> {
-        let is_one = text.starts_with('U') && nkeys::KeyPair::from_public_key(text).is_ok();
-        // What was given may be a secret, and the reader has it anyway.
-        let shown = || text.chars().take(4).chain("…".chars()).collect();
-        if is_one { Ok(Self(text.to_owned())) } else { Err(BadUserKey(shown())) }
+        let is_user_key = text.starts_with('U') && nkeys::KeyPair::from_public_key(text).is_ok();
+        // The text may be a secret, so the error shows its first four characters only.
+        let redacted = || text.chars().take(4).chain("…".chars()).collect();
+        if is_user_key { Ok(Self(text.to_owned())) } else { Err(BadUserKey(redacted())) }
     }
 
-    /// The public part of the key that a seed is of; `None` if it is no user's.
+    /// Derives the public key from a seed; `None` if the seed is not a user's.
     pub fn from_seed(seed: &str) -> Option<Self> {
         let pair = nkeys::KeyPair::from_seed(seed).ok()?;
         Self::new(&pair.public_key()).ok()
     }
 
-    /// The text.
+    /// Returns the key as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// A new key: its public part, and its seed, which is a secret and stands
-/// nowhere else. `None` where the system has no chance to give.
+/// Generates a key: the public key, and the seed, which exists nowhere else. `None` if the system's
+/// random source fails.
 pub fn generate_user_key() -> Option<(UserKey, String)> {
     let pair = nkeys::KeyPair::new_user();
     let seed = pair.seed().ok()?;

@@ -1,4 +1,5 @@
-//! Answers that were given, for those who could not hear them.
+//! Answer cache: answers of the last ten minutes, for workers that ask again after a lost
+//! connection.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -9,23 +10,23 @@ use hashbrown::HashMap;
 use super::call_registry::RelayCallKey;
 use crate::journal::CLAIM_RETENTION;
 
-/// All answers together, in bytes. A host takes as much again for other things when a worker floods it.
+/// Bound on all cached answers. A flooded host needs about as much memory again for other buffers.
 const MAX_BYTES: usize = 32 << 20;
 
-/// What one answer takes beside its text, so that many small ones are bounded too.
+/// Bytes counted per answer besides its text, so that many small answers are bounded too.
 const OVERHEAD: usize = 256;
 
-/// Answers of the last ten minutes, the newest of them if they are too many.
+/// Cached answers, bounded by age and total size; the oldest are evicted first.
 #[derive(Debug, Default)]
 pub(super) struct AnswerCache {
     entries: HashMap<RelayCallKey, (Instant, Bytes)>,
-    /// In the order of keeping; one whose time is another was kept again since.
+    /// In order of insertion; an entry with an outdated time belongs to a replaced answer.
     order: VecDeque<(Instant, RelayCallKey)>,
     bytes: usize,
 }
 
 impl AnswerCache {
-    /// Keeps an answer, instead of an earlier one to the same call.
+    /// Caches an answer and replaces an earlier one of the same call.
     pub(super) fn insert(&mut self, key: RelayCallKey, text: Bytes, now: Instant) {
         self.bytes += text.len() + OVERHEAD;
         if let Some((_, earlier)) = self.entries.insert(key.clone(), (now, text)) {
@@ -35,21 +36,21 @@ impl AnswerCache {
         self.evict(now);
     }
 
-    /// The answer to a call.
+    /// Returns the answer of a call.
     pub(super) fn get(&self, key: &RelayCallKey) -> Option<Bytes> {
         self.entries.get(key).map(|(_, text)| text.clone())
     }
 
-    /// The calls that were answered since then, the last one first.
+    /// Iterates over the calls answered since `then`, newest first.
     pub(super) fn answered_since(&self, then: Instant) -> impl Iterator<Item = &RelayCallKey> {
         self.order.iter().rev().take_while(move |(at, _)| *at >= then).map(|(_, key)| key)
     }
 
-    /// Forgets what is old, and what is too much.
+    /// Evicts expired answers, then the oldest ones until the rest fit.
     pub(super) fn evict(&mut self, now: Instant) {
         while let Some((at, key)) = self.order.front() {
             let is_old = now.saturating_duration_since(*at) >= CLAIM_RETENTION;
-            // The newest is kept however long it is: an answer has a limit of its own.
+            // Keeps the newest answer even if it alone exceeds the bound; `MAX_ANSWER` limits it.
             let is_too_much = self.bytes > MAX_BYTES && self.order.len() > 1;
             if !is_old && !is_too_much {
                 return;

@@ -1,8 +1,7 @@
-//! What is known of calls: which are under way, what was answered, who lives.
+//! Call registry: calls in flight, cached answers and worker presence.
 //!
-//! All of it is behind one lock that is held for a lookup or two, because the
-//! parts must agree: a call is under way, or answered, or unknown, never two
-//! of them.
+//! One lock guards all of it, held for a lookup or two, because the parts must agree: a call is in flight,
+//! answered or unknown, and never two of these.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,24 +22,23 @@ use crate::call_id::CallId;
 use crate::name::RelayName;
 use crate::subject::WorkerInbox;
 
-/// Answers that could not be sent and are announced once they can be, and as
-/// many that may not have arrived; beyond that their workers find out by themselves.
+/// Bound on unsent answers to announce later, and on answers of doubtful arrival. Beyond it workers
+/// notice by their own timeouts.
 const MAX_UNSENT: usize = 1_024;
 
-/// What was said so shortly before a connection was lost may be lost with it:
-/// that it is dead takes some moments to be seen.
+/// Answers sent this shortly before a lost connection may be lost too: detecting a dead connection
+/// takes seconds.
 const UNCONFIRMED_WINDOW: Duration = Duration::from_secs(5);
 
-/// One call of one worker. What another worker says under the same id is
-/// another call.
+/// One call of one worker. The same call id from another worker is another call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct RelayCallKey {
     pub(super) worker: RelayName,
     pub(super) call: CallId,
 }
 
-/// Where an answer goes. The broker lets us answer a message over the
-/// connection that it came by.
+/// Destination of an answer. The broker permits the answer only over the connection that the
+/// request came by.
 #[derive(Debug, Clone)]
 pub(super) struct ReplyAddress {
     pub(super) key: RelayCallKey,
@@ -49,41 +47,41 @@ pub(super) struct ReplyAddress {
 }
 
 impl ReplyAddress {
-    /// Where a worker wants an answer. That is its own inbox and nothing else:
-    /// the broker lets us publish to whatever a message names, and a worker
-    /// could have us speak where it may not.
+    /// Validates the reply subject of a worker: it must be the worker's own inbox. The broker lets
+    /// the host publish to any reply subject, so a worker could otherwise make the host publish
+    /// where the worker may not.
     pub(super) fn new(
-        life: &WorkerInstance,
+        worker_instance: &WorkerInstance,
         call: CallId,
         reply: Option<String>,
         epoch: u64,
     ) -> Result<Self, String> {
         let reply = reply.ok_or("it does not say where the answer goes")?;
-        if reply != WorkerInbox::new(&life.worker, life.instance).answer_subject(call) {
+        if reply != WorkerInbox::new(&worker_instance.worker, worker_instance.instance).answer_subject(call) {
             return Err("the answer would not go to its worker's inbox".into());
         }
-        Ok(Self { key: RelayCallKey { worker: life.worker.clone(), call }, subject: reply, epoch })
+        Ok(Self { key: RelayCallKey { worker: worker_instance.worker.clone(), call }, subject: reply, epoch })
     }
 }
 
-/// What a message that asks for a call has found.
+/// Result of registering a request.
 pub(super) enum CallLookup {
-    /// Nobody has heard of it; it is under way from now on.
+    /// The call is new and is in flight from now on.
     New(RegisteredCallGuard, RelayCancelSignal),
-    /// It was asked for before.
+    /// The call was requested before.
     Known(KnownCall),
-    /// More messages wait for a refusal than are worth one.
+    /// The limit of pending refusals is reached; the request gets no answer.
     Flooded,
 }
 
-/// What has become of a call.
+/// State of a call that was requested before.
 pub(super) enum KnownCall {
-    /// It is under way; its answer goes to where the new message says.
+    /// In flight; its answer goes to the reply address of the latest request.
     InFlight {
-        /// Whether it was claimed and is carried out.
+        /// `true` if the call was claimed and is executing.
         is_accepted: bool,
     },
-    /// It was answered.
+    /// Answered, with this response.
     Answered(Bytes),
 }
 
@@ -96,7 +94,7 @@ struct RegisteredCall {
     observer: Option<Arc<WorkerObserver>>,
 }
 
-/// The calls of all workers.
+/// Registry of the calls of all workers.
 pub(super) struct CallRegistry {
     state: Mutex<CallRegistryState>,
 }
@@ -106,29 +104,29 @@ struct CallRegistryState {
     limits: ServiceCallLimits,
     answers: AnswerCache,
     presence: WorkerPresence,
-    /// How far the answers that are being sent have arrived.
+    /// Acknowledged chunks of each answer that is being sent.
     acks: HashMap<RelayCallKey, watch::Sender<u32>>,
     unsent: Vec<RelayCallKey>,
-    /// When the last connection was lost, until there is another one.
+    /// Time of the last disconnect; `None` while connected.
     disconnected_at: Option<std::time::Instant>,
 }
 
 impl CallRegistryState {
-    /// What has become of a call; its answer goes there from now on.
-    fn lookup(&mut self, to: &ReplyAddress) -> Option<KnownCall> {
-        if let Some(answer) = self.answers.get(&to.key) {
+    /// Returns the state of a call and redirects its answer to `to`.
+    fn lookup(&mut self, reply_address: &ReplyAddress) -> Option<KnownCall> {
+        if let Some(answer) = self.answers.get(&reply_address.key) {
             return Some(KnownCall::Answered(answer));
         }
-        let call = self.calls.get_mut(&to.key)?;
-        call.reply_address = to.clone();
+        let call = self.calls.get_mut(&reply_address.key)?;
+        call.reply_address = reply_address.clone();
         Some(KnownCall::InFlight { is_accepted: call.is_accepted })
     }
 }
 
 impl CallRegistry {
-    /// Makes a desk where `max` calls may be carried out at once.
+    /// Creates a registry in which `max` calls may be in flight.
     pub(super) fn new(max: usize) -> Self {
-        let books = CallRegistryState {
+        let state = CallRegistryState {
             calls: HashMap::new(),
             limits: ServiceCallLimits::new(max),
             answers: AnswerCache::default(),
@@ -137,121 +135,120 @@ impl CallRegistry {
             unsent: Vec::new(),
             disconnected_at: None,
         };
-        Self { state: Mutex::new(books) }
+        Self { state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, CallRegistryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks up what a message asks for, and begins it if it is new.
-    pub(super) fn register(self: &Arc<Self>, order: &RelayRequest) -> CallLookup {
-        let (key, now) = (&order.reply_address.key, now());
-        let mut books = self.lock();
-        let books = &mut *books;
-        books.presence.on_heard(&order.worker_instance, now);
-        if let Some(known) = books.lookup(&order.reply_address) {
+    /// Looks up the requested call and registers it if it is new.
+    pub(super) fn register(self: &Arc<Self>, request: &RelayRequest) -> CallLookup {
+        let (key, now) = (&request.reply_address.key, now());
+        let mut state = self.lock();
+        let state = &mut *state;
+        state.presence.on_heard(&request.worker_instance, now);
+        if let Some(known) = state.lookup(&request.reply_address) {
             return CallLookup::Known(known);
         }
-        let Some((room, permit)) = books.limits.acquire(&key.worker) else { return CallLookup::Flooded };
-        books.presence.on_call_begun(&order.worker_instance, &order.caller);
+        let Some((capacity, permit)) = state.limits.acquire(&key.worker) else { return CallLookup::Flooded };
+        state.presence.on_call_begun(&request.worker_instance, &request.caller);
         let (cancel, cancelled) = oneshot::channel();
         let call = RegisteredCall {
-            worker_instance: order.worker_instance.clone(),
-            reply_address: order.reply_address.clone(),
+            worker_instance: request.worker_instance.clone(),
+            reply_address: request.reply_address.clone(),
             _permit: permit,
             is_accepted: false,
             cancel: Some(cancel),
             observer: None,
         };
-        books.calls.insert(key.clone(), call);
+        state.calls.insert(key.clone(), call);
         CallLookup::New(
-            RegisteredCallGuard { registry: Arc::clone(self), key: key.clone(), capacity: room },
+            RegisteredCallGuard { registry: Arc::clone(self), key: key.clone(), capacity },
             RelayCancelSignal(cancelled),
         )
     }
 
-    /// A worker has asked for something.
-    pub(super) fn record_worker(&self, life: &WorkerInstance) {
-        self.lock().presence.on_heard(life, now());
+    /// Records a request of a worker.
+    pub(super) fn record_worker(&self, worker_instance: &WorkerInstance) {
+        self.lock().presence.on_heard(worker_instance, now());
     }
 
-    /// A worker has said something about what it asked for. Of one that has not
-    /// asked us for anything, nothing is remembered.
-    pub(super) fn refresh_worker(&self, life: &WorkerInstance) {
-        self.lock().presence.refresh(life, now());
+    /// Records a sign of life of a worker that has made a request before; ignores others.
+    pub(super) fn refresh_worker(&self, worker_instance: &WorkerInstance) {
+        self.lock().presence.refresh(worker_instance, now());
     }
 
-    /// A worker was told what it may use.
+    /// Records the manifest version that was sent to a worker.
     pub(super) fn record_manifest_version(
         &self,
-        life: &WorkerInstance,
+        worker_instance: &WorkerInstance,
         caller: &Caller,
         version: Option<String>,
     ) {
-        self.lock().presence.on_manifest_sent(life, caller, version);
+        self.lock().presence.on_manifest_sent(worker_instance, caller, version);
     }
 
-    /// Who was told what.
+    /// Returns the manifest version that each worker has.
     pub(super) fn manifest_versions(&self) -> Vec<(WorkerInstance, Caller, String)> {
         self.lock().presence.manifest_versions()
     }
 
-    /// Nobody waits for a call any more. One that has not come yet, because
-    /// messages of different subjects overtake each other, will not begin.
+    /// Cancels a call. A call that has not arrived yet, since messages of different subjects
+    /// overtake each other, gets the answer `instead`.
     pub(super) fn cancel(&self, key: RelayCallKey, instead: impl FnOnce() -> Bytes) {
-        let mut books = self.lock();
-        if let Some(call) = books.calls.get_mut(&key) {
+        let mut state = self.lock();
+        if let Some(call) = state.calls.get_mut(&key) {
             call.cancel.take().map(|cancel| cancel.send(()));
-        } else if books.answers.get(&key).is_none() {
-            books.answers.insert(key, instead(), now());
+        } else if state.answers.get(&key).is_none() {
+            state.answers.insert(key, instead(), now());
         }
     }
 
-    /// Gives up the calls of workers that are gone, and forgets what is old.
+    /// Cancels the calls of expired workers and evicts old answers.
     pub(super) fn sweep(&self) {
-        let mut books = self.lock();
+        let mut state = self.lock();
         let now = now();
-        books.answers.evict(now);
-        let gone = books.presence.expire(now);
-        for call in books.calls.values_mut().filter(|call| gone.contains(&call.worker_instance)) {
+        state.answers.evict(now);
+        let gone = state.presence.expire(now);
+        for call in state.calls.values_mut().filter(|call| gone.contains(&call.worker_instance)) {
             call.cancel.take().map(|cancel| cancel.send(()));
         }
     }
 
-    /// What has become of a call, for a worker that was cut off; the answer
-    /// goes to where it says now. `None` where nothing is known of it.
-    pub(super) fn resume(&self, to: &ReplyAddress) -> Option<KnownCall> {
-        let mut books = self.lock();
-        let known = books.lookup(to)?;
-        if let Some(voice) = books.calls.get(&to.key).and_then(|call| call.observer.as_ref()) {
-            voice.resend_open();
+    /// Returns the state of a call for a worker that lost its connection, and redirects its answer;
+    /// `None` if the call is unknown.
+    pub(super) fn resume(&self, reply_address: &ReplyAddress) -> Option<KnownCall> {
+        let mut state = self.lock();
+        let known = state.lookup(reply_address)?;
+        if let Some(observer) = state.calls.get(&reply_address.key).and_then(|call| call.observer.as_ref()) {
+            observer.resend_open();
         }
         Some(known)
     }
 
-    /// Who takes the answers to questions of a call.
+    /// Returns the observer that takes responses to the server requests of a call.
     pub(super) fn observer(&self, key: &RelayCallKey) -> Option<Arc<WorkerObserver>> {
         self.lock().calls.get(key)?.observer.clone()
     }
 
-    /// Follows how far an answer has arrived. Whoever followed it before learns
-    /// by the end of its channel that it is sent anew.
+    /// Subscribes to the acknowledgements of an answer. An earlier subscriber sees its channel
+    /// close: the answer is being sent anew.
     pub(super) fn subscribe_acks(&self, key: &RelayCallKey) -> watch::Receiver<u32> {
-        let (acks, followed) = watch::channel(0);
-        self.lock().acks.insert(key.clone(), acks);
-        followed
+        let (sender, receiver) = watch::channel(0);
+        self.lock().acks.insert(key.clone(), sender);
+        receiver
     }
 
-    /// Stops following, unless somebody else does.
-    pub(super) fn unsubscribe_acks(&self, key: &RelayCallKey, followed: watch::Receiver<u32>) {
-        let mut books = self.lock();
-        if books.acks.get(key).is_some_and(|acks| acks.subscribe().same_channel(&followed)) {
-            books.acks.remove(key);
+    /// Removes the subscription unless a later one has replaced it.
+    pub(super) fn unsubscribe_acks(&self, key: &RelayCallKey, receiver: watch::Receiver<u32>) {
+        let mut state = self.lock();
+        if state.acks.get(key).is_some_and(|acks| acks.subscribe().same_channel(&receiver)) {
+            state.acks.remove(key);
         }
     }
 
-    /// All chunks before this one have arrived.
+    /// Records that all chunks before `number` have arrived.
     pub(super) fn acknowledge(&self, key: &RelayCallKey, number: u32) {
         if let Some(acks) = self.lock().acks.get(key) {
             acks.send_if_modified(|acked| {
@@ -262,92 +259,91 @@ impl CallRegistry {
         }
     }
 
-    /// An answer could not be sent.
+    /// Records an answer that could not be sent.
     pub(super) fn mark_unsent(&self, key: &RelayCallKey) {
-        let mut books = self.lock();
-        if books.unsent.len() < MAX_UNSENT {
-            books.unsent.push(key.clone());
+        let mut state = self.lock();
+        if state.unsent.len() < MAX_UNSENT {
+            state.unsent.push(key.clone());
         }
     }
 
-    /// The calls of which a worker may have missed something while there was
-    /// no connection: answers that could not be sent, or only just, and all
-    /// that are under way.
+    /// Returns the calls of which a worker may have missed a message during the disconnect: unsent
+    /// answers, answers sent just before it, and accepted calls in flight.
     pub(super) fn take_unconfirmed(&self) -> Vec<RelayCallKey> {
-        let mut books = self.lock();
-        let mut doubtful = std::mem::take(&mut books.unsent);
-        let Some(lost) = books.disconnected_at.take() else { return doubtful };
+        let mut state = self.lock();
+        let mut unconfirmed = std::mem::take(&mut state.unsent);
+        let Some(lost) = state.disconnected_at.take() else { return unconfirmed };
         let since = lost.checked_sub(UNCONFIRMED_WINDOW).unwrap_or(lost);
-        doubtful.extend(books.answers.answered_since(since).take(MAX_UNSENT).cloned());
-        let under_way = books.calls.iter().filter(|(_, call)| call.is_accepted);
-        doubtful.extend(under_way.map(|(key, _)| key.clone()));
-        doubtful
+        unconfirmed.extend(state.answers.answered_since(since).take(MAX_UNSENT).cloned());
+        let in_flight = state.calls.iter().filter(|(_, call)| call.is_accepted);
+        unconfirmed.extend(in_flight.map(|(key, _)| key.clone()));
+        unconfirmed
     }
 
-    /// The connection is lost, or there.
+    /// Records that the connection is up or lost.
     pub(super) fn set_connected(&self, is_connected: bool) {
-        let mut books = self.lock();
+        let mut state = self.lock();
         match is_connected {
-            true => books.presence.on_connected(now()),
+            true => state.presence.on_connected(now()),
             false => {
-                books.presence.on_disconnected(now());
-                books.disconnected_at = Some(now());
+                state.presence.on_disconnected(now());
+                state.disconnected_at = Some(now());
             }
         }
     }
 
-    /// Calls under way.
+    /// Returns the number of calls in flight.
     pub(super) fn in_flight(&self) -> usize {
         self.lock().calls.len()
     }
 
-    /// Who lives.
+    /// Returns the status of all known workers.
     pub(super) fn workers(&self) -> Vec<WorkerStatus> {
         self.lock().presence.workers()
     }
 }
 
-/// The place of a call among those under way; dropping it makes room.
+/// Registration of one call in flight; dropping it removes the call.
 pub(super) struct RegisteredCallGuard {
     registry: Arc<CallRegistry>,
     key: RelayCallKey,
     pub(super) capacity: CallCapacity,
 }
 
-/// Tells that nobody waits for a call any more.
+/// Cancellation of one call.
 pub(super) struct RelayCancelSignal(oneshot::Receiver<()>);
 
 impl RelayCancelSignal {
-    /// Waits until nobody waits for the call.
+    /// Waits until the call is cancelled.
     pub(super) async fn wait(self) {
         if self.0.await.is_err() {
-            // It has not been cancelled, and can't be any more.
+            // The sender is gone without a cancellation, so none can follow.
             std::future::pending().await
         }
     }
 }
 
 impl RegisteredCallGuard {
-    /// What is asked and answered meanwhile goes through this.
-    pub(super) fn set_observer(&self, voice: Arc<WorkerObserver>) {
+    /// Sets the observer that takes responses to server requests.
+    pub(super) fn set_observer(&self, observer: Arc<WorkerObserver>) {
         if let Some(call) = self.registry.lock().calls.get_mut(&self.key) {
-            call.observer = Some(voice);
+            call.observer = Some(observer);
         }
     }
 
-    /// From now on it is carried out.
+    /// Marks the call as accepted.
     pub(super) fn set_accepted(&self) {
         if let Some(call) = self.registry.lock().calls.get_mut(&self.key) {
             call.is_accepted = true;
         }
     }
 
-    /// Keeps the answer, and says where it goes.
+    /// Caches the answer and returns its destination.
     pub(super) fn finish(&self, text: Bytes) -> Option<ReplyAddress> {
-        let mut books = self.registry.lock();
-        let books = &mut *books;
-        books.answers.insert(self.key.clone(), text, now());
-        let call = books.calls.get_mut(&self.key)?;
+        let mut state = self.registry.lock();
+        let state = &mut *state;
+        state.answers.insert(self.key.clone(), text, now());
+        let call = state.calls.get_mut(&self.key)?;
         call.observer = None;
         Some(call.reply_address.clone())
     }
@@ -355,14 +351,14 @@ impl RegisteredCallGuard {
 
 impl Drop for RegisteredCallGuard {
     fn drop(&mut self) {
-        let mut books = self.registry.lock();
-        let books = &mut *books;
-        let Some(call) = books.calls.remove(&self.key) else { return };
-        books.presence.on_call_ended(&call.worker_instance);
+        let mut state = self.registry.lock();
+        let state = &mut *state;
+        let Some(call) = state.calls.remove(&self.key) else { return };
+        state.presence.on_call_ended(&call.worker_instance);
     }
 }
 
-/// The runtime's clock, which tests pause.
+/// Returns the time of the runtime's clock, which tests pause.
 fn now() -> std::time::Instant {
     Instant::now().into_std()
 }

@@ -1,4 +1,4 @@
-//! What happens every so often: heartbeats, and a look at who lives.
+//! Heartbeat: announces the host each second and sweeps expired workers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,36 +11,36 @@ use crate::broker::BrokerMessage;
 use crate::envelope::Heartbeat;
 use crate::reconnect::BrokerConnection;
 
-/// How often workers are looked for that are gone.
+/// Interval between sweeps; bounds how late a vanished worker is noticed.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 
-/// A heartbeat at every so many looks: one each second.
+/// Sweeps per heartbeat: one heartbeat each second.
 const SWEEPS_PER_HEARTBEAT: u32 = 4;
 
-/// Does what has to be done every so often, for ever.
+/// Sweeps and sends heartbeats until it is cancelled.
 pub(super) async fn run(service: Arc<ServiceCore>) {
-    let mut looks = interval(SWEEP_INTERVAL);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    for look in (1..=SWEEPS_PER_HEARTBEAT).cycle() {
-        looks.tick().await;
+    let mut ticks = interval(SWEEP_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    for sweep in (1..=SWEEPS_PER_HEARTBEAT).cycle() {
+        ticks.tick().await;
         service.registry.sweep();
-        if look == SWEEPS_PER_HEARTBEAT
-            && let Some(up) = service.reconnector.connection()
+        if sweep == SWEEPS_PER_HEARTBEAT
+            && let Some(connection) = service.reconnector.connection()
         {
-            send_heartbeat(&service, &up).await;
+            send_heartbeat(&service, &connection).await;
         }
     }
 }
 
-/// Says that the host lives.
-pub(super) async fn send_heartbeat(service: &ServiceCore, up: &BrokerConnection) {
-    let beat = Heartbeat {
+/// Publishes one heartbeat.
+pub(super) async fn send_heartbeat(service: &ServiceCore, connection: &BrokerConnection) {
+    let heartbeat = Heartbeat {
         generation: service.generation,
         time: service.clock.now(),
         in_flight: service.registry.in_flight() as u64,
         is_draining: service.is_draining(),
     };
     let subject = service.subjects.heartbeat(&service.name);
-    // A heartbeat that does not leave is missed, which is what it says.
-    let _ = service.publish(up, BrokerMessage::new(subject, beat.headers(), Bytes::new())).await;
+    // Workers treat a missing heartbeat as a silent host, so a failure needs no handling.
+    let _ = service.publish(connection, BrokerMessage::new(subject, heartbeat.headers(), Bytes::new())).await;
 }

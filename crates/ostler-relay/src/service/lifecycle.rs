@@ -1,11 +1,11 @@
-//! The task that owns all others of a service.
+//! Service lifecycle: the task that owns all other tasks of a service.
 //!
 //! ```text
-//!  serving ──drain──▶ draining ──nothing under way, or the time is up──▶ over
+//!  serving ──drain──▶ draining ──no task left, or deadline──▶ closed
 //! ```
 //!
-//! In either stage there may be a connection or none. Calls live in this task
-//! and not in a connection: what is under way when one is lost goes on.
+//! Either stage runs with or without a connection. Calls belong to this task and not to a connection, so calls in
+//! flight survive a lost connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,33 +15,32 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::subscriptions::{HostSubscriptions, RejectedMessageLog};
-use super::{ServiceCore, heartbeat, manifest, send_answer};
+use super::{ServiceCore, answer, heartbeat, manifest};
 use crate::reconnect::{BrokerConnection, LinkState};
 
-/// How much longer than it may a drain takes for its last answers to leave,
-/// over a broker that is slow to take them.
+/// Grace beyond the drain deadline for the last answers to leave over a slow broker.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
-/// How long the journal may take to keep what was noted.
+/// Timeout for the journal to write its pending entries.
 const CLOSE: Duration = Duration::from_secs(5);
 
-/// What a service is about.
+/// Stage of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ServiceStage {
-    /// Taking calls.
+    /// Accepts calls.
     Serving,
-    /// Finishing those under way.
+    /// Finishes the calls in flight and accepts no others.
     Draining {
-        /// When that ends, finished or not.
-        by: Instant,
+        /// Deadline of the drain.
+        deadline: Instant,
     },
 }
 
-/// Runs until the service is drained. Dropping it ends everything at once.
-pub(super) async fn run(service: Arc<ServiceCore>, over: watch::Sender<bool>) {
-    let mut chores = JoinSet::new();
-    chores.spawn(heartbeat::run(Arc::clone(&service)));
-    chores.spawn(manifest::watch_changes(Arc::clone(&service)));
+/// Runs the service until it is drained. Dropping the future ends everything at once.
+pub(super) async fn run(service: Arc<ServiceCore>, closed: watch::Sender<bool>) {
+    let mut background = JoinSet::new();
+    background.spawn(heartbeat::run(Arc::clone(&service)));
+    background.spawn(manifest::watch_changes(Arc::clone(&service)));
     let mut running = ServiceLoop {
         stage: service.stage.subscribe(),
         link_state: service.reconnector.watch_state(),
@@ -55,10 +54,10 @@ pub(super) async fn run(service: Arc<ServiceCore>, over: watch::Sender<bool>) {
         () = running.serve() => {}
         () = overdue => {}
     }
-    drop((running.tasks, chores));
+    drop((running.tasks, background));
     let _ = timeout(CLOSE, service.journal.flush()).await;
     service.reconnector.close();
-    over.send_replace(true);
+    closed.send_replace(true);
 }
 
 struct ServiceLoop {
@@ -73,52 +72,52 @@ impl ServiceLoop {
     /// Serves one connection after the other.
     async fn serve(&mut self) {
         loop {
-            let up = tokio::select! {
+            let connection = tokio::select! {
                 biased;
-                up = next_connection(&mut self.link_state) => up,
+                connection = next_connection(&mut self.link_state) => connection,
                 () = wait_until_drained(&mut self.stage, &mut self.tasks) => return,
             };
-            let Some(up) = up else { return };
+            let Some(connection) = connection else { return };
             self.service.set_denial(None);
-            if let Ok(intake) = HostSubscriptions::open(&self.service, &up).await {
+            if let Ok(subscriptions) = HostSubscriptions::open(&self.service, &connection).await {
                 self.service.registry.set_connected(true);
-                self.tasks.spawn(send_answer::announce_unconfirmed(Arc::clone(&self.service)));
-                let is_drained = self.serve_connection(intake).await;
+                self.tasks.spawn(answer::announce_unconfirmed(Arc::clone(&self.service)));
+                let is_drained = self.serve_connection(subscriptions).await;
                 self.service.registry.set_connected(false);
                 if is_drained {
                     return;
                 }
             }
-            // Whatever is left of it is of no use.
-            up.link.close();
-            wait_until_lost(&mut self.link_state, up.epoch).await;
+            // A connection without subscriptions is useless.
+            connection.link.close();
+            wait_until_lost(&mut self.link_state, connection.epoch).await;
         }
     }
 
-    /// Takes what comes over one connection. True if there is nothing more to do.
-    async fn serve_connection(&mut self, mut intake: HostSubscriptions) -> bool {
+    /// Handles the messages of one connection. Returns whether the drain is complete.
+    async fn serve_connection(&mut self, mut subscriptions: HostSubscriptions) -> bool {
         let mut is_open = true;
         loop {
             if is_open && matches!(*self.stage.borrow_and_update(), ServiceStage::Draining { .. }) {
                 is_open = false;
-                intake.close(&mut self.tasks, &mut self.rejected_messages).await;
+                subscriptions.close(&mut self.tasks, &mut self.rejected_messages).await;
             }
             if !is_open && self.tasks.is_empty() {
-                intake.flush().await;
+                subscriptions.flush().await;
                 return true;
             }
-            let by = drain_deadline(&self.stage);
+            let deadline = drain_deadline(&self.stage);
             tokio::select! {
                 biased;
                 Some(_) = self.tasks.join_next(), if !self.tasks.is_empty() => {}
-                arrival = intake.receive() => {
-                    if !intake.handle(arrival, &mut self.tasks, &mut self.rejected_messages) {
+                event = subscriptions.receive() => {
+                    if !subscriptions.handle(event, &mut self.tasks, &mut self.rejected_messages) {
                         return false;
                     }
                 }
                 _ = self.stage.changed() => {}
-                () = sleep_until_or_forever(by) => {
-                    intake.flush().await;
+                () = sleep_until_or_forever(deadline) => {
+                    subscriptions.flush().await;
                     return true;
                 }
             }
@@ -126,58 +125,56 @@ impl ServiceLoop {
     }
 }
 
-/// The next connection; `None` if there will be none any more.
-async fn next_connection(situation: &mut watch::Receiver<LinkState>) -> Option<BrokerConnection> {
-    let is_settled = |situation: &LinkState| !matches!(situation, LinkState::Disconnected { .. });
-    match situation.wait_for(is_settled).await.as_deref() {
-        Ok(LinkState::Connected(up)) => Some(up.clone()),
+/// Waits for the next connection; `None` if the reconnector is closed.
+async fn next_connection(link_state: &mut watch::Receiver<LinkState>) -> Option<BrokerConnection> {
+    let is_settled = |link_state: &LinkState| !matches!(link_state, LinkState::Disconnected { .. });
+    match link_state.wait_for(is_settled).await.as_deref() {
+        Ok(LinkState::Connected(connection)) => Some(connection.clone()),
         _ => None,
     }
 }
 
-/// Waits until the tether has seen that the connection is over.
-async fn wait_until_lost(situation: &mut watch::Receiver<LinkState>, epoch: u64) {
-    let is_other =
-        |situation: &LinkState| !matches!(situation, LinkState::Connected(up) if up.epoch == epoch);
-    let _ = situation.wait_for(is_other).await;
+/// Waits until the reconnector has noticed that the connection ended.
+async fn wait_until_lost(link_state: &mut watch::Receiver<LinkState>, epoch: u64) {
+    let _ = link_state.wait_for(|state| !state.is_connected(epoch)).await;
 }
 
-/// Without a connection: waits until a drain has nothing left to wait for.
+/// Without a connection: waits until the drain is complete or its deadline has passed.
 async fn wait_until_drained(stage: &mut watch::Receiver<ServiceStage>, tasks: &mut JoinSet<()>) {
     loop {
-        let by = drain_deadline(stage);
-        if by.is_some() && tasks.is_empty() {
+        let deadline = drain_deadline(stage);
+        if deadline.is_some() && tasks.is_empty() {
             return;
         }
         tokio::select! {
             biased;
             Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
             _ = stage.changed() => {}
-            () = sleep_until_or_forever(by) => return,
+            () = sleep_until_or_forever(deadline) => return,
         }
     }
 }
 
-/// Waits until a drain has had all its time: whatever is waited for, it is over.
+/// Waits until the drain deadline and its grace have passed.
 async fn wait_until_overdue(mut stage: watch::Receiver<ServiceStage>) {
     let is_draining = |stage: &ServiceStage| matches!(stage, ServiceStage::Draining { .. });
-    let by = match stage.wait_for(is_draining).await.as_deref() {
-        Ok(ServiceStage::Draining { by }) => Some(*by + LAST_ANSWERS),
+    let deadline = match stage.wait_for(is_draining).await.as_deref() {
+        Ok(ServiceStage::Draining { deadline }) => Some(*deadline + LAST_ANSWERS),
         _ => None,
     };
-    sleep_until_or_forever(by).await;
+    sleep_until_or_forever(deadline).await;
 }
 
 fn drain_deadline(stage: &watch::Receiver<ServiceStage>) -> Option<Instant> {
     match *stage.borrow() {
         ServiceStage::Serving => None,
-        ServiceStage::Draining { by } => Some(by),
+        ServiceStage::Draining { deadline } => Some(deadline),
     }
 }
 
-async fn sleep_until_or_forever(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
+async fn sleep_until_or_forever(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
         None => std::future::pending().await,
     }
 }

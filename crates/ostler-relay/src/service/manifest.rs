@@ -1,4 +1,4 @@
-//! What workers may use: told when they ask, and pushed when it changes.
+//! Manifests on the host: answers manifest requests and pushes changes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::pin::pin;
@@ -9,39 +9,38 @@ use bytes::Bytes;
 use ostler_core::error::CallError;
 use ostler_host::upstream::ServerNotification;
 use ostler_host::{Caller, HostNotification, Kind, Scope, ServerListing, ServerName, UnresolvedRequest};
-use ostler_wire::{Message as Rpc, RequestId};
+use ostler_wire::{Message, RequestId};
 use serde_json::value::RawValue;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
+use super::answer::AnswerBody;
 use super::call_registry::ReplyAddress;
 use super::presence::WorkerInstance;
 use super::request::worker_caller;
-use super::response::AnswerBody;
-use super::{ServiceCore, send_answer};
+use super::{ServiceCore, answer};
 use crate::broker::BrokerMessage;
 use crate::envelope::{ManifestHead, RelayProgress};
 use crate::manifest::{Manifest, ManifestServer};
 use crate::name::RelayName;
 
-/// How long servers are waited for that have never said what they have. A
-/// worker waits for ten seconds, and one server must not hide all others.
+/// Wait for servers that have never listed their tools. Shorter than a worker's timeout of ten
+/// seconds: one slow server must not hide all others.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// A worker that has heard nothing by then is told that it is being answered:
-/// after two seconds it would not believe that.
+/// Delay before a slow request is acknowledged: a worker without any message gives up after two
+/// seconds.
 const ACCEPT_AFTER: Duration = Duration::from_millis(500);
 
-/// A manifest is made anew so often if something changes meanwhile. What goes
-/// on changing is pushed.
+/// Attempts to build a manifest while lists change; further changes are pushed.
 const ATTEMPTS: usize = 3;
 
-/// Changes are looked for, and told, this often.
+/// Interval between checks for changes, and between pushes.
 const PUSH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A worker's question, its envelope read.
+/// Manifest request of a worker with a parsed envelope.
 pub(super) struct ManifestRequest {
     pub(super) worker_instance: WorkerInstance,
     pub(super) role: RelayName,
@@ -50,7 +49,7 @@ pub(super) struct ManifestRequest {
 }
 
 impl ManifestRequest {
-    /// Reads the envelope. The error is for people.
+    /// Parses the envelope. The error is text for the log.
     pub(super) fn read(
         role: RelayName,
         worker: RelayName,
@@ -58,35 +57,35 @@ impl ManifestRequest {
         epoch: u64,
     ) -> Result<Self, String> {
         let head = ManifestHead::read(&message.headers).map_err(|error| error.to_string())?;
-        let life = WorkerInstance { worker, instance: head.instance };
-        let to = ReplyAddress::new(&life, head.call, message.reply_to, epoch)?;
-        Ok(Self { worker_instance: life, role, reply_address: to, body: message.body })
+        let worker_instance = WorkerInstance { worker, instance: head.instance };
+        let reply_address = ReplyAddress::new(&worker_instance, head.call, message.reply_to, epoch)?;
+        Ok(Self { worker_instance, role, reply_address, body: message.body })
     }
 
-    /// The id of the request; a question without a body has one all the same.
+    /// Returns the id of the request; a request without a body gets id 0.
     fn id(&self) -> RequestId {
-        match Rpc::parse(self.body.clone()) {
-            Ok(Rpc::Request { id, .. }) => id,
+        match Message::parse(self.body.clone()) {
+            Ok(Message::Request { id, .. }) => id,
             _ => RequestId::from(0),
         }
     }
 }
 
-/// Answers a worker's question.
-pub(super) async fn answer(service: Arc<ServiceCore>, question: ManifestRequest) {
-    let caller = worker_caller(&question.worker_instance.worker, &question.role);
+/// Answers a manifest request.
+pub(super) async fn answer(service: Arc<ServiceCore>, request: ManifestRequest) {
+    let caller = worker_caller(&request.worker_instance.worker, &request.role);
     let mut building = pin!(async {
-        let turn = service.manifest_builds.acquire(&question.worker_instance.worker).await;
-        (turn, build_and_record(&service, &question.worker_instance, &caller).await)
+        let permit = service.manifest_builds.acquire(&request.worker_instance.worker).await;
+        (permit, build_and_record(&service, &request.worker_instance, &caller).await)
     });
-    let (_turn, manifest) = match timeout(ACCEPT_AFTER, &mut building).await {
+    let (_permit, manifest) = match timeout(ACCEPT_AFTER, &mut building).await {
         Ok(built) => built,
         Err(_) => {
-            service.send_accepted(&question.reply_address.key).await;
+            service.send_accepted(&request.reply_address.key).await;
             building.await
         }
     };
-    let said = match manifest.as_ref().map(serde_json::to_vec) {
+    let answer_body = match manifest.as_ref().map(serde_json::to_vec) {
         Ok(Ok(text)) => AnswerBody::Result(text.into()),
         Ok(Err(error)) => AnswerBody::from(&serialize_error(&error)),
         Err(error) => {
@@ -97,15 +96,15 @@ pub(super) async fn answer(service: Arc<ServiceCore>, question: ManifestRequest)
             AnswerBody::from(error)
         }
     };
-    let text = said.to_response(Some(&question.id()));
-    send_answer::send(&service, &question.reply_address, text).await;
+    let text = answer_body.to_response(Some(&request.id()));
+    answer::send(&service, &request.reply_address, text).await;
 }
 
-/// What a worker may use now, noted as what it was told. Making it takes time,
-/// and what has changed meanwhile nobody would push: it was not told yet.
+/// Builds a manifest and records its version. Rebuilds it if a list changed meanwhile: the version
+/// was not recorded yet, so no push would cover that change.
 async fn build_and_record(
     service: &Arc<ServiceCore>,
-    life: &WorkerInstance,
+    worker_instance: &WorkerInstance,
     caller: &Caller,
 ) -> Result<Manifest, CallError> {
     let by = Instant::now() + PATIENCE;
@@ -115,7 +114,7 @@ async fn build_and_record(
         let left = by.saturating_duration_since(Instant::now());
         let manifest = build_manifest(service, caller, left).await;
         let version = manifest.as_ref().ok().map(|manifest| manifest.version.clone());
-        service.registry.record_manifest_version(life, caller, version);
+        service.registry.record_manifest_version(worker_instance, caller, version);
         if service.host.lists_version() == seen || attempt == ATTEMPTS {
             return manifest;
         }
@@ -123,7 +122,7 @@ async fn build_and_record(
     }
 }
 
-/// What a caller may use now.
+/// Builds the manifest of a caller.
 async fn build_manifest(
     service: &Arc<ServiceCore>,
     caller: &Caller,
@@ -136,7 +135,7 @@ async fn build_manifest(
         });
     }
     let made_by = Arc::clone(service);
-    let make = move |listings: Vec<ServerListing>, _turn| {
+    let make = move |listings: Vec<ServerListing>, _permit| {
         let service = &made_by;
         let ranks: HashMap<ServerName, usize> = service
             .host
@@ -145,7 +144,7 @@ async fn build_manifest(
             .enumerate()
             .map(|(rank, server)| (server, rank))
             .collect();
-        // One without a rank is gone since it was listed, or can't be used here at all.
+        // A server without a rank was removed since it was listed, or is disabled.
         let ranked = listings.iter().filter_map(|listing| Some((listing, *ranks.get(&listing.server)?)));
         let servers =
             ranked.map(|(listing, rank)| manifest_server(service, listing, rank)).collect::<Result<_, _>>();
@@ -163,52 +162,52 @@ fn manifest_server(
     let raw = |text: &[u8]| serde_json::from_slice::<&RawValue>(text).map(ToOwned::to_owned);
     let tools = listing.items.iter().map(|listed| raw(&listed.item.definition)).collect::<Result<_, _>>()?;
     let error = listing.error.as_ref().map(|error| raw(&error.rpc_object())).transpose()?;
-    // Gone since it was listed: the next manifest is without it.
+    // A server removed since it was listed is absent from the next manifest.
     let times = service.host.call_timeouts(listing.server.as_str()).unwrap_or_default();
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let (call_timeout, max_call_time) = (millis(times.0), millis(times.1));
     Ok(ManifestServer { name: listing.server.to_string(), tools, error, call_timeout, max_call_time, rank })
 }
 
-/// Definitions were JSON when they came, so this is a fault of ours.
+/// Returns the error for a bug: every definition was parsed as JSON before.
 fn serialize_error(error: &serde_json::Error) -> CallError {
     let what = format!("the manifest can't be written: {error}");
     CallError::Overloaded { what, retry_after: Duration::from_secs(1) }
 }
 
-/// Servers whose prompts or resources have changed, which no manifest has in it.
+/// Servers whose prompts or resources changed; a manifest contains neither.
 type ChangedServers = BTreeSet<ServerName>;
 
-/// Tells workers that what they may use has changed, for ever.
+/// Pushes manifest changes to workers until it is cancelled.
 pub(super) async fn watch_changes(service: Arc<ServiceCore>) {
     let mut events = service.host.notifications();
     let mut seen = service.host.lists_version();
-    let (mut is_due, mut others) = (false, ChangedServers::new());
+    let (mut is_due, mut other_lists) = (false, ChangedServers::new());
     let mut last = Instant::now();
     loop {
         match timeout(PUSH_INTERVAL, events.recv()).await {
-            Ok(Ok(event)) => is_due |= collect_changes(event, &mut events, &mut others),
+            Ok(Ok(event)) => is_due |= collect_changes(event, &mut events, &mut other_lists),
             Ok(Err(RecvError::Lagged(_))) => is_due = true,
             Ok(Err(RecvError::Closed)) => return,
             Err(_) => {}
         }
         let version = service.host.lists_version();
         is_due |= version != seen;
-        // What changes in quick succession is looked at together.
+        // Changes in quick succession are pushed together.
         if is_due && last.elapsed() >= PUSH_INTERVAL {
             (seen, is_due, last) = (version, false, Instant::now());
-            push_changes(&service, &Arc::new(std::mem::take(&mut others))).await;
+            push_changes(&service, &Arc::new(std::mem::take(&mut other_lists))).await;
         }
     }
 }
 
-/// Takes what is said in one go. True if it is about lists.
+/// Collects queued notifications. Returns whether a list changed.
 fn collect_changes(
     first: HostNotification,
     events: &mut Receiver<HostNotification>,
-    others: &mut ChangedServers,
+    other_lists: &mut ChangedServers,
 ) -> bool {
-    let (mut tools, mut batch) = (ChangedServers::new(), ChangedServers::new());
+    let (mut tools, mut changed) = (ChangedServers::new(), ChangedServers::new());
     let more = std::iter::from_fn(|| events.try_recv().ok());
     for HostNotification { server, notification: event, .. } in std::iter::once(first).chain(more) {
         match event {
@@ -216,48 +215,53 @@ fn collect_changes(
                 tools.insert(server);
             }
             ServerNotification::PromptsChanged | ServerNotification::ResourcesChanged => {
-                batch.insert(server);
+                changed.insert(server);
             }
             _ => {}
         }
     }
-    let is_due = !tools.is_empty() || !batch.is_empty();
-    // Other rules are said to change everything, also to whom they change
-    // nothing: what tools there are then says for whom they do.
-    others.extend(batch.into_iter().filter(|server| !tools.contains(server)));
+    let is_due = !tools.is_empty() || !changed.is_empty();
+    // A change of rules is reported as a change of all lists of all servers. The comparison of
+    // tools then shows which workers it concerns.
+    other_lists.extend(changed.into_iter().filter(|server| !tools.contains(server)));
     is_due
 }
 
-/// Looks at what each of those may use who were told, many at once: a server
-/// that is waited for must not hold up everybody.
-async fn push_changes(service: &Arc<ServiceCore>, others: &Arc<ChangedServers>) {
-    let mut looks = JoinSet::new();
-    for (life, caller, told) in service.registry.manifest_versions() {
-        looks.spawn(push_change(Arc::clone(service), life, (caller, told), Arc::clone(others)));
+/// Rebuilds the manifest of every informed worker, concurrently: one slow server must not delay all
+/// of them.
+async fn push_changes(service: &Arc<ServiceCore>, other_lists: &Arc<ChangedServers>) {
+    let mut pushes = JoinSet::new();
+    for (worker_instance, caller, sent_version) in service.registry.manifest_versions() {
+        pushes.spawn(push_change(
+            Arc::clone(service),
+            worker_instance,
+            (caller, sent_version),
+            Arc::clone(other_lists),
+        ));
     }
-    while looks.join_next().await.is_some() {}
+    while pushes.join_next().await.is_some() {}
 }
 
 async fn push_change(
     service: Arc<ServiceCore>,
-    life: WorkerInstance,
-    (caller, told): (Caller, String),
-    others: Arc<ChangedServers>,
+    worker_instance: WorkerInstance,
+    (caller, sent_version): (Caller, String),
+    other_lists: Arc<ChangedServers>,
 ) {
-    let Some(_turn) = service.manifest_builds.acquire(&life.worker).await else { return };
-    // A push only says that something has changed: a server that is slow with its list must not delay the news of
-    // the others, and its own list is another change.
+    let Some(_permit) = service.manifest_builds.acquire(&worker_instance.worker).await else { return };
+    // A push only announces a change. It must not wait for a slow server, whose own list will be
+    // another change.
     let manifest = build_manifest(&service, &caller, PUSH_INTERVAL).await.ok();
     let version = manifest.as_ref().map(|manifest| manifest.version.clone());
-    let is_same = version.as_deref().unwrap_or_default() == told;
-    let has_other = |listed: &ManifestServer| others.iter().any(|server| server.as_str() == listed.name);
+    let is_same = version.as_deref().unwrap_or_default() == sent_version;
+    let has_other = |listed: &ManifestServer| other_lists.iter().any(|server| server.as_str() == listed.name);
     if is_same && !manifest.is_some_and(|manifest| manifest.servers.iter().any(has_other)) {
         return;
     }
-    let Some(up) = service.reconnector.connection() else { return };
-    let subject = service.subjects.manifest_changed(&life.worker);
+    let Some(connection) = service.reconnector.connection() else { return };
+    let subject = service.subjects.manifest_changed(&worker_instance.worker);
     let message = BrokerMessage::new(subject, RelayProgress::ManifestChanged.headers(), Bytes::new());
-    if service.publish(&up, message).await.is_ok() {
-        service.registry.record_manifest_version(&life, &caller, version);
+    if service.publish(&connection, message).await.is_ok() {
+        service.registry.record_manifest_version(&worker_instance, &caller, version);
     }
 }

@@ -1,38 +1,32 @@
-//! The host's side: takes calls of workers and carries them out once.
+//! Host side of the relay: takes calls of workers and executes each at most once.
 //!
 //! ```text
-//! intake.rs     messages as they come, each to where it belongs
-//! order.rs      a request as it came: who stands in the subject, what in the body
-//! load.rs       whether one more call fits in
-//! desk.rs       which calls are under way, what was answered, who lives
-//! call.rs       one call, top to bottom
-//! lists.rs      lists of one server
-//! voice.rs      what a worker hears meanwhile, and how it is asked
-//! said.rs       answers as bytes
-//! send.rs       answers on their way, in chunks where they are long
-//! answers.rs    answers that are kept for those who were cut off
-//! presence.rs   which workers live
-//! shares.rs     turns, of which no worker can have all
-//! manifest.rs   what workers may use, told and pushed
-//! beat.rs       heartbeats
-//! run.rs        the task that owns all others
+//! subscriptions.rs  messages of workers, dispatched
+//! request.rs        a worker's request: envelope and body
+//! limits.rs         limits of calls, manifests and chunked answers
+//! call_registry.rs  calls in flight, cached answers, presence
+//! call.rs           one call, top to bottom
+//! observer.rs       progress and server requests of a call
+//! answer.rs         answers as bytes and in chunks
+//! answer_cache.rs   answers for workers that ask again
+//! presence.rs       worker instances that are alive
+//! manifest.rs       manifests, answered and pushed
+//! heartbeat.rs      heartbeats and sweeps
+//! lifecycle.rs      the task that owns all others
 //! ```
 
+mod answer;
 mod answer_cache;
 mod call;
 mod call_registry;
 mod heartbeat;
 mod lifecycle;
 mod limits;
-mod lists;
 mod manifest;
 mod observer;
 mod presence;
 mod request;
-mod response;
-mod send_answer;
 mod subscriptions;
-mod worker_semaphore;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -49,8 +43,8 @@ use tokio::time::{Instant, timeout};
 
 use self::call_registry::{CallRegistry, RelayCallKey};
 use self::lifecycle::ServiceStage;
+use self::limits::WorkerSemaphore;
 use self::observer::ProgressMessage;
-use self::worker_semaphore::WorkerSemaphore;
 use crate::broker::{Broker, BrokerConnectError, BrokerMessage, LinkError};
 use crate::call_id::Instance;
 use crate::clock::WallClock;
@@ -62,41 +56,39 @@ use crate::subject::Subjects;
 
 pub use self::presence::WorkerStatus;
 
-/// How long the broker may take to take one message. A connection that stalls
-/// for longer is given up.
+/// Timeout for publishing one message. A connection that stalls for longer is closed.
 const PUBLISH: Duration = Duration::from_secs(5);
 
-/// Questions for manifests that may be open, and those of one worker. It asks
-/// one at a time, and may have a few lives.
+/// Limit of open manifest requests: in all, and per worker. An instance has one open at a time, and
+/// a worker may have several instances.
 const MANIFEST_REQUEST_LIMIT: (usize, usize) = (1_024, 16);
 
-/// Manifests that are made at once, and those for one worker; each of them may
-/// ask every server.
+/// Limit of manifests built at once: in all, and per worker. Each may query every server.
 const MANIFEST_BUILD_LIMIT: (usize, usize) = (64, 16);
 
-/// Long answers that are sent at once, with a window of chunks each, and those
-/// to one worker.
+/// Limit of chunked answers sent at once: in all, and per worker. Each buffers one window of
+/// chunks.
 const CHUNKED_ANSWER_LIMIT: (usize, usize) = (64, 16);
 
-/// How a service is set up.
+/// Options of a service.
 #[derive(Clone)]
 pub struct ServiceOptions {
-    /// Whose subjects.
+    /// Tenant whose subjects the service uses.
     pub tenant: RelayName,
-    /// The name of this host among the tenant's.
+    /// Name of this host, unique within the tenant.
     pub host_name: RelayName,
-    /// Calls at once; one worker has at most half of them.
+    /// Limit of calls in flight; one worker gets at most half of them.
     pub max_in_flight: usize,
-    /// The clock that deadlines are in.
+    /// Clock of the deadlines.
     pub clock: WallClock,
-    /// Makes chance repeatable.
+    /// Seed of the RNG (tests only).
     pub seed: Option<u64>,
-    /// Takes what is said to people about the connection.
+    /// Callback for connection events.
     pub status_sink: StatusSink,
 }
 
 impl ServiceOptions {
-    /// The documented defaults.
+    /// Returns the documented defaults.
     pub fn new(tenant: RelayName, host_name: RelayName) -> Self {
         let status_sink: StatusSink = Arc::new(|report: &LinkReport| tracing::info!("{report}"));
         Self { tenant, host_name, max_in_flight: 1_024, clock: WallClock::new(), seed: None, status_sink }
@@ -105,52 +97,52 @@ impl ServiceOptions {
 
 impl fmt::Debug for ServiceOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("ServiceOptions");
-        shown.field("tenant", &self.tenant).field("host_name", &self.host_name).finish_non_exhaustive()
+        let mut debug = f.debug_struct("ServiceOptions");
+        debug.field("tenant", &self.tenant).field("host_name", &self.host_name).finish_non_exhaustive()
     }
 }
 
-/// How a service is doing.
+/// Status of the relay service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ServiceStatus {
-    /// Where the broker is.
+    /// Address of the broker.
     pub place: String,
-    /// Whether there is a connection.
+    /// State of the connection.
     pub state: ServiceState,
-    /// Why not, for people.
+    /// Reason for a state other than `connected`, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Whether nothing new is taken.
+    /// `true` while the service drains and accepts no calls.
     #[serde(default)]
     pub draining: bool,
-    /// Calls under way.
+    /// Calls in flight.
     pub in_flight: usize,
-    /// Calls that were answered, refusals included.
+    /// Calls answered, refusals included.
     pub answered: u64,
-    /// Messages that were refused before the host was asked.
+    /// Messages refused before the host was asked.
     pub refused: u64,
-    /// The workers that were heard in the last minute, by name.
+    /// Workers heard in the last minute, sorted by name.
     pub workers: Vec<WorkerStatus>,
 }
 
-/// How a service stands with the broker.
+/// Connection state of the relay service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ServiceState {
-    /// Workers can reach it.
+    /// Connected; workers can reach the host.
     Connected,
-    /// The broker can't be reached, and is waited for.
+    /// The broker is unreachable; the service retries.
     Waiting,
-    /// The broker refuses the credentials, or what they do not allow.
+    /// The broker rejects the credentials or a subscription.
     Refused,
-    /// It has ended.
+    /// The service has ended.
     Over,
 }
 
-/// Takes calls of workers. Clones are handles to the same service; when the
-/// last one is dropped it ends at once, and its calls with it.
+/// Handle of a relay service; clones share it. Dropping the last handle ends the service and its
+/// calls at once.
 #[derive(Clone)]
 pub struct Service(Arc<ServiceOwner>);
 
@@ -166,28 +158,28 @@ impl Drop for ServiceOwner {
     }
 }
 
-/// What the tasks of a service share.
+/// State shared by the tasks of a service.
 pub(crate) struct ServiceCore {
     host: Host,
     journal: Arc<dyn CallJournal>,
     subjects: Subjects,
     name: RelayName,
-    /// This life of the host.
+    /// Instance of this host.
     generation: Instance,
     clock: WallClock,
     broker_address: String,
     reconnector: Reconnector,
     registry: Arc<CallRegistry>,
     stage: watch::Sender<ServiceStage>,
-    /// What is said again to who repeats itself.
+    /// Limit of answers sent again to workers that repeat a request.
     resend_limit: Arc<KeyedLimit>,
     manifest_request_limit: Arc<KeyedLimit>,
     manifest_builds: Arc<WorkerSemaphore>,
     chunked_answers: Arc<WorkerSemaphore>,
     counters: ServiceCounters,
-    /// Whether the last claim failed, which is said once.
+    /// `true` after a failed claim; prevents logging it again.
     is_journal_broken: AtomicBool,
-    /// What the broker does not let this connection do.
+    /// Last subscription that the broker denied on this connection.
     denial: Mutex<Option<String>>,
 }
 
@@ -198,27 +190,27 @@ struct ServiceCounters {
 }
 
 impl Service {
-    /// Begins to take calls, as soon as there is a broker and for ever.
+    /// Starts the service; it connects in the background and retries without limit.
     pub fn start(
         host: Host,
         broker: Arc<dyn Broker>,
         journal: Arc<dyn CallJournal>,
         options: ServiceOptions,
     ) -> Self {
-        let mut chance = options.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
+        let mut rng = options.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
         let max_in_flight = options.max_in_flight.max(1);
-        let shared = Arc::new(ServiceCore {
+        let core = Arc::new(ServiceCore {
             host,
             journal,
             subjects: Subjects::new(options.tenant),
             name: options.host_name,
-            generation: Instance(chance.u64(..)),
+            generation: Instance(rng.u64(..)),
             clock: options.clock,
             broker_address: broker.address(),
-            reconnector: Reconnector::start(broker, chance, options.status_sink),
+            reconnector: Reconnector::start(broker, rng, options.status_sink),
             registry: Arc::new(CallRegistry::new(max_in_flight)),
             stage: watch::Sender::new(ServiceStage::Serving),
-            // As many as calls, running and refused.
+            // One per call, running and refused.
             resend_limit: KeyedLimit::new(max_in_flight * 2, max_in_flight),
             manifest_request_limit: KeyedLimit::new(MANIFEST_REQUEST_LIMIT.0, MANIFEST_REQUEST_LIMIT.1),
             manifest_builds: WorkerSemaphore::new(MANIFEST_BUILD_LIMIT.0, MANIFEST_BUILD_LIMIT.1),
@@ -227,68 +219,71 @@ impl Service {
             is_journal_broken: AtomicBool::new(false),
             denial: Mutex::default(),
         });
-        let (over, is_over) = watch::channel(false);
-        let task = tokio::spawn(lifecycle::run(Arc::clone(&shared), over)).abort_handle();
-        Self(Arc::new(ServiceOwner { core: shared, task, is_closed: is_over }))
+        let (closed, is_closed) = watch::channel(false);
+        let task = tokio::spawn(lifecycle::run(Arc::clone(&core), closed)).abort_handle();
+        Self(Arc::new(ServiceOwner { core, task, is_closed }))
     }
 
-    /// How it is doing.
+    /// Returns the status of the service.
     pub fn status(&self) -> ServiceStatus {
-        let shared = &self.0.core;
-        let (state, why) = shared.state();
+        let core = &self.0.core;
+        let (state, why) = core.state();
         ServiceStatus {
-            place: shared.broker_address.clone(),
+            place: core.broker_address.clone(),
             state,
             why,
-            draining: shared.is_draining(),
-            in_flight: shared.registry.in_flight(),
-            answered: shared.counters.answered.load(Ordering::Relaxed),
-            refused: shared.counters.refused.load(Ordering::Relaxed),
-            workers: shared.registry.workers(),
+            draining: core.is_draining(),
+            in_flight: core.registry.in_flight(),
+            answered: core.counters.answered.load(Ordering::Relaxed),
+            refused: core.counters.refused.load(Ordering::Relaxed),
+            workers: core.registry.workers(),
         }
     }
 
-    /// Takes nothing new, finishes what is under way for at most this long, and
-    /// leaves. What is not finished then is cancelled.
+    /// Stops accepting calls, waits for the calls in flight, then ends the service. After `within`
+    /// the remaining calls are cancelled.
     pub async fn drain(&self, within: Duration) {
-        let by = Instant::now() + within;
+        let deadline = Instant::now() + within;
         self.0.core.stage.send_if_modified(|stage| {
             let is_new = matches!(stage, ServiceStage::Serving);
             if is_new {
-                *stage = ServiceStage::Draining { by };
+                *stage = ServiceStage::Draining { deadline };
             }
             is_new
         });
-        let mut is_over = self.0.is_closed.clone();
-        // The task's end is an end too.
-        let _ = is_over.wait_for(|is_over| *is_over).await;
+        let mut closed = self.0.is_closed.clone();
+        // An error means that the task has ended.
+        let _ = closed.wait_for(|closed| *closed).await;
     }
 }
 
 impl ServiceCore {
-    /// Hands a message to the broker, in bounded time. A connection that does
-    /// not take it is ended: over the next one, workers are told what they missed.
-    async fn publish(&self, up: &BrokerConnection, message: BrokerMessage) -> Result<(), LinkError> {
-        timeout(PUBLISH, up.link.publish(message)).await.unwrap_or_else(|_| {
-            up.link.close();
+    /// Publishes a message under a timeout. A connection that does not take it is closed; over the
+    /// next one, workers learn what they missed.
+    async fn publish(&self, connection: &BrokerConnection, message: BrokerMessage) -> Result<(), LinkError> {
+        timeout(PUBLISH, connection.link.publish(message)).await.unwrap_or_else(|_| {
+            connection.link.close();
             Err(LinkError::Closed)
         })
     }
 
-    /// Tells a worker that its call is carried out, or that it should ask again
-    /// for the answer. Whether that has left.
+    /// Tells a worker that its call was accepted, or that it should ask again for the answer.
+    /// Returns whether the message was sent.
     async fn send_accepted(&self, key: &RelayCallKey) -> bool {
         let (host, generation) = (self.name.clone(), self.generation);
-        let note = ProgressMessage { kind: RelayProgress::Accepted { host, generation }, text: Bytes::new() };
-        self.send_progress(key, note).await
+        let message =
+            ProgressMessage { kind: RelayProgress::Accepted { host, generation }, text: Bytes::new() };
+        self.send_progress(key, message).await
     }
 
-    /// Tells a worker something about its call; lost without a connection.
-    /// Whether it has left.
-    async fn send_progress(&self, key: &RelayCallKey, note: ProgressMessage) -> bool {
-        let Some(up) = self.reconnector.connection() else { return false };
+    /// Sends a worker a message about its call; without a connection the message is lost. Returns
+    /// whether it was sent.
+    async fn send_progress(&self, key: &RelayCallKey, message: ProgressMessage) -> bool {
+        let Some(connection) = self.reconnector.connection() else { return false };
         let subject = self.subjects.progress(&key.worker, key.call);
-        self.publish(&up, BrokerMessage::new(subject, note.kind.headers(), note.text)).await.is_ok()
+        self.publish(&connection, BrokerMessage::new(subject, message.kind.headers(), message.text))
+            .await
+            .is_ok()
     }
 
     fn is_draining(&self) -> bool {
@@ -303,8 +298,8 @@ impl ServiceCore {
         self.counters.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn set_denial(&self, trouble: impl Into<Option<String>>) {
-        *self.denial.lock().unwrap_or_else(PoisonError::into_inner) = trouble.into();
+    fn set_denial(&self, denial: impl Into<Option<String>>) {
+        *self.denial.lock().unwrap_or_else(PoisonError::into_inner) = denial.into();
     }
 
     fn state(&self) -> (ServiceState, Option<String>) {
@@ -312,7 +307,7 @@ impl ServiceCore {
             LinkState::Connected(_) => {
                 match self.denial.lock().unwrap_or_else(PoisonError::into_inner).clone() {
                     None => (ServiceState::Connected, None),
-                    trouble => (ServiceState::Refused, trouble),
+                    denial => (ServiceState::Refused, denial),
                 }
             }
             LinkState::Disconnected { why: Some(why @ BrokerConnectError::Credentials(_)) } => {

@@ -1,4 +1,4 @@
-//! What a worker hears while its call is under way, and how it is asked.
+//! Worker observer: forwards progress, notifications and server requests of one call to its worker.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,34 +13,33 @@ use tokio::sync::mpsc;
 
 use crate::envelope::RelayProgress;
 
-/// Notes of one call that may wait to be sent; a server that says more is
-/// heard in part.
-const MAX_NOTES: usize = 64;
+/// Messages of one call queued for sending; further ones are dropped.
+const MAX_QUEUED_MESSAGES: usize = 64;
 
-/// Bytes that notes of the size of the next one may make wait.
+/// Upper bound on queued bytes per call, if all queued messages were as long as the next one.
 const MAX_QUEUED_BYTES: usize = 1 << 20;
 
-/// Questions of one call that may be open. A person answers one at a time.
+/// Open server requests of one call; a user answers one at a time.
 const MAX_OPEN: usize = 16;
 
-/// Something that the worker is told before the answer.
+/// Message to the worker before the answer.
 #[derive(Debug)]
 pub(super) struct ProgressMessage {
     pub(super) kind: RelayProgress,
     pub(super) text: Bytes,
 }
 
-/// Notes as they come.
+/// Queue of progress messages.
 pub(super) type ProgressReceiver = mpsc::Receiver<ProgressMessage>;
 
-/// The worker's end of one call.
+/// Observer of one call on behalf of its worker.
 pub(super) struct WorkerObserver {
     progress_sender: mpsc::Sender<ProgressMessage>,
-    /// The worker's own progress token, raw.
+    /// Progress token of the worker's request, raw JSON.
     token: Option<Bytes>,
-    /// How much of the log is wanted; `None` is nothing.
+    /// Lowest log level that the worker wants; `None` is no logs.
     logs: Option<LogLevel>,
-    /// What the client behind the worker can do, raw.
+    /// Capabilities of the client behind the worker, raw JSON.
     capabilities: Option<Bytes>,
     server_requests: Mutex<OpenWorkerRequests>,
 }
@@ -48,13 +47,13 @@ pub(super) struct WorkerObserver {
 #[derive(Default)]
 struct OpenWorkerRequests {
     next: u32,
-    /// With what was sent of each, to be sent again.
+    /// Each with the text that was sent, for a resend.
     open: HashMap<u32, (ServerRequest, Bytes)>,
 }
 
 impl WorkerObserver {
-    /// The voice of a request, if anything is wanted or can be answered. Most
-    /// want nothing, and cost nothing here.
+    /// Creates the observer of a request; `None` if the request wants no notifications and its
+    /// client answers no requests, which is most of them.
     pub(super) fn for_request(params: &Params) -> Option<(Arc<Self>, ProgressReceiver)> {
         let token = params.progress_token();
         let logs = params.meta_entry(MetaKey::LogLevel).and_then(LogLevel::from_json);
@@ -64,31 +63,30 @@ impl WorkerObserver {
         if token.is_none() && logs.is_none() && capabilities.is_none() {
             return None;
         }
-        let (notes, outlet) = mpsc::channel(MAX_NOTES);
-        let voice = Self {
-            progress_sender: notes,
+        let (progress_sender, progress) = mpsc::channel(MAX_QUEUED_MESSAGES);
+        let observer = Self {
+            progress_sender,
             token: token.map(Bytes::copy_from_slice),
             logs,
             capabilities: capabilities.map(Bytes::copy_from_slice),
             server_requests: Mutex::default(),
         };
-        Some((Arc::new(voice), outlet))
+        Some((Arc::new(observer), progress))
     }
 
-    /// The worker answers a question.
+    /// Passes the worker's response to the server.
     pub(super) fn answer(&self, number: u32, body: Bytes) {
-        // An answer that can't be read is a refusal, which dropping the question says.
-        let question = self.lock_requests().open.remove(&number);
-        if let (Some((question, _)), Ok(Message::Response { outcome, .. })) = (question, Message::parse(body))
-        {
-            question.answer(outcome);
+        // Dropping the request refuses it, which is the answer to an unreadable response.
+        let request = self.lock_requests().open.remove(&number);
+        if let (Some((request, _)), Ok(Message::Response { outcome, .. })) = (request, Message::parse(body)) {
+            request.answer(outcome);
         }
     }
 
-    /// Asks anew what is open: the worker may have missed it.
+    /// Sends all open requests again, since the worker may have missed them.
     pub(super) fn resend_open(&self) {
-        let questions = self.lock_requests();
-        let mut open: Vec<_> = questions.open.iter().collect();
+        let requests = self.lock_requests();
+        let mut open: Vec<_> = requests.open.iter().collect();
         open.sort_by_key(|(number, _)| **number);
         for (number, (_, text)) in open {
             let _ = self.progress_sender.try_send(ProgressMessage {
@@ -102,8 +100,8 @@ impl WorkerObserver {
         let mut text = Vec::with_capacity(method.len() + params.map_or(0, <[u8]>::len) + 48);
         ostler_wire::write_notification(&mut text, method, params);
         text.pop();
-        let waiting = self.progress_sender.max_capacity() - self.progress_sender.capacity();
-        if text.len().saturating_mul(waiting + 1) <= MAX_QUEUED_BYTES {
+        let queued = self.progress_sender.max_capacity() - self.progress_sender.capacity();
+        if text.len().saturating_mul(queued + 1) <= MAX_QUEUED_BYTES {
             let _ = self
                 .progress_sender
                 .try_send(ProgressMessage { kind: RelayProgress::Notification, text: text.into() });
@@ -143,32 +141,32 @@ impl CallObserver for WorkerObserver {
         self.capabilities.as_deref().is_some_and(|raw| ostler_wire::has_capability(raw, capability))
     }
 
-    fn on_request(&self, question: ServerRequest) {
-        let mut questions = self.lock_requests();
-        if questions.open.len() >= MAX_OPEN {
-            questions.open.retain(|_, (question, _)| !is_withdrawn(question));
+    fn on_request(&self, request: ServerRequest) {
+        let mut requests = self.lock_requests();
+        if requests.open.len() >= MAX_OPEN {
+            requests.open.retain(|_, (request, _)| !is_withdrawn(request));
         }
-        // One more than may be open is dropped, which refuses it.
-        if questions.open.len() >= MAX_OPEN {
+        // Dropping the request refuses it.
+        if requests.open.len() >= MAX_OPEN {
             return;
         }
-        let number = questions.next;
+        let number = requests.next;
         let mut text = Vec::new();
-        let (method, params) = (question.method.as_str(), question.params.as_deref());
+        let (method, params) = (request.method.as_str(), request.params.as_deref());
         ostler_wire::write_raw_request(&mut text, u64::from(number), method, params);
         text.pop();
         let text = Bytes::from(text);
-        let note = ProgressMessage { kind: RelayProgress::ServerRequest(number), text: text.clone() };
-        if self.progress_sender.try_send(note).is_ok() {
-            questions.next += 1;
-            questions.open.insert(number, (question, text));
+        let message = ProgressMessage { kind: RelayProgress::ServerRequest(number), text: text.clone() };
+        if self.progress_sender.try_send(message).is_ok() {
+            requests.next += 1;
+            requests.open.insert(number, (request, text));
         }
     }
 }
 
-/// Whether the server does not wait for the answer any more.
-fn is_withdrawn(question: &mut ServerRequest) -> bool {
-    pin!(question.cancelled()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+/// Returns whether the server has withdrawn the request.
+fn is_withdrawn(request: &mut ServerRequest) -> bool {
+    pin!(request.cancelled()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
 }
 
 #[cfg(test)]
@@ -178,12 +176,13 @@ mod tests {
     #[test]
     fn notes_that_wait_are_bounded_in_bytes() {
         let meta = r#"{"_meta":{"io.modelcontextprotocol/logLevel":"debug"}}"#;
-        let (voice, mut notes) = WorkerObserver::for_request(&Params::parse(meta.into()).unwrap()).unwrap();
+        let (observer, mut progress) =
+            WorkerObserver::for_request(&Params::parse(meta.into()).unwrap()).unwrap();
         let line = Bytes::from(format!(r#"{{"level":"info","data":"{}"}}"#, "x".repeat(300_000)));
-        for _ in 0..MAX_NOTES {
-            voice.on_notification("notifications/message", Some(&line));
+        for _ in 0..MAX_QUEUED_MESSAGES {
+            observer.on_notification("notifications/message", Some(&line));
         }
-        let waiting = std::iter::from_fn(|| notes.try_recv().ok()).count();
-        assert_eq!(waiting, 3);
+        let queued = std::iter::from_fn(|| progress.try_recv().ok()).count();
+        assert_eq!(queued, 3);
     }
 }

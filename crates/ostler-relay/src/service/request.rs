@@ -1,4 +1,5 @@
-//! A request as it came: who asks stands in the subject, the server in a header, what is wanted in the body.
+//! Relay request: worker and role from the subject, the server from a header, method and params
+//! from the body.
 
 use std::borrow::Cow;
 
@@ -14,7 +15,7 @@ use crate::call_id::CallId;
 use crate::envelope::CallHead;
 use crate::name::RelayName;
 
-/// A request of a worker, its envelope read.
+/// Request of a worker with a parsed envelope; the body is still unparsed.
 pub(super) struct RelayRequest {
     pub(super) worker_instance: WorkerInstance,
     pub(super) caller: Caller,
@@ -23,20 +24,20 @@ pub(super) struct RelayRequest {
     body: Bytes,
 }
 
-/// What its body says.
+/// Parsed body of a request.
 pub(super) struct RelayRequestBody {
     pub(super) id: RequestId,
     pub(super) method: MethodName,
     pub(super) params: Params,
 }
 
-/// Who a worker is to the host.
+/// Returns the caller that a worker is to the host.
 pub(super) fn worker_caller(worker: &RelayName, role: &RelayName) -> Caller {
     Caller::new(format!("worker:{worker}"), role.as_str())
 }
 
 impl RelayRequest {
-    /// Reads the envelope. The error is for people.
+    /// Parses the envelope. The error is text for the log.
     pub(super) fn read(
         role: &RelayName,
         worker: RelayName,
@@ -44,24 +45,24 @@ impl RelayRequest {
         epoch: u64,
     ) -> Result<Self, String> {
         let head = CallHead::read(&message.headers).map_err(|error| error.to_string())?;
-        let life = WorkerInstance { worker, instance: head.instance };
-        let to = ReplyAddress::new(&life, head.call, message.reply_to, epoch)?;
-        let caller = worker_caller(&life.worker, role);
-        Ok(Self { worker_instance: life, caller, reply_address: to, head, body: message.body })
+        let worker_instance = WorkerInstance { worker, instance: head.instance };
+        let reply_address = ReplyAddress::new(&worker_instance, head.call, message.reply_to, epoch)?;
+        let caller = worker_caller(&worker_instance.worker, role);
+        Ok(Self { worker_instance, caller, reply_address, head, body: message.body })
     }
 
-    /// The id of a request that was not opened, if it can be found.
+    /// Finds the id of an unparsed request.
     pub(super) fn find_id(&self) -> Option<RequestId> {
         let raw = ostler_wire::member(&self.body, "id")?;
         RequestId::parse(self.body.slice_ref(raw)).ok()
     }
 
-    /// The method of a request that was not opened, if it can be found.
+    /// Finds the method of an unparsed request.
     pub(super) fn find_method(&self) -> Option<String> {
         serde_json::from_slice(ostler_wire::member(&self.body, "method")?).ok()
     }
 
-    /// Opens the body, which must be a request that names one thing.
+    /// Parses the body, which must be a request for one server.
     pub(super) fn parse_body(&self) -> Result<RelayRequestBody, CallError> {
         let message = Message::parse(self.body.clone()).map_err(|error| invalid(error.to_string()))?;
         let Message::Request { id, method, params } = message else {
@@ -75,28 +76,28 @@ impl RelayRequest {
         Ok(RelayRequestBody { id, method, params })
     }
 
-    /// The id that it is claimed under.
+    /// Returns the id under which the journal claims the call.
     pub(super) fn claim_id(&self) -> CallId {
         self.head.call.scoped_to_worker(&self.worker_instance.worker)
     }
 
-    /// There is no such server, to this caller.
+    /// Returns the error for a server that does not exist or is hidden from the caller.
     pub(super) fn unknown_server(&self) -> CallError {
         CallError::unknown_server(self.head.server.as_str(), std::iter::empty())
     }
 
-    /// It may have been executed.
+    /// Returns the error for a call that may have been executed.
     pub(super) fn outcome_unknown(&self, cause: &str) -> CallError {
-        let tool = self.parse_body().ok().and_then(|asked| asked.tool());
+        let tool = self.parse_body().ok().and_then(|body| body.tool());
         CallError::OutcomeUnknown { server: self.head.server.clone(), tool, cause: cause.to_owned() }
     }
 }
 
 impl RelayRequestBody {
-    /// The tool, if it is a call of one.
+    /// Returns the tool of a `tools/call`.
     pub(super) fn tool(&self) -> Option<String> {
-        let is_call = self.method.as_str() == "tools/call";
-        is_call.then(|| self.params.name().map(Cow::into_owned)).flatten()
+        let is_tool_call = self.method.as_str() == "tools/call";
+        is_tool_call.then(|| self.params.name().map(Cow::into_owned)).flatten()
     }
 }
 

@@ -1,8 +1,7 @@
-//! Messages of workers, taken as they come over one connection.
+//! Host subscriptions: receives messages of workers over one connection and dispatches them.
 //!
-//! What a message says beside its body is read here, so that a cancellation
-//! finds the call that came before it; everything that takes time happens in a
-//! task of its own.
+//! The envelope is parsed in this task, in order, so that a cancellation finds the call that came before it.
+//! Anything slow runs in a task of its own.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -12,11 +11,11 @@ use ostler_core::error::CallError;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
+use super::answer::AnswerBody;
 use super::call_registry::{CallLookup, KnownCall, RelayCallKey, ReplyAddress};
 use super::presence::WorkerInstance;
 use super::request::RelayRequest;
-use super::response::AnswerBody;
-use super::{ServiceCore, call, heartbeat, manifest, send_answer};
+use super::{ServiceCore, answer, call, heartbeat, manifest};
 use crate::broker::{BrokerMessage, BrokerSubscription, Denial, LinkError};
 use crate::call_id::CallId;
 use crate::envelope::Control;
@@ -24,31 +23,31 @@ use crate::name::RelayName;
 use crate::reconnect::BrokerConnection;
 use crate::subject::HostSubject;
 
-/// How long the broker may take to know what we listen to, or that something has left.
+/// Timeout for the broker to register subscriptions or to take a flush.
 const FLUSH: Duration = Duration::from_secs(5);
 
-/// Unreadable messages are complained about this often.
+/// Minimum interval between log lines about rejected messages.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What workers say over one connection.
+/// Subscriptions of the host on one connection.
 pub(super) struct HostSubscriptions {
     service: Arc<ServiceCore>,
     connection: BrokerConnection,
     control: BrokerSubscription,
-    /// Absent once nothing new is taken.
+    /// `None` once the host drains.
     manifest_requests: Option<BrokerSubscription>,
     calls: Option<BrokerSubscription>,
     denials: tokio::sync::broadcast::Receiver<Denial>,
-    /// Which of them is looked at first.
+    /// Index of the subscription that is polled first.
     first: usize,
 }
 
-/// What comes over a connection.
+/// Event of a connection.
 pub(super) enum BrokerEvent {
     Message(BrokerMessage),
-    /// The broker does not let us do something; none is one that we missed.
+    /// The broker denied an operation; `None` if the receiver lagged.
     Denial(Option<Denial>),
-    /// The connection is over.
+    /// The connection has ended.
     Closed,
 }
 
@@ -58,7 +57,7 @@ impl From<Option<BrokerMessage>> for BrokerEvent {
     }
 }
 
-/// What was unreadable since the last complaint.
+/// Rate-limited log of rejected messages.
 #[derive(Debug, Default)]
 pub(super) struct RejectedMessageLog {
     last_logged: Option<Instant>,
@@ -66,28 +65,32 @@ pub(super) struct RejectedMessageLog {
 }
 
 impl HostSubscriptions {
-    /// Begins to listen, and says so. Nothing is missed from when this returns.
-    pub(super) async fn open(service: &Arc<ServiceCore>, up: &BrokerConnection) -> Result<Self, LinkError> {
-        let intake = timeout(FLUSH, Self::subscribe(service, up)).await.unwrap_or(Err(LinkError::Closed))?;
-        if !up.link.broker_info().requires_credentials {
+    /// Subscribes and announces the host. No message is missed after this returns.
+    pub(super) async fn open(
+        service: &Arc<ServiceCore>,
+        connection: &BrokerConnection,
+    ) -> Result<Self, LinkError> {
+        let subscriptions =
+            timeout(FLUSH, Self::subscribe(service, connection)).await.unwrap_or(Err(LinkError::Closed))?;
+        if !connection.link.broker_info().requires_credentials {
             tracing::warn!("the broker asks nobody for credentials: whoever reaches it can take any role");
         }
-        heartbeat::send_heartbeat(service, up).await;
-        Ok(intake)
+        heartbeat::send_heartbeat(service, connection).await;
+        Ok(subscriptions)
     }
 
-    async fn subscribe(service: &Arc<ServiceCore>, up: &BrokerConnection) -> Result<Self, LinkError> {
-        let denials = up.link.denials();
+    async fn subscribe(service: &Arc<ServiceCore>, connection: &BrokerConnection) -> Result<Self, LinkError> {
+        let denials = connection.link.denials();
         let [manifests, calls, control] = service.subjects.host_subscriptions();
-        // Calls come once they are listened to, and what is about them right after.
-        let control = up.link.subscribe(&control.0, control.1).await?;
-        let manifests = up.link.subscribe(&manifests.0, manifests.1).await?;
-        let calls = up.link.subscribe(&calls.0, calls.1).await?;
-        up.link.flush().await?;
-        let (service, up) = (Arc::clone(service), up.clone());
+        // Control messages come right after their calls, so they are subscribed first.
+        let control = connection.link.subscribe(&control.0, control.1).await?;
+        let manifests = connection.link.subscribe(&manifests.0, manifests.1).await?;
+        let calls = connection.link.subscribe(&calls.0, calls.1).await?;
+        connection.link.flush().await?;
+        let (service, connection) = (Arc::clone(service), connection.clone());
         Ok(Self {
             service,
-            connection: up,
+            connection,
             control,
             manifest_requests: Some(manifests),
             calls: Some(calls),
@@ -96,7 +99,7 @@ impl HostSubscriptions {
         })
     }
 
-    /// Waits for what comes next. Cancel-safe.
+    /// Waits for the next event. Cancel-safe.
     pub(super) async fn receive(&mut self) -> BrokerEvent {
         tokio::select! {
             biased;
@@ -107,46 +110,47 @@ impl HostSubscriptions {
         }
     }
 
-    /// Deals with it. False when the connection is over.
+    /// Handles an event. Returns `false` when the connection has ended.
     pub(super) fn handle(
         &self,
-        arrival: BrokerEvent,
+        event: BrokerEvent,
         tasks: &mut JoinSet<()>,
-        complaints: &mut RejectedMessageLog,
+        rejected: &mut RejectedMessageLog,
     ) -> bool {
-        match arrival {
+        match event {
             BrokerEvent::Closed => return false,
             BrokerEvent::Denial(denial) => self.on_denial(denial),
             BrokerEvent::Message(message) => {
-                let to_host = self.service.subjects.parse_host_subject(&message.subject);
-                let worker = to_host.as_ref().map(|to_host| to_host.worker().clone());
-                if let Err(why) = self.dispatch(to_host, message, tasks) {
+                let subject = self.service.subjects.parse_host_subject(&message.subject);
+                let worker = subject.as_ref().map(|subject| subject.worker().clone());
+                if let Err(why) = self.dispatch(subject, message, tasks) {
                     self.service.count_refusal();
-                    complaints.add(worker.as_ref(), &why);
+                    rejected.add(worker.as_ref(), &why);
                 }
             }
         }
         true
     }
 
-    /// Takes nothing new from now on. What has come is taken.
-    pub(super) async fn close(&mut self, tasks: &mut JoinSet<()>, complaints: &mut RejectedMessageLog) {
-        // What has not come by then is lost with the connection.
-        let _ = timeout(FLUSH, self.drain_rest(tasks, complaints)).await;
+    /// Stops taking new requests; handles those already routed to this host.
+    pub(super) async fn close(&mut self, tasks: &mut JoinSet<()>, rejected: &mut RejectedMessageLog) {
+        // The connection loses whatever has not arrived by then.
+        let _ = timeout(FLUSH, self.drain_rest(tasks, rejected)).await;
         heartbeat::send_heartbeat(&self.service, &self.connection).await;
     }
 
-    /// Takes what the broker has chosen us for before it heard that we stop.
-    async fn drain_rest(&mut self, tasks: &mut JoinSet<()>, complaints: &mut RejectedMessageLog) {
-        for mut rest in [self.calls.take(), self.manifest_requests.take()].into_iter().flatten() {
-            rest.drain().await;
-            while let Some(message) = rest.next().await {
-                self.handle(BrokerEvent::Message(message), tasks, complaints);
+    /// Handles the requests that the broker routed to this host before it processed the
+    /// unsubscribe.
+    async fn drain_rest(&mut self, tasks: &mut JoinSet<()>, rejected: &mut RejectedMessageLog) {
+        for mut subscription in [self.calls.take(), self.manifest_requests.take()].into_iter().flatten() {
+            subscription.drain().await;
+            while let Some(message) = subscription.next().await {
+                self.handle(BrokerEvent::Message(message), tasks, rejected);
             }
         }
     }
 
-    /// Waits until what was sent has left.
+    /// Waits until all published messages have left.
     pub(super) async fn flush(&mut self) {
         let _ = timeout(FLUSH, self.connection.link.flush()).await;
     }
@@ -164,16 +168,16 @@ impl HostSubscriptions {
         }
     }
 
-    /// Deals with a message, or says what is wrong with it.
+    /// Dispatches a message. The error is text for the log.
     fn dispatch(
         &self,
-        to_host: Option<HostSubject>,
+        subject: Option<HostSubject>,
         message: BrokerMessage,
         tasks: &mut JoinSet<()>,
     ) -> Result<(), String> {
-        // Whose it is stands there all the same: the broker lets nobody use another's name.
-        let to_host = to_host.ok_or_else(|| format!("its subject can't be read: {:?}", message.subject))?;
-        match to_host {
+        // The name in the subject is trustworthy: the broker lets no other client use it.
+        let subject = subject.ok_or_else(|| format!("its subject can't be read: {:?}", message.subject))?;
+        match subject {
             HostSubject::Call { role, worker } => self.handle_call(&role, worker, message, tasks),
             HostSubject::Manifest { role, worker } => {
                 self.handle_manifest_request(role, worker, message, tasks)
@@ -189,12 +193,12 @@ impl HostSubscriptions {
         message: BrokerMessage,
         tasks: &mut JoinSet<()>,
     ) -> Result<(), String> {
-        let order = RelayRequest::read(role, worker, message, self.connection.epoch)?;
-        match self.service.registry.register(&order) {
+        let request = RelayRequest::read(role, worker, message, self.connection.epoch)?;
+        match self.service.registry.register(&request) {
             CallLookup::Flooded => Err(too_many()),
-            CallLookup::Known(known) => self.resend(order.reply_address, known, tasks),
-            CallLookup::New(place, cancelled) => {
-                tasks.spawn(call::run(Arc::clone(&self.service), order, place, cancelled));
+            CallLookup::Known(known) => self.resend(request.reply_address, known, tasks),
+            CallLookup::New(guard, cancelled) => {
+                tasks.spawn(call::run(Arc::clone(&self.service), request, guard, cancelled));
                 Ok(())
             }
         }
@@ -207,13 +211,13 @@ impl HostSubscriptions {
         message: BrokerMessage,
         tasks: &mut JoinSet<()>,
     ) -> Result<(), String> {
-        let question = manifest::ManifestRequest::read(role, worker, message, self.connection.epoch)?;
-        self.service.registry.record_worker(&question.worker_instance);
-        let permit = self.service.manifest_request_limit.acquire(question.worker_instance.worker.as_str());
+        let request = manifest::ManifestRequest::read(role, worker, message, self.connection.epoch)?;
+        self.service.registry.record_worker(&request.worker_instance);
+        let permit = self.service.manifest_request_limit.acquire(request.worker_instance.worker.as_str());
         let permit = permit.map_err(|_| "too many questions for a manifest are open")?;
         let service = Arc::clone(&self.service);
         tasks.spawn(async move {
-            manifest::answer(service, question).await;
+            manifest::answer(service, request).await;
             drop(permit);
         });
         Ok(())
@@ -227,40 +231,49 @@ impl HostSubscriptions {
         tasks: &mut JoinSet<()>,
     ) -> Result<(), String> {
         let (control, instance) = Control::read(&message.headers).map_err(|error| error.to_string())?;
-        let desk = &self.service.registry;
-        let life = WorkerInstance { worker, instance };
-        desk.refresh_worker(&life);
+        let registry = &self.service.registry;
+        let worker_instance = WorkerInstance { worker, instance };
+        registry.refresh_worker(&worker_instance);
         let Some(call) = call else { return Ok(()) };
-        let key = RelayCallKey { worker: life.worker.clone(), call };
+        let key = RelayCallKey { worker: worker_instance.worker.clone(), call };
         match control {
             Control::Alive => {}
-            Control::Cancel => desk.cancel(key, || AnswerBody::from(&cancelled()).to_response(None)),
-            Control::Ack(number) => desk.acknowledge(&key, number),
+            Control::Cancel => registry.cancel(key, || AnswerBody::from(&cancelled()).to_response(None)),
+            Control::Ack(number) => registry.acknowledge(&key, number),
             Control::Answer(number) => {
-                if let Some(voice) = desk.observer(&key) {
-                    voice.answer(number, message.body);
+                if let Some(observer) = registry.observer(&key) {
+                    observer.answer(number, message.body);
                 }
             }
             Control::Resume => {
-                let to = ReplyAddress::new(&life, call, message.reply_to, self.connection.epoch)?;
-                // What is not known here may be another host's.
-                if let Some(known) = desk.resume(&to) {
-                    return self.resend(to, known, tasks);
+                let reply_address =
+                    ReplyAddress::new(&worker_instance, call, message.reply_to, self.connection.epoch)?;
+                // An unknown call may belong to another host.
+                if let Some(known) = registry.resume(&reply_address) {
+                    return self.resend(reply_address, known, tasks);
                 }
             }
         }
         Ok(())
     }
 
-    /// Says again what has become of a call.
-    fn resend(&self, to: ReplyAddress, known: KnownCall, tasks: &mut JoinSet<()>) -> Result<(), String> {
+    /// Sends the current state of a call again.
+    fn resend(
+        &self,
+        reply_address: ReplyAddress,
+        known: KnownCall,
+        tasks: &mut JoinSet<()>,
+    ) -> Result<(), String> {
         let service = Arc::clone(&self.service);
-        let permit = service.resend_limit.acquire(to.key.worker.as_str()).map_err(|_| too_many())?;
+        let permit =
+            service.resend_limit.acquire(reply_address.key.worker.as_str()).map_err(|_| too_many())?;
         tasks.spawn(async move {
             match known {
-                KnownCall::Answered(answer) => send_answer::send(&service, &to, answer).await,
-                KnownCall::InFlight { is_accepted: true } => drop(service.send_accepted(&to.key).await),
-                // Whoever claims it says so.
+                KnownCall::Answered(answer) => answer::send(&service, &reply_address, answer).await,
+                KnownCall::InFlight { is_accepted: true } => {
+                    _ = service.send_accepted(&reply_address.key).await
+                }
+                // The task that claims the call reports it.
                 KnownCall::InFlight { is_accepted: false } => {}
             }
             drop(permit);
@@ -285,13 +298,12 @@ impl RejectedMessageLog {
     }
 }
 
-/// What a call gets that comes after its cancellation.
+/// Returns the answer for a call that arrives after its cancellation.
 fn cancelled() -> CallError {
     CallError::Invalid { what: "the call was cancelled".into(), hint: String::new() }
 }
 
-/// The next message of any of them, each first in its turn: who floods one
-/// does not keep out what comes by another.
+/// Polls the subscriptions in turn, so that a flood on one does not starve the others.
 fn poll_round_robin(
     mut subscriptions: [Option<&mut BrokerSubscription>; 3],
     first: &mut usize,

@@ -1,48 +1,47 @@
-//! Answers that come in chunks, put together.
+//! Chunk assembly: reassembles and verifies an answer that arrives in chunks.
 
 use bytes::{Bytes, BytesMut};
 use sha2::{Digest, Sha256};
 
 use crate::chunk::{ACK_EVERY, CHUNK_SIZE, MAX_ANSWER};
 
-/// The highest number of chunks: where a broker takes less than a chunk at
-/// once, a host may cut them smaller.
+/// Bound on chunk numbers. A host may cut smaller chunks than `CHUNK_SIZE` if its broker takes
+/// less.
 const MOST: usize = MAX_ANSWER / (CHUNK_SIZE / 4);
 
-/// An answer that comes in chunks, as far as it has come. Chunks may come
-/// before the announcement, in any order and more than once.
+/// Partly received answer. Chunks may arrive before the announcement, out of order and repeatedly.
 #[derive(Debug, Default)]
 pub(super) struct ChunkAssembly {
     chunks: Vec<Option<Bytes>>,
-    /// The bytes of all chunks.
+    /// Total bytes of the received chunks.
     buffered_bytes: usize,
-    /// Chunks that have come without one missing before them.
+    /// Number of chunks received without a gap.
     next: usize,
-    /// The last number that was acknowledged.
+    /// Number of chunks acknowledged last.
     acked: usize,
     announced: Option<(usize, [u8; 32])>,
 }
 
-/// What to do after a chunk or the announcement.
+/// Next step after a chunk or the announcement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AssemblyStep {
-    /// Wait for more.
+    /// Wait for more chunks.
     Wait,
-    /// Acknowledge all chunks before this number, and wait for more.
+    /// Acknowledge all chunks before this number and wait for more.
     Ack(u32),
-    /// Everything has come; acknowledge all chunks before this number.
+    /// The answer is complete; acknowledge all chunks before this number.
     Complete(u32),
-    /// It is longer than was said, or than an answer may be.
+    /// The answer exceeds its announced length or `MAX_ANSWER`.
     TooLong,
 }
 
 impl ChunkAssembly {
-    /// The bytes that have come.
+    /// Returns the number of bytes received.
     pub(super) fn buffered_bytes(&self) -> usize {
         self.buffered_bytes
     }
 
-    /// Length and hash of the whole.
+    /// Records length and hash of the answer.
     pub(super) fn announce(&mut self, length: u64, sha256: &str) -> AssemblyStep {
         let Some(length) = usize::try_from(length).ok().filter(|length| *length <= MAX_ANSWER) else {
             return AssemblyStep::TooLong;
@@ -50,14 +49,14 @@ impl ChunkAssembly {
         let mut hash = [0; 32];
         let is_read = data_encoding::HEXLOWER_PERMISSIVE.decode_mut(sha256.as_bytes(), &mut hash);
         if is_read.is_err() {
-            // No bytes have this hash, so that nothing passes for the answer.
+            // An unreadable hash becomes one that no answer has, so that verification fails.
             hash = [0; 32];
         }
         self.announced.get_or_insert((length, hash));
         self.step(false)
     }
 
-    /// One chunk.
+    /// Adds one chunk.
     pub(super) fn add(&mut self, number: u32, chunk: Bytes) -> AssemblyStep {
         let Some(at) = usize::try_from(number).ok().filter(|at| *at < MOST) else {
             return AssemblyStep::TooLong;
@@ -66,12 +65,12 @@ impl ChunkAssembly {
             self.chunks.resize(at + 1, None);
         }
         if self.chunks[at].is_some() {
-            // Who sends it again has not heard that it came.
+            // A repeated chunk means that its acknowledgement was lost.
             return self.step(true);
         }
         self.buffered_bytes += chunk.len();
-        // A chunk may be a slice of a larger buffer, and is kept for a while;
-        // it is at least most of what was read with it.
+        // A chunk may be a slice of a larger read buffer. It keeps the buffer alive but is most of
+        // it.
         self.chunks[at] = Some(chunk);
         while self.chunks.get(self.next).is_some_and(Option::is_some) {
             self.next += 1;
@@ -84,7 +83,7 @@ impl ChunkAssembly {
         if self.buffered_bytes > length {
             return AssemblyStep::TooLong;
         }
-        // Never more than the number of chunks.
+        // Can't overflow: `add` bounds chunk numbers.
         let next = u32::try_from(self.next).unwrap_or(u32::MAX);
         if self.announced.is_some() && self.buffered_bytes == length && self.next == self.chunks.len() {
             self.acked = self.next;
@@ -97,8 +96,7 @@ impl ChunkAssembly {
         AssemblyStep::Wait
     }
 
-    /// The whole, if it is what was announced. Takes its time: a hash over all
-    /// of it.
+    /// Returns the answer if length and hash match. Slow: it hashes the whole answer.
     pub(super) fn finish(self) -> Result<Bytes, &'static str> {
         let Some((length, hash)) = self.announced else {
             return Err("an answer in chunks was not announced");

@@ -1,4 +1,4 @@
-//! The hosts that are heard: when last, in which life, and what their clocks show.
+//! Known hosts: last heartbeat, instance and clock offset of each host that the worker hears.
 
 use std::time::Duration;
 
@@ -9,15 +9,14 @@ use crate::call_id::Instance;
 use crate::envelope::Heartbeat;
 use crate::name::RelayName;
 
-/// Hosts of one tenant that are known at once. Who is heard beyond that
-/// displaces the one that was silent for longest.
+/// Bound on known hosts of a tenant. A further one evicts the longest-silent host.
 const MOST: usize = 64;
 
-/// The hosts that are heard.
+/// Hosts that the worker hears.
 #[derive(Debug, Default)]
 pub(super) struct KnownHosts {
     records: Vec<HostRecord>,
-    /// Since when they can be heard.
+    /// Start of the current connection.
     since: Option<Instant>,
 }
 
@@ -30,19 +29,19 @@ struct HostRecord {
     clock_offset: ClockOffset,
 }
 
-/// How far a clock is ahead of ours, in milliseconds. Every sample is too small
-/// by the time that it was on its way, so the largest is right; but only for a
-/// while, for clocks drift, and that of a machine that sleeps stands still.
+/// Offset of a host's clock to the local one, in milliseconds. Latency makes every sample too
+/// small, so the largest sample is the best one. It counts for a limited time only: clocks drift,
+/// and the clock of a suspended machine stands still.
 #[derive(Debug)]
 struct ClockOffset {
     since: Instant,
-    /// The largest since then.
+    /// Largest sample since `since`.
     largest: i64,
-    /// The largest of the time before.
+    /// Largest sample of the previous window.
     before: i64,
 }
 
-/// How long a sample counts, and at most twice that.
+/// Length of a sample window; a sample counts for one to two windows.
 const WINDOW: Duration = Duration::from_secs(30);
 
 impl ClockOffset {
@@ -67,79 +66,79 @@ impl ClockOffset {
 }
 
 impl KnownHosts {
-    /// From now on they can be heard.
+    /// Records the start of a connection.
     pub(super) fn on_link_up(&mut self, now: Instant) {
         self.since = Some(now);
     }
 
-    /// A host says that it lives; `ours` is what our clock shows. Returns whether a host that was heard before has
-    /// begun another life.
+    /// Records a heartbeat; `ours` is the local clock. Returns whether a known host has restarted.
     pub(super) fn on_heartbeat(
         &mut self,
         name: &RelayName,
-        beat: &Heartbeat,
+        heartbeat: &Heartbeat,
         ours: u64,
         now: Instant,
     ) -> bool {
-        let sample = clock_difference(beat.time, ours);
-        let known = self.records.iter_mut().find(|heard| heard.name == *name);
-        let Some(known) = known else {
+        let sample = clock_difference(heartbeat.time, ours);
+        let record = self.records.iter_mut().find(|record| record.name == *name);
+        let Some(record) = record else {
             self.add(HostRecord {
                 name: name.clone(),
-                generation: beat.generation,
+                generation: heartbeat.generation,
                 last_heard: now,
-                is_draining: beat.is_draining,
+                is_draining: heartbeat.is_draining,
                 clock_offset: ClockOffset::new(sample, now),
             });
             return false;
         };
-        let is_new_life = known.generation != beat.generation;
-        match is_new_life {
-            true => known.clock_offset = ClockOffset::new(sample, now),
-            false => known.clock_offset.add(sample, now),
+        let is_restarted = record.generation != heartbeat.generation;
+        match is_restarted {
+            true => record.clock_offset = ClockOffset::new(sample, now),
+            false => record.clock_offset.add(sample, now),
         }
-        (known.generation, known.last_heard, known.is_draining) = (beat.generation, now, beat.is_draining);
-        is_new_life
+        (record.generation, record.last_heard, record.is_draining) =
+            (heartbeat.generation, now, heartbeat.is_draining);
+        is_restarted
     }
 
-    fn add(&mut self, heard: HostRecord) {
+    fn add(&mut self, record: HostRecord) {
         if self.records.len() >= MOST
-            && let Some(oldest) = self.records.iter().enumerate().min_by_key(|(_, heard)| heard.last_heard)
+            && let Some(oldest) = self.records.iter().enumerate().min_by_key(|(_, record)| record.last_heard)
         {
             let at = oldest.0;
             self.records.swap_remove(at);
         }
-        self.records.push(heard);
+        self.records.push(record);
     }
 
-    /// How far the hosts' clocks are ahead of ours. Of several hosts the
-    /// furthest counts: a host that reads a time to begin as later than it was
-    /// meant begins a call that the worker has given up; one that reads it as
-    /// earlier refuses every call.
+    /// Returns the offset of the hosts' clocks. With several hosts the largest offset counts: a
+    /// host that reads a start deadline as later than meant would begin a call that the worker has
+    /// given up, while one that reads it as earlier refuses the call.
     pub(super) fn clock_offset(&self, now: Instant) -> Option<i64> {
-        self.alive(now).map(|heard| heard.clock_offset.get()).max()
+        self.alive(now).map(|record| record.clock_offset.get()).max()
     }
 
-    /// Whether no host that takes calls is heard, although one would be.
+    /// Returns whether no host accepts calls although the connection is old enough to have heard
+    /// one.
     pub(super) fn is_none_accepting(&self, now: Instant) -> bool {
-        let could_be = self.since.is_some_and(|since| now.saturating_duration_since(since) >= ALIVE_FOR);
-        could_be && self.alive(now).all(|heard| heard.is_draining)
+        let had_time = self.since.is_some_and(|since| now.saturating_duration_since(since) >= ALIVE_FOR);
+        had_time && self.alive(now).all(|record| record.is_draining)
     }
 
     fn alive(&self, now: Instant) -> impl Iterator<Item = &HostRecord> {
-        let is_living =
-            move |heard: &&HostRecord| now.saturating_duration_since(heard.last_heard) < ALIVE_FOR;
-        self.records.iter().filter(is_living)
+        let is_alive =
+            move |record: &&HostRecord| now.saturating_duration_since(record.last_heard) < ALIVE_FOR;
+        self.records.iter().filter(is_alive)
     }
 }
 
-/// How long a host counts as living after it was heard.
+/// Time since the last heartbeat after which a host counts as gone.
 const ALIVE_FOR: Duration = SILENCE;
 
-/// How far one clock is ahead of another.
+/// Returns the offset of one clock to another.
 pub(super) fn clock_difference(theirs: u64, ours: u64) -> i64 {
-    let away = i64::try_from(theirs.abs_diff(ours)).unwrap_or(i64::MAX);
-    if theirs >= ours { away } else { -away }
+    let difference = i64::try_from(theirs.abs_diff(ours)).unwrap_or(i64::MAX);
+    if theirs >= ours { difference } else { -difference }
 }
 
 #[cfg(test)]
@@ -150,7 +149,7 @@ mod tests {
         RelayName::new(text).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    fn beat(generation: u64, time: u64) -> Heartbeat {
+    fn heartbeat(generation: u64, time: u64) -> Heartbeat {
         Heartbeat { generation: Instance(generation), time, in_flight: 0, is_draining: false }
     }
 
@@ -158,10 +157,10 @@ mod tests {
     async fn the_sample_that_was_on_its_way_for_the_shortest_time_counts() {
         let (mut hosts, now) = (KnownHosts::default(), Instant::now());
         for (theirs, ours) in [(10_500, 1_000), (10_999, 1_000), (10_700, 1_000)] {
-            hosts.on_heartbeat(&name("a"), &beat(1, theirs), ours, now);
+            hosts.on_heartbeat(&name("a"), &heartbeat(1, theirs), ours, now);
         }
         assert_eq!(hosts.clock_offset(now), Some(9_999));
-        hosts.on_heartbeat(&name("a"), &beat(2, 400), 1_000, now);
+        hosts.on_heartbeat(&name("a"), &heartbeat(2, 400), 1_000, now);
         assert_eq!(hosts.clock_offset(now), Some(-600), "another life may have another clock");
     }
 
@@ -170,9 +169,14 @@ mod tests {
         let (mut hosts, began) = (KnownHosts::default(), Instant::now());
         for second in 0..200 {
             let now = began + Duration::from_secs(second);
-            // The host's machine has slept for an hour, and its clock with it.
+            // The host's machine was suspended for an hour, and its clock with it.
             let slept = if second < 100 { 0 } else { 3_600_000 };
-            hosts.on_heartbeat(&name("a"), &beat(1, 5_000_000 + second * 1_000 - slept), second * 1_000, now);
+            hosts.on_heartbeat(
+                &name("a"),
+                &heartbeat(1, 5_000_000 + second * 1_000 - slept),
+                second * 1_000,
+                now,
+            );
             let expected = if second < 160 { 5_000_000 } else { 5_000_000 - 3_600_000 };
             if !(100..160).contains(&second) {
                 assert_eq!(hosts.clock_offset(now), Some(expected), "{second}");
@@ -183,10 +187,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn of_several_hosts_the_clock_that_is_furthest_ahead_counts() {
         let (mut hosts, now) = (KnownHosts::default(), Instant::now());
-        hosts.on_heartbeat(&name("a"), &beat(1, 1_500), 1_000, now);
-        hosts.on_heartbeat(&name("b"), &beat(1, 900), 1_000, now);
+        hosts.on_heartbeat(&name("a"), &heartbeat(1, 1_500), 1_000, now);
+        hosts.on_heartbeat(&name("b"), &heartbeat(1, 900), 1_000, now);
         assert_eq!(hosts.clock_offset(now), Some(500));
-        hosts.on_heartbeat(&name("b"), &beat(1, 4_100), 4_200, now + SILENCE);
+        hosts.on_heartbeat(&name("b"), &heartbeat(1, 4_100), 4_200, now + SILENCE);
         assert_eq!(hosts.clock_offset(now + SILENCE), Some(-100), "a has not been heard");
         assert_eq!(hosts.clock_offset(now + SILENCE * 2), None);
     }
@@ -198,9 +202,9 @@ mod tests {
         assert!(!hosts.is_none_accepting(now), "it may not have had the time to say something");
         let now = now + SILENCE;
         assert!(hosts.is_none_accepting(now));
-        hosts.on_heartbeat(&name("a"), &beat(1, 1), 1, now);
+        hosts.on_heartbeat(&name("a"), &heartbeat(1, 1), 1, now);
         assert!(!hosts.is_none_accepting(now));
-        hosts.on_heartbeat(&name("a"), &Heartbeat { is_draining: true, ..beat(1, 1) }, 1, now);
+        hosts.on_heartbeat(&name("a"), &Heartbeat { is_draining: true, ..heartbeat(1, 1) }, 1, now);
         assert!(hosts.is_none_accepting(now));
     }
 
@@ -210,12 +214,12 @@ mod tests {
         for number in 0..200_u64 {
             hosts.on_heartbeat(
                 &name(&format!("h{number}")),
-                &beat(1, 1),
+                &heartbeat(1, 1),
                 1,
                 now + Duration::from_millis(number),
             );
         }
         assert_eq!(hosts.records.len(), MOST);
-        assert!(hosts.records.iter().any(|heard| heard.name == name("h199")));
+        assert!(hosts.records.iter().any(|record| record.name == name("h199")));
     }
 }

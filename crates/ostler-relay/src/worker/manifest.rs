@@ -1,4 +1,4 @@
-//! What the worker may use: asked for, kept, and asked for again.
+//! Manifest on the worker: requested on connect, after pushes and every minute.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,49 +11,49 @@ use ostler_wire::{Message, RpcOutcome};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::WorkerCore;
 use super::hosts::clock_difference;
 use super::in_flight::RelayedCallInfo;
 use super::pending::CallTimes;
 use super::request::{OutgoingCall, SendTimes};
+use super::{WorkerCore, wait_for_other_connection};
 use crate::envelope::ManifestHead;
 use crate::manifest::{Manifest, ManifestServer};
 
-/// How long one question may take. Until then it waits for a host, too.
+/// Timeout of one manifest request, including the wait for a host.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often it is asked without a reason.
+/// Interval of refreshes without a push.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// The first and the longest wait after a failure.
+/// First and last ceiling of the delay after a failure.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 
-/// Least time between two questions of which a push causes the second: hosts that push without end are not asked at the
-/// speed of the network.
+/// Minimum interval between two requests if a push causes the second: a host that pushes without
+/// end must not make the worker flood it.
 const PUSH_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Code of the JSON-RPC error `overloaded`.
 const OVERLOADED: i64 = -31005;
 
-/// What is known about asking.
+/// State of the manifest refresh.
 #[derive(Default)]
 pub(super) struct ManifestRefresh {
     state: Mutex<ManifestRefreshState>,
     wake: Notify,
-    /// Whether a host has said that something has changed.
+    /// `true` after a push that no request has covered yet.
     is_changed: AtomicBool,
-    /// How far the clock of the host that answered is ahead of ours.
+    /// Clock offset to the host that sent the manifest, in milliseconds.
     pub(super) clock_offset: AtomicI64,
-    /// Why waiting does not help: the broker does not let us ask or hear, or
-    /// the host has no such role. It is tried again all the same.
+    /// Refusal that waiting does not resolve: a denied subject or an unknown role. The worker
+    /// retries nevertheless.
     refused: watch::Sender<Option<String>>,
 }
 
 #[derive(Default)]
 struct ManifestRefreshState {
-    /// Why the last question brought nothing.
+    /// Error of the last request.
     problem: Option<String>,
-    /// What the broker does not let us hear.
+    /// Subscription that the broker denied.
     subscribe_denial: Option<String>,
 }
 
@@ -62,45 +62,45 @@ impl ManifestRefresh {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A host says that something has changed.
+    /// Records a push: the manifest has changed.
     pub(super) fn mark_changed(&self) {
         self.is_changed.store(true, Ordering::Release);
         self.wake.notify_one();
     }
 
-    /// Waits for a push that the question at `asked` has not covered, and until the next question may be asked. Pushes
-    /// that come meanwhile are covered by that one.
-    async fn wait_for_push(&self, asked: Instant) {
-        // A permit may be left of a push that was covered.
+    /// Waits for a push that the request at `asked_at` has not covered, and for the minimum
+    /// interval. The next request covers pushes that arrive meanwhile.
+    async fn wait_for_push(&self, asked_at: Instant) {
+        // `wake` may hold a permit of a push that was covered.
         while !self.is_changed.load(Ordering::Acquire) {
             self.wake.notified().await;
         }
-        sleep_until(asked + PUSH_INTERVAL).await;
+        sleep_until(asked_at + PUSH_INTERVAL).await;
     }
 
-    /// The broker does not let us hear something, on this connection.
+    /// Records a subscription that the broker denied on this connection.
     pub(super) fn set_subscribe_denial(&self, why: String) {
         self.refused.send_replace(Some(why.clone()));
         self.state().subscribe_denial = Some(why);
     }
 
-    /// Why waiting for an answer does not help, if it does not.
+    /// Subscribes to the refusal that waiting does not resolve.
     pub(super) fn watch_refused(&self) -> watch::Receiver<Option<String>> {
         self.refused.subscribe()
     }
 
-    /// What keeps the worker from knowing what it may use.
+    /// Describes the reason for a missing manifest.
     pub(super) fn problem(&self) -> Option<String> {
         let state = self.state();
         state.subscribe_denial.clone().or_else(|| state.problem.clone())
     }
 }
 
-/// Why a question brought no manifest.
+/// Error of a manifest request.
 enum ManifestError {
-    /// Another time it may.
+    /// Temporary failure; the worker retries.
     Failed(String),
-    /// It was understood and turned down: what was allowed before is not any more.
+    /// Refusal by the host: it revokes the previous manifest.
     Refused(String),
 }
 
@@ -110,42 +110,42 @@ impl ManifestError {
     }
 }
 
-/// Asks whenever there is a new connection, something has changed or a host has begun another life, and every minute.
+/// Requests the manifest on each new connection, after pushes and host restarts, and every minute.
 pub(super) async fn run(core: Arc<WorkerCore>) {
     let mut ready = core.ready_connection.subscribe();
-    let (mut asked, mut pause) = (0, PAUSE.0);
-    // Whether sessions are owed the word that anything may have changed.
-    let mut is_owed = false;
+    let (mut last_epoch, mut pause) = (0, PAUSE.0);
+    // Sessions must be told that prompts and resources may have changed.
+    let mut must_notify = false;
     loop {
         let epoch = match ready.wait_for(Option::is_some).await.as_deref() {
-            Ok(Some(up)) => up.epoch,
+            Ok(Some(connection)) => connection.epoch,
             _ => return,
         };
-        if epoch != asked {
+        if epoch != last_epoch {
             core.manifest_refresh.state().subscribe_denial = None;
             core.manifest_refresh.refused.send_replace(None);
             pause = PAUSE.0;
         }
-        let may_have_missed = std::mem::replace(&mut asked, epoch) != epoch && epoch > 1;
-        is_owed |= core.manifest_refresh.is_changed.swap(false, Ordering::AcqRel) || may_have_missed;
+        let may_have_missed = std::mem::replace(&mut last_epoch, epoch) != epoch && epoch > 1;
+        must_notify |= core.manifest_refresh.is_changed.swap(false, Ordering::AcqRel) || may_have_missed;
         let asked_at = Instant::now();
-        let lost = ready.wait_for(|now| now.as_ref().is_none_or(|now| now.epoch != epoch));
-        let brought = tokio::select! {
-            brought = core.request_manifest() => brought,
+        let lost = wait_for_other_connection(&mut ready, epoch);
+        let result = tokio::select! {
+            result = core.request_manifest() => result,
             _ = lost => continue,
         };
-        let is_final = match brought {
+        let is_final = match result {
             Ok(manifest) => {
                 let is_final = !manifest.servers.iter().any(is_overloaded);
-                core.apply_manifest(manifest, std::mem::take(&mut is_owed));
+                core.apply_manifest(manifest, std::mem::take(&mut must_notify));
                 is_final
             }
-            Err(missing) => {
-                core.record_manifest_error(missing);
+            Err(error) => {
+                core.record_manifest_error(error);
                 false
             }
         };
-        let again = if is_final {
+        let next_refresh = if is_final {
             pause = PAUSE.0;
             Instant::now() + EVERY
         } else {
@@ -155,9 +155,9 @@ pub(super) async fn run(core: Arc<WorkerCore>) {
         };
         let mut ready = core.ready_connection.subscribe();
         tokio::select! {
-            () = sleep_until(again) => {}
+            () = sleep_until(next_refresh) => {}
             () = core.manifest_refresh.wait_for_push(asked_at) => {}
-            _ = ready.wait_for(|now| now.as_ref().is_none_or(|now| now.epoch != epoch)) => {}
+            _ = wait_for_other_connection(&mut ready, epoch) => {}
         }
     }
 }
@@ -167,9 +167,9 @@ impl WorkerCore {
         let subject = self.subjects.manifest(&self.role, &self.name);
         let call = self.call_id(None);
         let began = Instant::now();
-        let until = began + PATIENCE;
-        let times = CallTimes { began, deadline: until, hard_deadline: until, progress_extension: PATIENCE };
-        let entry = RelayedCallInfo { subject: subject.clone(), times, session: None, observer: None };
+        let deadline = began + PATIENCE;
+        let times = CallTimes { began, deadline, hard_deadline: deadline, progress_extension: PATIENCE };
+        let info = RelayedCallInfo { subject: subject.clone(), times, session: None, observer: None };
         let body = ostler_wire::Params::empty();
         let mut request = Vec::new();
         ostler_wire::write_request(
@@ -181,16 +181,16 @@ impl WorkerCore {
         );
         request.pop();
         let headers = |_: SendTimes| ManifestHead { call, instance: self.instance }.headers();
-        let letter = OutgoingCall {
+        let outgoing = OutgoingCall {
             call,
             subject: &subject,
             body: request.into(),
             headers: &headers,
-            deadline: until,
+            deadline,
             may_send: None,
         };
-        let ticket = self.calls.register(call, entry).map_err(ManifestError::failed)?;
-        match self.send_until_answered(&ticket, &letter).await {
+        let handle = self.calls.register(call, info).map_err(ManifestError::failed)?;
+        match self.send_until_answered(&handle, &outgoing).await {
             Ok(body) => parse_manifest(body),
             Err(Fault { kind: FaultKind::Unreachable(why), .. }) => Err(ManifestError::Failed(why)),
             Err(Fault { kind: FaultKind::Denied(why), .. }) => {
@@ -201,10 +201,9 @@ impl WorkerCore {
         }
     }
 
-    /// Notes that there is no manifest. One from before stays good unless a
-    /// host has taken it back.
-    fn record_manifest_error(&self, missing: ManifestError) {
-        let why = match missing {
+    /// Records a failed request. The previous manifest stays valid unless a host revoked it.
+    fn record_manifest_error(&self, error: ManifestError) {
+        let why = match error {
             ManifestError::Failed(why) => why,
             ManifestError::Refused(why) => {
                 self.manifest_refresh.refused.send_replace(Some(why.clone()));
@@ -215,7 +214,7 @@ impl WorkerCore {
         self.manifest_refresh.state().problem = Some(why);
     }
 
-    /// Takes a manifest, and tells the sessions of servers that are not what they were.
+    /// Applies a manifest and notifies the sessions whose server has changed.
     fn apply_manifest(&self, manifest: Manifest, is_changed: bool) {
         self.manifest_refresh
             .clock_offset
@@ -223,17 +222,17 @@ impl WorkerCore {
         self.manifest_refresh.state().problem = None;
         self.manifest_refresh.refused.send_replace(None);
         let manifest = Arc::new(manifest);
-        let before = self.manifest.send_replace(Some(Arc::clone(&manifest)));
-        let is_other = |server: &str| match &before {
-            Some(before) if before.version == manifest.version => false,
-            Some(before) => !has_same_tools(find_server(before, server), find_server(&manifest, server)),
+        let previous = self.manifest.send_replace(Some(Arc::clone(&manifest)));
+        let has_new_tools = |server: &str| match &previous {
+            Some(previous) if previous.version == manifest.version => false,
+            Some(previous) => !has_same_tools(find_server(previous, server), find_server(&manifest, server)),
             None => true,
         };
-        self.sessions.notify(&ServerNotification::ToolsChanged, is_other);
-        // The manifest does not say what else servers have, so that any of
-        // them may have other prompts and resources.
+        self.sessions.notify(&ServerNotification::ToolsChanged, has_new_tools);
+        // The manifest contains tools only, so prompts and resources may have changed at any
+        // server.
         for event in [ServerNotification::PromptsChanged, ServerNotification::ResourcesChanged] {
-            self.sessions.notify(&event, |server| is_changed || is_other(server));
+            self.sessions.notify(&event, |server| is_changed || has_new_tools(server));
         }
     }
 
@@ -241,12 +240,12 @@ impl WorkerCore {
         self.manifest.borrow().as_ref().map(|manifest| manifest.version.clone())
     }
 
-    /// The tools of a server, as soon as they are known.
-    pub(super) async fn listed_tools(&self, server: &str, until: Instant) -> Result<RpcOutcome, Fault> {
+    /// Waits for the manifest and returns the tools of a server.
+    pub(super) async fn listed_tools(&self, server: &str, deadline: Instant) -> Result<RpcOutcome, Fault> {
         let mut known = self.manifest.subscribe();
         let manifest = tokio::select! {
             biased;
-            known = timeout_at(until, known.wait_for(Option::is_some)) => match known {
+            known = timeout_at(deadline, known.wait_for(Option::is_some)) => match known {
                 Ok(Ok(manifest)) => manifest.clone(),
                 _ => None,
             },
@@ -266,7 +265,7 @@ impl WorkerCore {
     }
 }
 
-/// A server of a manifest, which sorts them by name.
+/// Finds a server in a manifest, which is sorted by name.
 pub(super) fn find_server<'a>(manifest: &'a Manifest, server: &str) -> Option<&'a ManifestServer> {
     let at = manifest.servers.binary_search_by(|listed| listed.name.as_str().cmp(server)).ok()?;
     manifest.servers.get(at)
@@ -285,7 +284,8 @@ fn has_same_tools(one: Option<&ManifestServer>, other: Option<&ManifestServer>) 
     }
 }
 
-/// Returns whether the host was too busy to list a server. No host pushes the end of that: no list has changed.
+/// Returns whether the host was too busy to list a server. No push follows when it recovers, since
+/// no list has changed.
 fn is_overloaded(listed: &ManifestServer) -> bool {
     #[derive(serde::Deserialize)]
     struct Code {
@@ -295,8 +295,8 @@ fn is_overloaded(listed: &ManifestServer) -> bool {
     listed.tools.is_empty() && code.is_some_and(|error| error.code == OVERLOADED)
 }
 
-/// The answer to `tools/list`. Tools that are the last known ones are better
-/// than none; none for a reason is that reason and not an empty list.
+/// Builds the result of `tools/list`. Stale tools are better than none; if there are none the error
+/// is returned and not an empty list.
 fn tools_result(listed: &ManifestServer) -> Result<RpcOutcome, Fault> {
     if let (true, Some(error)) = (listed.tools.is_empty(), &listed.error) {
         let response = format!(r#"{{"jsonrpc":"2.0","id":0,"error":{}}}"#, error.get());
@@ -316,7 +316,7 @@ fn tools_result(listed: &ManifestServer) -> Result<RpcOutcome, Fault> {
     Ok(RpcOutcome::Result(list.into()))
 }
 
-/// The manifest in an answer, or why there is none.
+/// Parses the manifest in a response.
 fn parse_manifest(body: Bytes) -> Result<Manifest, ManifestError> {
     let unreadable = "the answer to what this worker may use can't be read";
     match Message::parse(body) {

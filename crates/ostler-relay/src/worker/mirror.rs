@@ -1,4 +1,4 @@
-//! Keeps the servers of a host as the manifest says.
+//! Server mirror: registers the servers of the manifest at a host and keeps them in step.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,15 +18,15 @@ use super::session::SLACK;
 use super::{Worker, in_flight};
 use crate::manifest::ManifestServer;
 
-/// How long a request waits for the first manifest.
+/// Wait of a request for the first manifest.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Asks whether it is known what there is. `None` means that it is; otherwise
-/// what to wait for.
+/// Readiness check of the gateway: `None` if the manifest is known, otherwise a future that waits
+/// for it.
 pub type MirrorReadiness = Arc<dyn Fn() -> Option<BoxFuture<'static, Result<(), CallError>>> + Send + Sync>;
 
-/// Keeps the servers of a host as the manifest says. Dropping it ends that;
-/// the servers stay.
+/// Registers the servers of the manifest at a host. Dropping it stops the updates; the servers
+/// stay.
 pub struct ServerMirror {
     worker: Worker,
     is_ready: watch::Receiver<bool>,
@@ -35,20 +35,20 @@ pub struct ServerMirror {
 
 impl ServerMirror {
     pub(super) fn start(worker: Worker, host: Host) -> Self {
-        let (tell, is_ready) = watch::channel(false);
+        let (ready_sender, is_ready) = watch::channel(false);
         let mut manifest = worker.manifest();
-        let keeper = worker.clone();
+        let task_worker = worker.clone();
         let task = tokio::spawn(async move {
             let mut mirrored = BTreeMap::new();
             loop {
                 let known = manifest.borrow_and_update().clone();
                 if known.is_none() {
-                    tell.send_replace(false);
+                    ready_sender.send_replace(false);
                 }
                 let servers = known.as_deref().map_or(&[][..], |manifest| &manifest.servers);
-                apply_servers(&keeper, &host, servers, &mut mirrored).await;
+                apply_servers(&task_worker, &host, servers, &mut mirrored).await;
                 if known.is_some() {
-                    tell.send_replace(true);
+                    ready_sender.send_replace(true);
                 }
                 if manifest.changed().await.is_err() {
                     return;
@@ -58,9 +58,8 @@ impl ServerMirror {
         Self { worker, is_ready, task }
     }
 
-    /// Waits up to ten seconds for a manifest, and says why there is
-    /// none; at once where waiting does not help. Fits the gateway's option of
-    /// that name.
+    /// Returns a check that waits up to ten seconds for a manifest and returns the reason if none
+    /// arrives; it fails at once if waiting does not help.
     pub fn readiness(&self) -> MirrorReadiness {
         let (worker, is_ready) = (self.worker.clone(), self.is_ready.clone());
         Arc::new(move || {
@@ -89,11 +88,11 @@ impl Drop for ServerMirror {
 
 impl fmt::Debug for ServerMirror {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mirror").field("is_ready", &*self.is_ready.borrow()).finish_non_exhaustive()
+        f.debug_struct("ServerMirror").field("is_ready", &*self.is_ready.borrow()).finish_non_exhaustive()
     }
 }
 
-/// Nobody knows which servers there are.
+/// Returns the error for a manifest that is not known.
 fn no_manifest_error(worker: &Worker) -> CallError {
     unreachable_error(worker.problem().unwrap_or_else(|| "no host has said what there is".into()))
 }
@@ -108,11 +107,11 @@ fn unreachable_error(cause: String) -> CallError {
     }
 }
 
-/// What of a server decides whether it is the same as before.
+/// Limits of a mirrored server; a change of them replaces the server.
 type MirroredLimits = (u64, u64);
 
-/// Makes the servers of a host those of the manifest. One that somebody else
-/// has put there stays, whatever the manifest says of its name.
+/// Registers and removes servers until the host matches the manifest. Keeps a server of the same
+/// name that was registered elsewhere.
 async fn apply_servers(
     worker: &Worker,
     host: &Host,
@@ -150,13 +149,13 @@ async fn apply_servers(
     }
 }
 
-/// A server elsewhere, as this host sees it: nothing here judges it, for its
-/// own host does.
+/// Returns the spec of a remote server. Breaker and validation are off here: the remote host
+/// applies them.
 fn server_spec(worker: &Worker, name: ServerName, listed: &ManifestServer) -> ServerSpec {
     let url = format!("relay://{}/{name}", worker.core().subjects.tenant());
     let transport = ServerTransport::Http(EndpointSpec { url, headers: BTreeMap::new() });
     let millis = Duration::from_millis;
-    // Calls that are under way when the limits change have their time.
+    // Calls in flight may finish when the limits change.
     let drain = millis(listed.max_call_time).saturating_add(SLACK);
     ServerSpec {
         call_timeout: millis(listed.call_timeout).saturating_add(SLACK),

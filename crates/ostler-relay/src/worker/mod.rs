@@ -1,18 +1,18 @@
-//! The worker's side: servers elsewhere as if they were here.
+//! Worker side of the relay: servers of remote hosts as upstream sessions.
 //!
 //! ```text
-//! host ── Connector, Session ─▶ session.rs ── exchange.rs ──▶ table.rs ◀── link.rs ◀── broker
-//!                                   │ lists                   pending.rs     │ heartbeats, manifest
-//!                               manifest.rs ◀─────────────────────────────────┘
-//! mirror.rs   keeps the servers of a host as the manifest says
+//! host ── Connector, ServerSession ─▶ session.rs ── request.rs ──▶ in_flight/ ◀── subscriptions.rs ◀── broker
+//!                                         │ lists                  pending.rs      │ heartbeats, manifest
+//!                                     manifest.rs ◀────────────────────────────────┘
+//! outbox.rs   cancellations, responses, acknowledgements
+//! mirror.rs   registers the manifest's servers at a host
+//! status.rs   the current problem, for people
 //! ```
 //!
-//! A session is not the connection: it lives for ever, and a broker that goes
-//! away ends none of them. Calls wait for it to come back as long as they have
-//! time and have not been sent, and are asked about if they have.
+//! Sessions are independent of connections: a lost broker ends none of them. Calls that have not left wait for the
+//! next connection until their deadline; for calls that have left, the worker asks the host for their state.
 
 mod chunk_assembly;
-mod connector;
 mod hosts;
 mod in_flight;
 mod manifest;
@@ -36,12 +36,11 @@ use ostler_host::upstream::Connector;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, interval};
 
-use self::connector::RelayConnector;
 use self::hosts::KnownHosts;
 use self::in_flight::RelayedCalls;
 use self::manifest::ManifestRefresh;
 use self::outbox::Outbox;
-use self::session::RelaySessions;
+use self::session::{RelayConnector, RelaySessions};
 use crate::broker::Broker;
 use crate::call_id::{CallId, Instance};
 use crate::clock::WallClock;
@@ -52,32 +51,31 @@ use crate::subject::{Subjects, WorkerInbox};
 
 pub use self::mirror::{MirrorReadiness, ServerMirror};
 
-/// How often a worker with calls at a host says that it lives.
+/// Interval of signs of life while calls are in flight.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long the last words of a worker may take.
+/// Timeout for cancellations to leave at shutdown.
 const SHUTDOWN_FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How a worker is set up.
+/// Options of a worker.
 #[derive(Clone)]
 pub struct WorkerOptions {
-    /// The tenant whose hosts it uses.
+    /// Tenant whose hosts the worker uses.
     pub tenant: RelayName,
-    /// Its role, which its credentials must allow.
+    /// Role of the worker; its credentials must permit it.
     pub role: RelayName,
-    /// Its name, which its credentials must allow.
+    /// Name of the worker; its credentials must permit it.
     pub name: RelayName,
-    /// The clock in which deadlines are told.
+    /// Clock of the deadlines.
     pub clock: WallClock,
-    /// Where all chance comes from. Only a simulation sets it.
+    /// Seed of the RNG (tests only).
     pub seed: Option<u64>,
-    /// Hears about the connection, for people.
+    /// Callback for connection events.
     pub status_sink: StatusSink,
 }
 
 impl WorkerOptions {
-    /// A worker of this name, with the system's clock, that says what there is
-    /// to say to the log.
+    /// Returns options with the system clock and a status sink that logs.
     pub fn new(tenant: RelayName, role: RelayName, name: RelayName) -> Self {
         let status_sink: StatusSink = Arc::new(|report: &LinkReport| tracing::info!("{report}"));
         Self { tenant, role, name, clock: WallClock::new(), seed: None, status_sink }
@@ -94,8 +92,8 @@ impl fmt::Debug for WorkerOptions {
     }
 }
 
-/// One life of a worker. Clones are handles to the same one, and so are its
-/// connectors and their sessions; it ends with the last of them.
+/// Handle of one worker instance. Clones, connectors and sessions share it; the worker ends with
+/// the last of them.
 #[derive(Clone)]
 pub struct Worker(Arc<WorkerOwner>);
 
@@ -104,42 +102,42 @@ struct WorkerOwner {
     reconnector: Reconnector,
 }
 
-/// What the tasks of a worker share. None of them keeps it alive for itself.
+/// State shared by the tasks of a worker; tasks do not keep the worker alive.
 struct WorkerCore {
     subjects: Arc<Subjects>,
     role: RelayName,
     name: RelayName,
     clock: WallClock,
     instance: Instance,
-    /// What the clock showed when this life began.
+    /// Time of the clock at the start of this instance.
     began: u64,
     inbox: WorkerInbox,
-    /// Where the broker is, for people.
+    /// Address of the broker, for people.
     broker_address: String,
     link_state: watch::Receiver<LinkState>,
-    /// The connection, once everything is listened to on it.
+    /// The connection, once all its subscriptions exist.
     ready_connection: watch::Sender<Option<BrokerConnection>>,
     calls: RelayedCalls,
     outbox: Outbox,
     hosts: Mutex<KnownHosts>,
-    /// Tells who waits for a host that one was heard.
+    /// Notified at each heartbeat of a host that accepts calls.
     host_heard: Notify,
     manifest: watch::Sender<Option<Arc<Manifest>>>,
     manifest_refresh: ManifestRefresh,
     sessions: RelaySessions,
-    /// Numbers for requests.
+    /// Next JSON-RPC request id.
     request_ids: AtomicU64,
     rng: Mutex<fastrand::Rng>,
     closed: watch::Sender<bool>,
 }
 
 impl Worker {
-    /// Begins to connect.
+    /// Starts the worker; it connects in the background.
     pub fn start(broker: Arc<dyn Broker>, options: WorkerOptions) -> Self {
-        let WorkerOptions { tenant, role, name, clock, seed, status_sink: say } = options;
-        let mut chance = seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
-        let (instance, place) = (Instance(chance.u64(..)), broker.address());
-        let tether = Reconnector::start(broker, chance.fork(), say);
+        let WorkerOptions { tenant, role, name, clock, seed, status_sink } = options;
+        let mut rng = seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
+        let (instance, broker_address) = (Instance(rng.u64(..)), broker.address());
+        let reconnector = Reconnector::start(broker, rng.fork(), status_sink);
         let subjects = Arc::new(Subjects::new(tenant));
         let (outbox, sending) = Outbox::new(Arc::clone(&subjects), name.clone(), instance);
         let core = Arc::new(WorkerCore {
@@ -150,8 +148,8 @@ impl Worker {
             clock,
             instance,
             began: clock.now(),
-            broker_address: place,
-            link_state: tether.watch_state(),
+            broker_address,
+            link_state: reconnector.watch_state(),
             ready_connection: watch::Sender::new(None),
             calls: RelayedCalls::new(outbox.clone()),
             outbox,
@@ -161,7 +159,7 @@ impl Worker {
             manifest_refresh: ManifestRefresh::default(),
             sessions: RelaySessions::default(),
             request_ids: AtomicU64::new(ostler_wire::FIRST_REQUEST_ID),
-            rng: Mutex::new(chance),
+            rng: Mutex::new(rng),
             closed: watch::Sender::new(false),
         });
         let sender = sending.run(core.ready_connection.subscribe());
@@ -170,33 +168,33 @@ impl Worker {
         core.spawn(manifest::run);
         core.spawn(|core| async move { core.calls.run_timer().await });
         core.spawn(send_alive);
-        Self(Arc::new(WorkerOwner { core, reconnector: tether }))
+        Self(Arc::new(WorkerOwner { core, reconnector }))
     }
 
-    /// Makes sessions with a server of the hosts. They never end by
-    /// themselves, and making one waits for nothing.
+    /// Returns a connector for a server of the hosts. Its sessions open at once and end only when
+    /// closed.
     pub fn connector(&self, server: ServerName) -> Arc<dyn Connector> {
         Arc::new(RelayConnector::new(self.clone(), server))
     }
 
-    /// What the worker may use, as soon as that is known, and every change of it.
+    /// Subscribes to the manifest; `None` until a host has sent one.
     pub fn manifest(&self) -> watch::Receiver<Option<Arc<Manifest>>> {
         self.core().manifest.subscribe()
     }
 
-    /// Keeps the servers of a host as the manifest says, until the mirror is
-    /// dropped. The host should have no cache: the other one has.
+    /// Registers the servers of the manifest at `host` and keeps them in step until the mirror is
+    /// dropped. `host` should have no response cache: the remote host has one.
     pub fn mirror(&self, host: Host) -> ServerMirror {
         ServerMirror::start(self.clone(), host)
     }
 
-    /// Why nothing works now, in one sentence for people; `None` if it does.
+    /// Describes the current problem in one sentence; `None` if there is none.
     pub fn problem(&self) -> Option<String> {
         self.core().problem()
     }
 
-    /// Cancels what is under way, says so to the hosts if that is possible
-    /// within moments, and ends the connection.
+    /// Cancels the calls in flight, tells the hosts if the broker takes the messages at once, and
+    /// closes the connection.
     pub async fn shutdown(&self) {
         let core = self.core();
         core.calls.close();
@@ -222,16 +220,16 @@ impl Drop for WorkerOwner {
 }
 
 impl WorkerCore {
-    /// Runs something until the worker is over.
+    /// Runs a task until the worker ends.
     fn spawn<F>(self: &Arc<Self>, task: impl FnOnce(Arc<Self>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let (task, mut over) = (task(Arc::clone(self)), self.closed.subscribe());
+        let (task, mut closed) = (task(Arc::clone(self)), self.closed.subscribe());
         tokio::spawn(async move {
             tokio::select! {
                 () = task => {}
-                _ = over.wait_for(|is_over| *is_over) => {}
+                _ = closed.wait_for(|closed| *closed) => {}
             }
         });
     }
@@ -240,22 +238,22 @@ impl WorkerCore {
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How far the hosts' clocks are ahead of ours, in milliseconds.
+    /// Returns the offset of the hosts' clocks to the local one, in milliseconds.
     fn clock_offset(&self) -> i64 {
-        let heard = self.hosts().clock_offset(Instant::now());
-        heard.unwrap_or_else(|| self.manifest_refresh.clock_offset.load(Ordering::Relaxed))
+        let known = self.hosts().clock_offset(Instant::now());
+        known.unwrap_or_else(|| self.manifest_refresh.clock_offset.load(Ordering::Relaxed))
     }
 
-    /// A moment as the hosts' clocks show it.
-    fn host_time(&self, moment: Instant, ahead: i64) -> u64 {
-        self.clock.at(moment).saturating_add_signed(ahead)
+    /// Converts a moment to the hosts' clock.
+    fn host_time(&self, moment: Instant, clock_offset: i64) -> u64 {
+        self.clock.at(moment).saturating_add_signed(clock_offset)
     }
 
     fn next_request_id(&self) -> u64 {
         self.request_ids.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The id of what has a key, or one of its own.
+    /// Returns the id of a call: derived from its idempotency key, or random.
     fn call_id(&self, key: Option<&str>) -> CallId {
         if let Some(key) = key {
             return CallId::from_key(self.instance, self.began, key);
@@ -265,14 +263,26 @@ impl WorkerCore {
         CallId::new(self.clock.now(), &bytes)
     }
 
-    /// A wait between `longest` and half of it.
+    /// Returns a random delay between half of `longest` and `longest`.
     fn jitter(&self, longest: Duration) -> Duration {
         let share = self.rng.lock().unwrap_or_else(PoisonError::into_inner).f64();
         longest.mul_f64(0.5 + share / 2.0)
     }
 }
 
-/// Says every second that the worker lives, as long as a host could ask itself.
+/// Waits until the connection of `epoch` is gone or replaced; `None` if the worker has ended.
+async fn wait_for_other_connection(
+    ready: &mut watch::Receiver<Option<BrokerConnection>>,
+    epoch: u64,
+) -> Option<()> {
+    ready
+        .wait_for(|current| current.as_ref().is_none_or(|current| current.epoch != epoch))
+        .await
+        .ok()
+        .map(drop)
+}
+
+/// Sends a sign of life each second while a call may be at a host.
 async fn send_alive(core: Arc<WorkerCore>) {
     let mut ticks = interval(ALIVE_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -288,7 +298,7 @@ impl fmt::Debug for Worker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Worker")
             .field("name", &self.core().name)
-            .field("tether", &self.0.reconnector)
+            .field("reconnector", &self.0.reconnector)
             .finish_non_exhaustive()
     }
 }

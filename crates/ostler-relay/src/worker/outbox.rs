@@ -1,14 +1,14 @@
-//! What a worker has to say about its calls: cancellations, answers,
-//! acknowledgements. Nobody waits for it, and it outlives a connection.
+//! Outbox: control messages of a worker, queued across connections. No caller waits for them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ostler_wire::{Message as Rpc, error_code, write_error};
+use ostler_wire::{Message, error_code, write_error};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
+use super::wait_for_other_connection;
 use crate::broker::{BrokerMessage, LinkError};
 use crate::call_id::{CallId, Instance};
 use crate::envelope::Control;
@@ -16,14 +16,14 @@ use crate::name::RelayName;
 use crate::reconnect::BrokerConnection;
 use crate::subject::{Subjects, WorkerInbox};
 
-/// Messages that wait for a connection. Beyond that they are lost: a call
-/// whose cancellation is lost ends with its deadline.
+/// Queue length. Further messages are dropped: a call whose cancellation is lost ends at its
+/// deadline.
 const MOST: usize = 4_096;
 
-/// Where the messages go in.
+/// Sending half of the outbox.
 #[derive(Debug, Clone)]
 pub(super) struct Outbox {
-    inlet: mpsc::Sender<OutboxItem>,
+    sender: mpsc::Sender<OutboxItem>,
     subjects: Arc<Subjects>,
     worker: RelayName,
     instance: Instance,
@@ -32,66 +32,65 @@ pub(super) struct Outbox {
 
 enum OutboxItem {
     Message(BrokerMessage),
-    /// Tells when everything before it has left.
+    /// Answered when all messages before it have left.
     Flush(oneshot::Sender<()>),
 }
 
 impl Outbox {
-    /// An outbox, and what empties it.
+    /// Creates an outbox and the task that sends its messages.
     pub(super) fn new(subjects: Arc<Subjects>, worker: RelayName, instance: Instance) -> (Self, OutboxTask) {
-        let (inlet, outlet) = mpsc::channel(MOST);
+        let (sender, receiver) = mpsc::channel(MOST);
         let inbox = WorkerInbox::new(&worker, instance);
-        (Self { inlet, subjects, worker, instance, inbox }, OutboxTask(outlet))
+        (Self { sender, subjects, worker, instance, inbox }, OutboxTask(receiver))
     }
 
-    /// Says something about a call.
+    /// Queues a message about a call.
     pub(super) fn control(&self, call: CallId, control: Control, body: impl Into<Bytes>) {
         let subject = self.subjects.control(&self.worker, call);
         self.enqueue(BrokerMessage::new(subject, control.headers(self.instance), body));
     }
 
-    /// Asks what has become of a call. A host may answer where it is asked to,
-    /// and nowhere else.
+    /// Queues the question for the state of a call. A host may answer only on the reply subject.
     pub(super) fn resume(&self, call: CallId) {
         let subject = self.subjects.control(&self.worker, call);
         let message = BrokerMessage::new(subject, Control::Resume.headers(self.instance), Bytes::new());
         self.enqueue(message.with_reply_to(self.inbox.answer_subject(call)));
     }
 
-    /// Says that the worker lives.
+    /// Queues a sign of life.
     pub(super) fn alive(&self) {
         let subject = self.subjects.alive(&self.worker);
         self.enqueue(BrokerMessage::new(subject, Control::Alive.headers(self.instance), Bytes::new()));
     }
 
     fn enqueue(&self, message: BrokerMessage) {
-        if self.inlet.try_send(OutboxItem::Message(message)).is_err() {
+        if self.sender.try_send(OutboxItem::Message(message)).is_err() {
             tracing::debug!("a message about a call was lost: there are too many");
         }
     }
 
-    /// Waits until everything so far has reached the broker, but not longer than this.
+    /// Waits at most `within` until all queued messages have reached the broker.
     pub(super) async fn flush(&self, within: Duration) {
-        let (tell, told) = oneshot::channel();
-        let waiting = async {
-            if self.inlet.send(OutboxItem::Flush(tell)).await.is_ok() {
-                let _ = told.await;
+        let (done, is_done) = oneshot::channel();
+        let flush = async {
+            if self.sender.send(OutboxItem::Flush(done)).await.is_ok() {
+                let _ = is_done.await;
             }
         };
-        let _ = timeout(within, waiting).await;
+        let _ = timeout(within, flush).await;
     }
 }
 
-/// Empties an outbox.
+/// Task that sends the queued messages.
 pub(super) struct OutboxTask(mpsc::Receiver<OutboxItem>);
 
 impl OutboxTask {
-    /// Sends what there is, whenever there is a connection; for ever.
+    /// Sends queued messages whenever there is a connection, until the worker ends.
     pub(super) async fn run(mut self, mut ready: watch::Receiver<Option<BrokerConnection>>) {
         while let Some(item) = self.0.recv().await {
             let sent = match item {
                 OutboxItem::Message(message) => send(&mut ready, message).await,
-                OutboxItem::Flush(tell) => flush(&mut ready, tell).await,
+                OutboxItem::Flush(done) => flush(&mut ready, done).await,
             };
             if sent.is_none() {
                 return;
@@ -100,49 +99,44 @@ impl OutboxTask {
     }
 }
 
-/// `None` when there will be no connection any more.
+/// Publishes one message; `None` if the worker has ended.
 async fn send(
     ready: &mut watch::Receiver<Option<BrokerConnection>>,
     mut message: BrokerMessage,
 ) -> Option<()> {
     loop {
-        let up = ready.wait_for(Option::is_some).await.ok()?.clone()?;
-        match up.link.publish(message.clone()).await {
+        let connection = ready.wait_for(Option::is_some).await.ok()?.clone()?;
+        match connection.link.publish(message.clone()).await {
             Ok(()) => return Some(()),
-            // Everything else that there is to say must not wait for it.
+            // One oversized message must not block the others.
             Err(LinkError::TooLong { limit }) => match too_long_response(&message.body, limit) {
                 Some(body) if body.len() < message.body.len() => message.body = body,
                 _ => return Some(()),
             },
-            // What this connection did not take, the next one may.
-            Err(LinkError::Closed) => wait_for_other(ready, up.epoch).await?,
+            // A message that a closed connection did not take may leave by the next one.
+            Err(LinkError::Closed) => wait_for_other_connection(ready, connection.epoch).await?,
         }
     }
 }
 
-/// What is said in place of an answer that is too long: without one the server
-/// would wait for it.
+/// Returns an error response that replaces an oversized response: without one the server would
+/// wait.
 fn too_long_response(answer: &Bytes, limit: usize) -> Option<Bytes> {
-    let Ok(Rpc::Response { id, .. }) = Rpc::parse(answer.clone()) else { return None };
+    let Ok(Message::Response { id, .. }) = Message::parse(answer.clone()) else { return None };
     let why = format!("the answer of the caller is longer than the {limit} bytes that the broker takes");
     let mut body = Vec::new();
     write_error(&mut body, &id?, error_code::INTERNAL_ERROR, &why, None);
-    // A message of its own needs no end of line.
+    // A message has no line break at its end.
     body.pop();
     Some(body.into())
 }
 
-/// Waits until there is no connection, or another one.
-async fn wait_for_other(ready: &mut watch::Receiver<Option<BrokerConnection>>, epoch: u64) -> Option<()> {
-    ready.wait_for(|now| now.as_ref().is_none_or(|now| now.epoch != epoch)).await.ok().map(drop)
-}
-
 async fn flush(
     ready: &mut watch::Receiver<Option<BrokerConnection>>,
-    tell: oneshot::Sender<()>,
+    done: oneshot::Sender<()>,
 ) -> Option<()> {
-    let up = ready.wait_for(Option::is_some).await.ok()?.clone()?;
-    let _ = up.link.flush().await;
-    let _ = tell.send(());
+    let connection = ready.wait_for(Option::is_some).await.ok()?.clone()?;
+    let _ = connection.link.flush().await;
+    let _ = done.send(());
     Some(())
 }

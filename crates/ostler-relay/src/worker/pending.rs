@@ -1,29 +1,28 @@
-//! What has become of one call, as far as it can be known here.
+//! Pending call: the state of one call as far as the worker can know it.
 //!
 //! ```text
-//!               handing       published          a sign of it: accepted, a note, a chunk
-//!   waiting ─────────▶ handing ──────────▶ sent ─────────────────────────────▶ running
-//!     ▲  ▲               │ │                │ │ 2 s: Unknown                   │  │ host silent for 3.2 s,
-//!     │  └────unsent─────┘ │                │ │                                │  │ host of another life:
-//!     └──────unheard───────┴────────────────┘ └──────────┬─────────────────────┘  │ Unknown
-//!                                                 link lost                       ▼
-//!                                                        ▼         a sign
-//!                                                     severed ─resumed─▶ resumed ──▶ running
-//!                                                        ▲                  │ 2 s: Unknown; 3.2 s if a host
-//!                                                        └────link lost─────┘ has it; whoever is heard that
-//!                                                                             may have it is asked again
+//!          on_publishing      on_published       accepted, notification or chunk
+//!  waiting ──────────▶ publishing ──────▶ sent ───────────────────────────────▶ running
+//!    ▲  ▲                │ │               │ │ 2 s: Unknown                     │  │ host silent for 3.2 s,
+//!    │  └─publish failed─┘ │               │ │                                  │  │ host restarted:
+//!    └────no responders────┴───────────────┘ └──────────┬───────────────────────┘  │ Unknown
+//!                                                   link lost                      ▼
+//!                                                       ▼              accepted, …
+//!                                                 disconnected ──▶ resumed ──▶ running
+//!                                                       ▲             │ 2 s: Unknown; 3.2 s if its host is known;
+//!                                                       └──link lost──┘ a heartbeat of a host that may have it
+//!                                                                       repeats the resume
 //! ```
 //!
-//! A host says `accepted` again when it may not, or could not, send the answer
-//! where it was asked to: then it is asked for it.
+//! A host sends `accepted` again if it may not, or could not, send the answer to the reply subject; then the
+//! worker asks for the answer.
 //!
-//! Only who waits or hands over knows that nothing has left. From `sent` on a
-//! call that ends without an answer is unknown, with two exceptions, both said
-//! by the broker: nobody listens, and it does not take the message from us. The
-//! broker says so once for each message. An answer ends the call in every stage.
+//! Only in `waiting` and `publishing` is it certain that the call has not left. From `sent` on a call that ends
+//! without an answer has an unknown outcome, with two exceptions that the broker reports, once per message: no
+//! subscriber, and a denied publish. An answer ends the call in every stage.
 //!
-//! Beside the stage a call has a time: progress moves `until` on, a question
-//! that is open stops it, and neither goes beyond `at_most`.
+//! Besides its stage a call has deadlines: progress extends `deadline`, an open server request suspends it, and
+//! neither exceeds `hard_deadline`.
 
 use std::time::Duration;
 
@@ -33,72 +32,71 @@ use tokio::time::Instant;
 use crate::call_id::Instance;
 use crate::name::RelayName;
 
-/// How long a host may take to say that it has a call.
+/// Timeout for a host to accept a call.
 pub(super) const ACCEPT: Duration = Duration::from_secs(2);
 
-/// How long a host that carries out a call may be silent: three heartbeats,
-/// and a bit for their way.
+/// Silence after which an executing host counts as gone: three heartbeats plus latency.
 pub(super) const SILENCE: Duration = Duration::from_millis(3_200);
 
-/// Where a call is.
+/// Stage of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PendingStage {
-    /// With us.
+    /// Not handed to a connection.
     Waiting,
-    /// On its way into the connection, from which it can be taken back.
+    /// Being handed to the connection; can still be withdrawn.
     Publishing,
-    /// With the broker, or wherever the broker has brought it.
+    /// With the broker, or delivered by it.
     Sent { at: Instant },
-    /// With a host.
+    /// Accepted by a host.
     Running {
-        /// When the host was heard last.
+        /// Time of the host's last message or heartbeat.
         last_heard: Instant,
     },
-    /// The connection through which we would hear of it is lost.
+    /// The connection that the answer would come by is lost.
     Disconnected,
-    /// Asked about, on another connection.
+    /// The worker has asked for the state over another connection.
     Resumed {
         at: Instant,
-        /// Whether its host, or any if it is not known, has been heard since,
-        /// and asked again: the outage may have been longer for it than for us.
+        /// `true` once the host, or any host if it is unknown, was heard and asked again: its
+        /// outage may have lasted longer than the worker's.
         is_repeated: bool,
     },
 }
 
-/// What to do after something was heard.
+/// Action that an event requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PendingAction {
     /// Nothing.
     Nothing,
-    /// Ask what has become of it.
+    /// Ask the host for the state of the call.
     Resume,
-    /// It is over.
+    /// Fail the call.
     Fail(Fault),
 }
 
-/// The times of a call.
+/// Deadlines of a call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CallTimes {
-    /// When it began.
+    /// Start of the call.
     pub(super) began: Instant,
-    /// When to stop waiting.
+    /// Current deadline.
     pub(super) deadline: Instant,
-    /// Beyond this `until` is never moved.
+    /// Upper bound of `deadline`.
     pub(super) hard_deadline: Instant,
-    /// What a call gets after progress.
+    /// Extension of `deadline` after progress.
     pub(super) progress_extension: Duration,
 }
 
-/// What has become of one call.
+/// State of one call in flight.
 #[derive(Debug, Clone)]
 pub(super) struct PendingRelayCall {
     stage: PendingStage,
     times: CallTimes,
-    /// The life of the host that has accepted it.
+    /// Host that accepted the call, and its instance.
     host: Option<(RelayName, Instance)>,
-    /// Questions that the caller has not answered.
+    /// Server requests without a response.
     open_requests: u32,
-    /// When we last asked what has become of it, while no answer to that has come.
+    /// Time of the last resume; `None` once the host has sent a message.
     resume_asked_at: Option<Instant>,
 }
 
@@ -107,68 +105,67 @@ impl PendingRelayCall {
         Self { stage: PendingStage::Waiting, times, host: None, open_requests: 0, resume_asked_at: None }
     }
 
-    /// Whether a host may have it.
+    /// Returns whether a host may have received the call.
     pub(super) fn may_have_left(&self) -> bool {
         !matches!(self.stage, PendingStage::Waiting | PendingStage::Publishing)
     }
 
-    /// Whether it is on its way or with a host, and nothing definite was heard.
+    /// Returns whether the call lost the connection that its answer would come by.
     pub(super) fn is_disconnected(&self) -> bool {
         self.stage == PendingStage::Disconnected
     }
 
-    /// It is about to be handed to the connection.
+    /// The caller hands the call to the connection.
     pub(super) fn on_publishing(&mut self) {
         if self.stage == PendingStage::Waiting {
             self.stage = PendingStage::Publishing;
         }
     }
 
-    /// The connection has it. What was heard of it meanwhile counts more.
+    /// The connection has taken the call. Messages received meanwhile take precedence.
     pub(super) fn on_published(&mut self, now: Instant) {
         if self.stage == PendingStage::Publishing {
             self.stage = PendingStage::Sent { at: now };
         }
     }
 
-    /// The connection has not taken it.
+    /// The connection has not taken the call.
     pub(super) fn on_publish_failed(&mut self) {
         if self.stage == PendingStage::Publishing {
             self.stage = PendingStage::Waiting;
         }
     }
 
-    /// The broker says that nobody listens: nobody has got it. True if that
-    /// can be so.
+    /// The broker reports that the call had no subscriber. Returns whether the report is plausible.
     pub(super) fn on_no_responders(&mut self) -> bool {
-        let is_so = matches!(self.stage, PendingStage::Publishing | PendingStage::Sent { .. });
-        if is_so {
+        let is_plausible = matches!(self.stage, PendingStage::Publishing | PendingStage::Sent { .. });
+        if is_plausible {
             self.stage = PendingStage::Waiting;
         }
-        is_so
+        is_plausible
     }
 
-    /// The broker says that it does not let us publish where this was
-    /// published. Of what a host has, that says nothing.
+    /// The broker denies publishing to the call's subject. The report says nothing about a call
+    /// that a host has.
     pub(super) fn on_denied(&mut self, subject: &str) -> Option<Fault> {
-        let is_about_it = matches!(self.stage, PendingStage::Publishing | PendingStage::Sent { .. });
-        is_about_it.then(|| {
+        let is_unaccepted = matches!(self.stage, PendingStage::Publishing | PendingStage::Sent { .. });
+        is_unaccepted.then(|| {
             let why = format!("the broker does not let this worker publish to {subject}");
             Fault::rejected(FaultKind::Denied(why))
         })
     }
 
-    /// A host has claimed it. Said again without being asked, it means that
-    /// there is something to be asked for. So it does after an outage, when it
-    /// may have been said before the host could hear our question.
+    /// A host has accepted the call. Repeated without a resume, `accepted` means that the answer
+    /// must be asked for. So it does after an outage, where it may have been sent before the host
+    /// received the resume.
     pub(super) fn on_accepted(
         &mut self,
         host: RelayName,
         generation: Instance,
         now: Instant,
     ) -> PendingAction {
-        // Two hosts that both say so share no journal. Asking is heard by both,
-        // and were each of their answers a reason to ask, it would never end.
+        // Two hosts that accept one call share no journal. Both hear a resume; resuming after each
+        // `accepted` would never end.
         if self.host.as_ref().is_some_and(|(own, _)| *own != host) {
             return PendingAction::Nothing;
         }
@@ -186,14 +183,14 @@ impl PendingRelayCall {
         PendingAction::Resume
     }
 
-    /// Something was heard that only who has the call can say.
+    /// A message arrived that only the executing host can send.
     pub(super) fn on_host_message(&mut self, now: Instant) {
         self.stage = PendingStage::Running { last_heard: now };
         self.resume_asked_at = None;
     }
 
-    /// A host lives, in this life. If it is the call's host in another life,
-    /// nobody knows what has become of the call.
+    /// A host sent a heartbeat. If the call's host has another instance now, the outcome is
+    /// unknown.
     pub(super) fn on_heartbeat(
         &mut self,
         host: &RelayName,
@@ -202,22 +199,22 @@ impl PendingRelayCall {
     ) -> PendingAction {
         let is_resumed = matches!(self.stage, PendingStage::Resumed { .. });
         match &self.host {
-            Some((own, life)) if own == host && *life != generation => {
+            Some((own, own_generation)) if own == host && *own_generation != generation => {
                 return PendingAction::Fail(unknown_fault(format!(
                     "the host `{host}` was started anew meanwhile"
                 )));
             }
             Some((own, _)) if own == host => {}
-            // Whoever has it may be the one that is heard now.
+            // Any host may be the one that has the call.
             None if is_resumed => {}
             _ => return PendingAction::Nothing,
         }
         match &mut self.stage {
-            PendingStage::Running { last_heard: heard } => *heard = now,
+            PendingStage::Running { last_heard } => *last_heard = now,
             PendingStage::Resumed { at, is_repeated } if !*is_repeated => (*at, *is_repeated) = (now, true),
             _ => {}
         }
-        // A question without an answer may have come before the host could hear it.
+        // The last resume may have arrived before the host was connected.
         if self.resume_asked_at.is_none() {
             return PendingAction::Nothing;
         }
@@ -228,7 +225,7 @@ impl PendingRelayCall {
     /// The connection is lost.
     pub(super) fn on_link_lost(&mut self) {
         match self.stage {
-            // Whether the connection has taken it is about to be said.
+            // The publish in progress reports whether the connection has taken the call.
             PendingStage::Waiting | PendingStage::Publishing => {}
             PendingStage::Sent { .. }
             | PendingStage::Running { .. }
@@ -239,7 +236,7 @@ impl PendingRelayCall {
         }
     }
 
-    /// It is asked about on another connection.
+    /// The worker asks for the state over another connection.
     pub(super) fn on_resumed(&mut self, now: Instant) {
         if self.stage == PendingStage::Disconnected {
             self.stage = PendingStage::Resumed { at: now, is_repeated: false };
@@ -247,22 +244,21 @@ impl PendingRelayCall {
         }
     }
 
-    /// It makes progress.
+    /// The call makes progress.
     pub(super) fn on_progress(&mut self, now: Instant) {
         self.on_host_message(now);
-        let CallTimes { deadline: until, hard_deadline: at_most, progress_extension: patience, .. } =
-            &mut self.times;
-        *until = (*until).max(now + *patience).min(*at_most);
+        let CallTimes { deadline, hard_deadline, progress_extension, .. } = &mut self.times;
+        *deadline = (*deadline).max(now + *progress_extension).min(*hard_deadline);
     }
 
-    /// Its caller is asked something: the time stands still.
+    /// The server asks the caller; the timeout is suspended.
     pub(super) fn on_server_request(&mut self, now: Instant) {
         self.on_host_message(now);
         self.open_requests = self.open_requests.saturating_add(1);
         self.times.deadline = self.times.hard_deadline;
     }
 
-    /// A question is closed; with the last one the time runs again.
+    /// A server request is closed; with the last one the timeout runs again.
     pub(super) fn on_server_request_closed(&mut self, now: Instant) {
         self.open_requests = self.open_requests.saturating_sub(1);
         if self.open_requests == 0 {
@@ -270,39 +266,39 @@ impl PendingRelayCall {
         }
     }
 
-    /// Time has passed.
+    /// Returns the fault if a deadline has passed.
     pub(super) fn on_time_passed(&mut self, now: Instant) -> Option<Fault> {
-        let CallTimes { began, deadline: until, .. } = self.times;
-        if now >= until {
-            let kind = FaultKind::TimedOut(until.saturating_duration_since(began));
+        let CallTimes { began, deadline, .. } = self.times;
+        if now >= deadline {
+            let kind = FaultKind::TimedOut(deadline.saturating_duration_since(began));
             return Some(match self.may_have_left() {
                 true => Fault::unknown(kind),
                 false => Fault::not_sent(kind),
             });
         }
-        let is_doubted = self.doubt_at().is_some_and(|doubted| now >= doubted);
-        is_doubted.then(|| unknown_fault(self.doubt_reason()))
+        let is_expired = self.doubt_at().is_some_and(|doubt_at| now >= doubt_at);
+        is_expired.then(|| unknown_fault(self.doubt_reason()))
     }
 
-    /// When time alone changes something.
+    /// Returns the next moment at which time alone changes the state.
     pub(super) fn next_wake(&self) -> Instant {
-        let until = self.times.deadline;
-        self.doubt_at().map_or(until, |doubted| until.min(doubted))
+        let deadline = self.times.deadline;
+        self.doubt_at().map_or(deadline, |doubt_at| deadline.min(doubt_at))
     }
 
-    /// When nobody can be believed to have the call any more.
+    /// Returns the moment at which the call's outcome becomes unknown.
     fn doubt_at(&self) -> Option<Instant> {
         match (self.stage, &self.host) {
             (PendingStage::Sent { at }, _) => Some(at + ACCEPT),
             (PendingStage::Resumed { at, is_repeated: false }, Some(_)) => Some(at + SILENCE),
             (PendingStage::Resumed { at, .. }, _) => Some(at + ACCEPT),
-            (PendingStage::Running { last_heard: heard }, Some(_)) => Some(heard + SILENCE),
+            (PendingStage::Running { last_heard }, Some(_)) => Some(last_heard + SILENCE),
             (PendingStage::Running { .. }, None)
             | (PendingStage::Waiting | PendingStage::Publishing | PendingStage::Disconnected, _) => None,
         }
     }
 
-    /// Why nobody can.
+    /// Describes why the outcome is unknown.
     fn doubt_reason(&self) -> String {
         match (self.stage, &self.host) {
             (PendingStage::Running { .. }, Some((host, _))) => {
@@ -319,7 +315,7 @@ impl PendingRelayCall {
     }
 }
 
-/// Nobody knows whether it ran.
+/// Returns the fault of a call that may have been executed.
 fn unknown_fault(why: String) -> Fault {
     Fault::unknown(FaultKind::Unreachable(why))
 }

@@ -1,4 +1,4 @@
-//! Tables and properties of what becomes of a call.
+//! Tables and properties of [`PendingRelayCall`].
 
 use ostler_core::fault::Delivery;
 use proptest::prelude::*;
@@ -12,13 +12,8 @@ fn name(text: &str) -> RelayName {
 }
 
 fn pending(now: Instant) -> PendingRelayCall {
-    let (until, at_most) = (now + SECOND * 60, now + SECOND * 600);
-    PendingRelayCall::new(CallTimes {
-        began: now,
-        deadline: until,
-        hard_deadline: at_most,
-        progress_extension: SECOND * 60,
-    })
+    let (deadline, hard_deadline) = (now + SECOND * 60, now + SECOND * 600);
+    PendingRelayCall::new(CallTimes { began: now, deadline, hard_deadline, progress_extension: SECOND * 60 })
 }
 
 fn sent(now: Instant) -> PendingRelayCall {
@@ -42,10 +37,10 @@ fn delivery(fault: Option<Fault>) -> Option<Delivery> {
 fn only_what_has_not_left_was_not_sent() {
     let now = Instant::now();
     let end = now + SECOND * 60;
-    let mut handing = pending(now);
-    handing.on_publishing();
+    let mut publishing = pending(now);
+    publishing.on_publishing();
     assert_eq!(delivery(pending(now).on_time_passed(end)), Some(Delivery::NotSent));
-    assert_eq!(delivery(handing.on_time_passed(end)), Some(Delivery::NotSent));
+    assert_eq!(delivery(publishing.on_time_passed(end)), Some(Delivery::NotSent));
     assert_eq!(delivery(sent(now).on_time_passed(end)), Some(Delivery::Unknown));
     assert_eq!(delivery(running(now).on_time_passed(end)), Some(Delivery::Unknown));
 }
@@ -60,7 +55,7 @@ fn who_is_heard_by_nobody_may_be_sent_again_and_who_was_heard_may_not() {
     let mut call = running(now);
     assert!(!call.on_no_responders());
     assert!(call.may_have_left());
-    // That nobody listens is heard before we know that it has left.
+    // The no-responders report may arrive before the publish returns.
     let mut call = pending(now);
     call.on_publishing();
     assert!(call.on_no_responders());
@@ -165,7 +160,7 @@ fn accepted_after_an_outage_may_be_no_answer_to_what_was_asked() {
         assert_eq!(call.on_accepted(name("h"), Instance(1), now), PendingAction::Nothing);
         assert_eq!(call.on_heartbeat(&name("h"), Instance(1), now), PendingAction::Nothing);
     }
-    // Another host was heard and asked in vain.
+    // Another host was heard and asked first.
     let mut call = sent(now);
     call.on_link_lost();
     call.on_resumed(now);
@@ -230,7 +225,7 @@ fn progress_moves_the_end_and_questions_stop_it_up_to_the_hard_end() {
     assert_eq!(call.times.deadline, at + SECOND * 60);
 }
 
-/// Everything that can happen to a call.
+/// Events of a call.
 #[derive(Debug, Clone, Copy)]
 enum PendingEvent {
     Publishing,
@@ -249,75 +244,73 @@ enum PendingEvent {
 }
 
 fn pending_event() -> impl Strategy<Value = PendingEvent> {
-    use PendingEvent as H;
     prop_oneof![
-        Just(H::Publishing),
-        Just(H::Published),
-        Just(H::PublishFailed),
-        Just(H::NoResponders),
-        any::<bool>().prop_map(H::Accepted),
-        Just(H::HostMessage),
-        any::<bool>().prop_map(H::Heartbeat),
-        Just(H::LinkLost),
-        Just(H::Resumed),
-        Just(H::Progress),
-        Just(H::ServerRequest),
-        Just(H::ServerRequestClosed),
-        (0..5_000_u16).prop_map(H::Time),
+        Just(PendingEvent::Publishing),
+        Just(PendingEvent::Published),
+        Just(PendingEvent::PublishFailed),
+        Just(PendingEvent::NoResponders),
+        any::<bool>().prop_map(PendingEvent::Accepted),
+        Just(PendingEvent::HostMessage),
+        any::<bool>().prop_map(PendingEvent::Heartbeat),
+        Just(PendingEvent::LinkLost),
+        Just(PendingEvent::Resumed),
+        Just(PendingEvent::Progress),
+        Just(PendingEvent::ServerRequest),
+        Just(PendingEvent::ServerRequestClosed),
+        (0..5_000_u16).prop_map(PendingEvent::Time),
     ]
 }
 
 proptest! {
-    /// Against a model that knows nothing but what was heard: a call was not
-    /// sent only as long as every publish was followed by the word that nobody
-    /// listens. And nobody waits beyond the hard end.
+    /// Compares with a model that knows only the events: a call is unsent as long as each publish
+    /// was followed by a no-responders report. No call outlives its hard deadline.
     #[test]
-    fn what_may_have_run_is_never_called_unsent(story in proptest::collection::vec(pending_event(), 0..60)) {
+    fn what_may_have_run_is_never_called_unsent(events in proptest::collection::vec(pending_event(), 0..60)) {
         let began = Instant::now();
         let mut now = began;
         let mut call = pending(now);
-        let (mut is_handing, mut is_out) = (false, false);
-        for event in story {
+        let (mut is_publishing, mut is_out) = (false, false);
+        for event in events {
             let mut end = None;
             match event {
                 PendingEvent::Publishing => {
-                    is_handing |= !is_out;
+                    is_publishing |= !is_out;
                     call.on_publishing();
                 }
                 PendingEvent::Published => {
-                    is_out |= std::mem::take(&mut is_handing);
+                    is_out |= std::mem::take(&mut is_publishing);
                     call.on_published(now);
                 }
                 PendingEvent::PublishFailed => {
-                    is_handing = false;
+                    is_publishing = false;
                     call.on_publish_failed();
                 }
                 PendingEvent::NoResponders => {
                     if call.on_no_responders() {
-                        (is_handing, is_out) = (false, false);
+                        (is_publishing, is_out) = (false, false);
                     }
                 }
-                PendingEvent::Accepted(life) => {
-                    (is_handing, is_out) = (false, true);
-                    call.on_accepted(name("h"), Instance(u64::from(life)), now);
+                PendingEvent::Accepted(instance) => {
+                    (is_publishing, is_out) = (false, true);
+                    call.on_accepted(name("h"), Instance(u64::from(instance)), now);
                 }
                 PendingEvent::HostMessage => {
-                    (is_handing, is_out) = (false, true);
+                    (is_publishing, is_out) = (false, true);
                     call.on_host_message(now);
                 }
-                PendingEvent::Heartbeat(life) => {
-                    if let PendingAction::Fail(fault) = call.on_heartbeat(&name("h"), Instance(u64::from(life)), now) {
+                PendingEvent::Heartbeat(instance) => {
+                    if let PendingAction::Fail(fault) = call.on_heartbeat(&name("h"), Instance(u64::from(instance)), now) {
                         end = Some(fault);
                     }
                 }
                 PendingEvent::LinkLost => call.on_link_lost(),
                 PendingEvent::Resumed => call.on_resumed(now),
                 PendingEvent::Progress => {
-                    (is_handing, is_out) = (false, true);
+                    (is_publishing, is_out) = (false, true);
                     call.on_progress(now);
                 }
                 PendingEvent::ServerRequest => {
-                    (is_handing, is_out) = (false, true);
+                    (is_publishing, is_out) = (false, true);
                     call.on_server_request(now);
                 }
                 PendingEvent::ServerRequestClosed => call.on_server_request_closed(now),

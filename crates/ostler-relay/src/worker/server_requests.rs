@@ -1,5 +1,5 @@
-//! Questions of servers to the caller of a tool: every one is answered, or the
-//! server might wait for ever.
+//! Server requests (elicitation, sampling, roots) of a call: each gets a response, or its server
+//! would wait.
 
 use std::sync::Arc;
 
@@ -14,42 +14,42 @@ use super::WorkerCore;
 use crate::call_id::CallId;
 use crate::envelope::Control;
 
-/// Asks the caller of a call. How many tasks this makes is bounded by the
-/// questions that a call may have open.
+/// Forwards a server request to the caller of its call. The limit of open requests per call bounds
+/// the number of tasks.
 pub(super) fn forward_server_request(core: &Arc<WorkerCore>, call: CallId, number: u32, body: Bytes) {
     let Ok(Message::Request { id, method, params }) = Message::parse(body) else { return };
-    let Some((voice, over)) = core.calls.open_server_request(call, number) else { return };
+    let Some((observer, call_ended)) = core.calls.open_server_request(call, number) else { return };
     let id = id.detached();
-    let voice: Option<SharedCallObserver> = voice.filter(|voice| voice.can_answer(method.as_str()));
-    let Some(voice) = voice else {
+    let observer: Option<SharedCallObserver> =
+        observer.filter(|observer| observer.can_answer(method.as_str()));
+    let Some(observer) = observer else {
         return send_response(core, (call, number), |out| {
             write_error(out, &id, error_code::METHOD_NOT_FOUND, "the client has no such method", None);
         });
     };
-    let (question, answer) = ServerRequest::new(method, params);
-    voice.on_request(question);
+    let (request, response) = ServerRequest::new(method, params);
+    observer.on_request(request);
     let core = Arc::clone(core);
     tokio::spawn(async move {
-        let Some(answer) = await_response(answer, over).await else { return };
-        send_response(&core, (call, number), |out| write(out, &id, answer));
+        let Some(response) = await_response(response, call_ended).await else { return };
+        send_response(&core, (call, number), |out| write(out, &id, response));
     });
 }
 
-/// The answer, or that the caller gives none; `None` if the call is over, and
-/// with it the question.
+/// Waits for the response; `Some(None)` if the caller gives none, `None` if the call has ended.
 async fn await_response(
-    answer: oneshot::Receiver<RpcOutcome>,
-    over: oneshot::Receiver<()>,
+    response: oneshot::Receiver<RpcOutcome>,
+    call_ended: oneshot::Receiver<()>,
 ) -> Option<Option<RpcOutcome>> {
     tokio::select! {
         biased;
-        answer = answer => Some(answer.ok()),
-        _ = over => None,
+        response = response => Some(response.ok()),
+        _ = call_ended => None,
     }
 }
 
-fn write(out: &mut Vec<u8>, id: &RequestId, answer: Option<RpcOutcome>) {
-    match answer {
+fn write(out: &mut Vec<u8>, id: &RequestId, response: Option<RpcOutcome>) {
+    match response {
         Some(RpcOutcome::Result(result)) => write_result(out, id, &result),
         Some(RpcOutcome::Error(error)) => write_error_object(out, id, &error.raw),
         None => write_error(out, id, error_code::INTERNAL_ERROR, "the caller does not answer", None),
@@ -60,7 +60,7 @@ fn send_response(core: &WorkerCore, (call, number): (CallId, u32), write: impl F
     core.calls.close_server_request(call, number);
     let mut body = Vec::new();
     write(&mut body);
-    // A message of its own needs no end of line.
+    // A message has no line break at its end.
     body.pop();
     core.outbox.control(call, Control::Answer(number), body);
 }

@@ -1,4 +1,4 @@
-//! One connection after the other: what is listened to on it, and where that goes.
+//! Worker subscriptions: receives messages over one connection after the other and dispatches them.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -18,10 +18,10 @@ use crate::name::RelayName;
 use crate::reconnect::{BrokerConnection, LinkState};
 use crate::subject::WorkerSubject;
 
-/// How long the broker may take to let us listen.
+/// Timeout for the broker to register the subscriptions.
 const SUBSCRIBING: Duration = Duration::from_secs(5);
 
-/// What is listened to on one connection.
+/// Subscriptions of a worker on one connection.
 struct WorkerSubscriptions {
     progress: BrokerSubscription,
     heartbeats: BrokerSubscription,
@@ -29,56 +29,60 @@ struct WorkerSubscriptions {
     denials: broadcast::Receiver<Denial>,
 }
 
-/// Serves one connection after the other.
+/// Serves one connection after the other until the worker ends.
 pub(super) async fn run(core: Arc<WorkerCore>) {
-    let mut situation = core.link_state.clone();
+    let mut link_state = core.link_state.clone();
     loop {
-        let up =
-            match situation.wait_for(|now| !matches!(now, LinkState::Disconnected { .. })).await.as_deref() {
-                Ok(LinkState::Connected(up)) => up.clone(),
-                _ => return,
-            };
-        match timeout(SUBSCRIBING, subscribe(&core, &up)).await {
-            Ok(Ok(ears)) => serve(&core, &up, ears, &mut situation).await,
-            // It is over already.
+        let connection = match link_state
+            .wait_for(|state| !matches!(state, LinkState::Disconnected { .. }))
+            .await
+            .as_deref()
+        {
+            Ok(LinkState::Connected(connection)) => connection.clone(),
+            _ => return,
+        };
+        match timeout(SUBSCRIBING, subscribe(&core, &connection)).await {
+            Ok(Ok(subscriptions)) => serve(&core, &connection, subscriptions, &mut link_state).await,
+            // The connection has ended already.
             Ok(Err(_)) => {}
-            Err(_) => up.link.close(),
+            Err(_) => connection.link.close(),
         }
-        if situation.wait_for(|now| !is_connected(now, up.epoch)).await.is_err() {
+        if link_state.wait_for(|state| !state.is_connected(connection.epoch)).await.is_err() {
             return;
         }
     }
 }
 
-fn is_connected(situation: &LinkState, epoch: u64) -> bool {
-    matches!(situation, LinkState::Connected(up) if up.epoch == epoch)
-}
-
-async fn subscribe(core: &WorkerCore, up: &BrokerConnection) -> Result<WorkerSubscriptions, LinkError> {
-    let denials = up.link.denials();
-    let [progress, beats, answers] = core.subjects.worker_subscriptions(&core.name, &core.inbox);
+async fn subscribe(
+    core: &WorkerCore,
+    connection: &BrokerConnection,
+) -> Result<WorkerSubscriptions, LinkError> {
+    let denials = connection.link.denials();
+    let [progress, heartbeats, answers] = core.subjects.worker_subscriptions(&core.name, &core.inbox);
     Ok(WorkerSubscriptions {
-        progress: up.link.subscribe(&progress, None).await?,
-        heartbeats: up.link.subscribe(&beats, None).await?,
-        answers: up.link.subscribe(&answers, None).await?,
+        progress: connection.link.subscribe(&progress, None).await?,
+        heartbeats: connection.link.subscribe(&heartbeats, None).await?,
+        answers: connection.link.subscribe(&answers, None).await?,
         denials,
     })
 }
 
 async fn serve(
     core: &Arc<WorkerCore>,
-    up: &BrokerConnection,
-    mut ears: WorkerSubscriptions,
-    situation: &mut watch::Receiver<LinkState>,
+    connection: &BrokerConnection,
+    mut subscriptions: WorkerSubscriptions,
+    link_state: &mut watch::Receiver<LinkState>,
 ) {
     core.hosts().on_link_up(Instant::now());
-    core.calls.on_link_up(up.epoch);
-    core.ready_connection.send_replace(Some(up.clone()));
-    core.receive_until_lost(&mut ears, situation, up.epoch).await;
+    core.calls.on_link_up(connection.epoch);
+    core.ready_connection.send_replace(Some(connection.clone()));
+    core.receive_until_lost(&mut subscriptions, link_state, connection.epoch).await;
     core.ready_connection.send_replace(None);
-    // What has arrived counts, though nothing more does.
-    for ear in [&mut ears.heartbeats, &mut ears.progress, &mut ears.answers] {
-        drain_ready(ear, |message| core.on_message(message)).await;
+    // Messages that arrived before the end still count.
+    for subscription in
+        [&mut subscriptions.heartbeats, &mut subscriptions.progress, &mut subscriptions.answers]
+    {
+        drain_ready(subscription, |message| core.on_message(message)).await;
     }
     core.calls.on_link_lost();
 }
@@ -86,27 +90,27 @@ async fn serve(
 impl WorkerCore {
     async fn receive_until_lost(
         self: &Arc<Self>,
-        ears: &mut WorkerSubscriptions,
-        situation: &mut watch::Receiver<LinkState>,
+        subscriptions: &mut WorkerSubscriptions,
+        link_state: &mut watch::Receiver<LinkState>,
         epoch: u64,
     ) {
-        let WorkerSubscriptions { progress, heartbeats: beats, answers, denials } = ears;
-        // What comes seldom comes first, so that nothing starves: a heartbeat
-        // behind a thousand answers would be a host that is silent.
+        let WorkerSubscriptions { progress, heartbeats, answers, denials } = subscriptions;
+        // Rare messages first, so that none starves: a heartbeat queued behind a thousand answers
+        // would make its host look silent.
         loop {
             let message = tokio::select! {
                 biased;
                 denial = denials.recv() => {
                     match denial {
                         Ok(denial) => self.on_denial(&denial),
-                        // Those that were missed are met by the calls' own time.
+                        // Calls with a missed denial end by their own timeout.
                         Err(broadcast::error::RecvError::Lagged(_)) => {}
                         Err(broadcast::error::RecvError::Closed) => return,
                     }
                     continue;
                 }
-                _ = situation.wait_for(|now| !is_connected(now, epoch)) => return,
-                message = beats.next() => message,
+                _ = link_state.wait_for(|state| !state.is_connected(epoch)) => return,
+                message = heartbeats.next() => message,
                 message = progress.next() => message,
                 message = answers.next() => message,
             };
@@ -159,59 +163,59 @@ impl WorkerCore {
                 server_requests::forward_server_request(self, call, number, message.body)
             }
             Ok(RelayProgress::Chunk(number)) => self.calls.add_chunk(call, number, message.body),
-            // About no call, or of a kind that is not known here and so means nothing.
+            // No message about a call, or of an unknown kind, which is ignored.
             Ok(RelayProgress::ManifestChanged) | Err(BadEnvelope::Kind(_)) => {}
             Err(error) => self.fail(call, &error),
         }
     }
 
-    /// What can't be understood is no answer, and who speaks so is not understood later.
+    /// Fails the call: a peer that sends unreadable messages will not send readable ones later.
     fn fail(&self, call: CallId, error: &BadEnvelope) {
         self.calls.fail(call, Fault::unknown(FaultKind::Malformed(error.to_string())));
     }
 
-    /// A notification about a call.
+    /// Forwards a notification to the observer of its call.
     fn on_notification(&self, call: CallId, message: BrokerMessage) {
         let Ok(ostler_wire::Message::Notification { method, params }) =
             ostler_wire::Message::parse(message.body)
         else {
             return;
         };
-        let notice = NotificationKind::from_method(method.as_str());
-        // It is for the caller of that call, and no one else if it takes none.
-        let Some(voice) = self.calls.on_notification(call, notice == NotificationKind::Progress) else {
+        let kind = NotificationKind::from_method(method.as_str());
+        // Only the caller of that call may receive it.
+        let Some(observer) = self.calls.on_notification(call, kind == NotificationKind::Progress) else {
             return;
         };
-        if notice == NotificationKind::Progress {
+        if kind == NotificationKind::Progress {
             let progress = params.as_ref().and_then(ostler_wire::ProgressParams::parse);
             if let Some(progress) = progress {
-                voice.on_progress(&progress);
+                observer.on_progress(&progress);
             }
-        } else if voice.wants_notifications() {
-            voice.on_notification(method.as_str(), params.as_ref());
+        } else if observer.wants_notifications() {
+            observer.on_notification(method.as_str(), params.as_ref());
         }
     }
 
     fn on_heartbeat(&self, host: &RelayName, message: &BrokerMessage) {
-        let beat = match Heartbeat::read(&message.headers) {
-            Ok(beat) => beat,
+        let heartbeat = match Heartbeat::read(&message.headers) {
+            Ok(heartbeat) => heartbeat,
             Err(error) => return tracing::debug!(%host, %error, "a heartbeat can't be read"),
         };
-        if self.hosts().on_heartbeat(host, &beat, self.clock.now(), Instant::now()) {
-            // Its config, and what its servers list, may be others.
+        if self.hosts().on_heartbeat(host, &heartbeat, self.clock.now(), Instant::now()) {
+            // A restarted host may have another config and other lists.
             self.manifest_refresh.mark_changed();
         }
-        self.calls.on_heartbeat(host, beat.generation);
-        if !beat.is_draining {
+        self.calls.on_heartbeat(host, heartbeat.generation);
+        if !heartbeat.is_draining {
             self.host_heard.notify_waiters();
         }
     }
 }
 
-/// Takes what has arrived, without waiting for more.
-async fn drain_ready(ear: &mut BrokerSubscription, take: impl Fn(BrokerMessage)) {
+/// Handles all messages that have arrived, without waiting for more.
+async fn drain_ready(subscription: &mut BrokerSubscription, take: impl Fn(BrokerMessage)) {
     std::future::poll_fn(|cx| {
-        while let Poll::Ready(Some(message)) = std::pin::pin!(ear.next()).poll(cx) {
+        while let Poll::Ready(Some(message)) = std::pin::pin!(subscription.next()).poll(cx) {
             take(message);
         }
         Poll::Ready(())

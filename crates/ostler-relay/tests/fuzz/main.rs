@@ -1,7 +1,6 @@
-//! Inputs through whole parts of the product: those that fuzzing has kept, and damaged ones.
+//! Fuzz targets as tests: the kept corpus and damaged copies of it, run through whole parts of the product.
 //!
-//! The targets are those of `scripts/fuzz`, which searches for more; here they are built as everything else is,
-//! and nothing is searched for.
+//! `scripts/fuzz` searches for new inputs with the same targets; this test builds them without instrumentation.
 
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "what tests share fails like a test")]
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "the targets are those of a library")]
@@ -11,10 +10,10 @@ use std::path::PathBuf;
 #[path = "../../../../fuzz/src/whole/mod.rs"]
 mod whole;
 
-/// Damaged inputs for each that is kept.
+/// Damaged copies of each kept input.
 const DAMAGES: u64 = 12;
 
-/// What the damages put in.
+/// Fragments inserted into inputs.
 const WORDS: [&[u8]; 10] = [b"{", b"]", b"\"", b"\\", b"\n", b"\0", b"\xff", b"null", b"1e999", b"\n---\n"];
 
 fn try_all(target: &str, run: fn(&[u8])) {
@@ -23,7 +22,7 @@ fn try_all(target: &str, run: fn(&[u8])) {
     for entry in std::fs::read_dir(&folder).expect("there is a corpus") {
         let file = entry.expect("the folder can be read").path();
         let kept = std::fs::read(&file).expect("the file can be read");
-        // Seen only when it fails: which input it was.
+        // Printed on failure only: identifies the input.
         for seed in 0..=DAMAGES {
             println!("{} with the damages of seed {seed}", file.display());
             run(&damaged(&kept, seed));
@@ -33,7 +32,7 @@ fn try_all(target: &str, run: fn(&[u8])) {
     assert!(tried > DAMAGES, "{} is empty", folder.display());
 }
 
-/// The input with some damages; none with seed 0.
+/// Returns the input with some damages; none for seed 0.
 fn damaged(input: &[u8], seed: u64) -> Vec<u8> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut out = input.to_vec();

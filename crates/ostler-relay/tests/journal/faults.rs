@@ -1,4 +1,4 @@
-//! Files that are spoilt, held by others, or can't grow.
+//! SQLite journal: corrupt files, locked files, full disks.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ async fn a_file_that_is_spoilt_meanwhile_is_replaced() {
     let spoilt = vec![0xAB; length];
     let handle = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&handle, &spoilt, 0).unwrap();
-    // What is in its memory may hide it for a while, but what is claimed stays claimed.
+    // Pages in memory may hide the corruption for a while, but claims stay claimed.
     let (mut call, mut refusals) = (0, 0);
     let began = std::time::Instant::now();
     loop {
@@ -133,7 +133,7 @@ async fn claims_hear_who_holds_the_file_even_when_they_come_while_others_wait_fo
     let journal = open(&file);
     let other = Connection::open(&file).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    // The second waits for the end of the first one's wait, and then for its own.
+    // The second claim waits for the timeout of the first, and then for its own.
     let (first, second) = tokio::join!(try_claim(&journal, 1), async {
         tokio::time::sleep(Duration::from_millis(100)).await;
         try_claim(&journal, 2).await

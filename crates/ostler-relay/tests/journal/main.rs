@@ -1,4 +1,4 @@
-//! The journal in a file, with real files, threads and processes.
+//! SQLite journal with real files, threads and processes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,11 +22,11 @@ fn open(file: &Path) -> SqliteJournal {
 }
 
 fn id(number: u64) -> CallId {
-    let mut chance = [0; 10];
-    // Spread over the whole of the index, as real ids are.
-    chance[..8].copy_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
-    chance[8..].copy_from_slice(&(number as u16).to_be_bytes());
-    CallId::new(1_700_000_000_000, &chance)
+    let mut random = [0; 10];
+    // Spread over the whole index, as real ids are.
+    random[..8].copy_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+    random[8..].copy_from_slice(&(number as u16).to_be_bytes());
+    CallId::new(1_700_000_000_000, &random)
 }
 
 async fn claim(journal: &impl CallJournal, number: u64) -> ClaimOutcome {
@@ -79,8 +79,8 @@ async fn nobody_else_may_read_the_files() {
     assert_eq!(modes, [0o600; 3], "the file, its log and the index of that");
 }
 
-/// Every one of many threads claims the same calls, through several journals
-/// on the same file, as processes that overlap would.
+/// Claims the same calls from many threads, through several journals on one file, as overlapping
+/// processes would.
 #[test]
 fn of_many_who_claim_the_same_call_one_gets_it() {
     const THREADS: usize = 64;
@@ -138,7 +138,7 @@ async fn old_claims_are_deleted_and_young_ones_are_not() {
     }
     drop(journal);
     let aside = Connection::open(&file).unwrap();
-    // 700 from eleven minutes ago; those of a clock that was set back are as good as old.
+    // 700 claims eleven minutes old; claims dated in the future count as old.
     aside.execute("UPDATE claims SET at = at - 660 WHERE id <= 700", []).unwrap();
     aside.execute("UPDATE claims SET at = at + 10000 WHERE id <= 10", []).unwrap();
     let count = || aside.query_row("SELECT count(*) FROM claims", [], |row| row.get::<_, i64>(0)).unwrap();
@@ -152,7 +152,7 @@ async fn old_claims_are_deleted_and_young_ones_are_not() {
     assert_eq!((claim(&journal, 0).await, claim(&journal, 700).await), (ClaimOutcome::Ours, UNSETTLED));
 }
 
-/// Prints what one host can claim; nothing depends on it.
+/// Prints the claim rate of one host; asserts nothing about it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_claims_share_a_transaction() {
     const WAITING: u64 = 64;

@@ -1,4 +1,4 @@
-//! Processes that are killed, and such that may write no more.
+//! SQLite journal across processes that are killed or may write no more.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use ostler_relay::journal::{CallJournal, ClaimOutcome};
 
 use super::{SETTLED, UNSETTLED, claim, id, open};
 
-/// Tells the other process which file it is about.
+/// Environment variable that passes the file to the child process.
 const FILE: &str = "OSTLER_TEST_JOURNAL";
 
 fn file_of_parent() -> PathBuf {
@@ -70,7 +70,7 @@ async fn claims_and_waits_to_be_killed() {
 fn where_there_is_no_room_nothing_begins_until_there_is() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("journal.db");
-    // Writing more than 512 KiB into one file fails, and is no reason to die.
+    // A write beyond 512 KiB fails, and must not end the process.
     let mut child = run("trap '' XFSZ; ulimit -Sf 1024", "runs_out_of_room", &file);
     let output = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     let output: Vec<String> = output.collect();
@@ -96,7 +96,7 @@ async fn runs_out_of_room() {
     journal.mark_answered(id(0));
     let (_, hard) = getrlimit(Resource::RLIMIT_FSIZE).unwrap();
     setrlimit(Resource::RLIMIT_FSIZE, hard, hard).unwrap();
-    // Neither a refusal nor the lack of room has forgotten or made a claim.
+    // Neither a refusal nor a full disk has dropped or made a claim.
     assert_eq!(claim(&journal, claimed).await, ClaimOutcome::Ours);
     for call in 0..=claimed {
         let expected = if call == 0 { SETTLED } else { UNSETTLED };

@@ -1,4 +1,4 @@
-//! Who is let in, and how privately.
+//! Authentication and TLS of connections.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -109,8 +109,7 @@ async fn a_file_that_can_not_be_used_is_named_with_the_reason() {
     }
 }
 
-/// The keys of an operator, an account and a user, as a server that trusts
-/// JWTs has them.
+/// Keys of an operator, an account and a user for a server that trusts JWTs.
 struct NatsJwtTrust {
     operator: KeyPair,
     account: KeyPair,
@@ -168,7 +167,7 @@ async fn a_credentials_file_is_read_for_each_connection_and_ends_when_it_expires
         assert!(link.broker_info().requires_credentials);
         round_trip(&link, "settle").await;
         assert_eq!(in_time(link.ended()).await, "User Authentication Expired");
-        // The server counts in whole seconds, and lets it in, if only for a moment, in this one.
+        // The server counts in whole seconds, so it admits the user for a moment.
         let broker = NatsBroker::new(options.clone());
         let refused = in_time(async {
             loop {
@@ -183,7 +182,7 @@ async fn a_credentials_file_is_read_for_each_connection_and_ends_when_it_expires
     }
 }
 
-/// A CA, and certificates that it vouches for.
+/// A CA and certificates that it has issued.
 struct Ca(TempDir);
 
 impl Ca {

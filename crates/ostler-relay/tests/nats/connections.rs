@@ -1,4 +1,4 @@
-//! The beginning and the end of connections.
+//! Start and end of connections.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use ostler_testkit::{NatsServer, eventually};
 use super::tcp_proxy::HoldableProxy;
 use super::{BOTH, PATIENCE, at, connect, in_time, message, next, publish, round_trip, subscribe};
 
-/// From here on unanswered pings could be what ended a link.
+/// Time after which unanswered pings could have ended a link.
 const UNANSWERED_PINGS: Duration = Duration::from_secs(6);
 
 #[tokio::test]
@@ -19,13 +19,13 @@ async fn a_killed_broker_ends_the_link_at_once_and_for_good() {
     for which in BOTH {
         let mut server = NatsServer::start_default(which).await;
         let link = connect(at(&server)).await;
-        let mut heard = subscribe(&link, "a").await;
+        let mut received = subscribe(&link, "a").await;
         round_trip(&link, "settle").await;
         let began = Instant::now();
         server.kill();
         assert_eq!(in_time(link.ended()).await, "the broker is gone");
         assert!(began.elapsed() < UNANSWERED_PINGS, "{:?}", began.elapsed());
-        assert_eq!(in_time(heard.next()).await, None);
+        assert_eq!(in_time(received.next()).await, None);
         assert_eq!(link.publish(message("a", "late")).await, Err(LinkError::Closed));
         assert_eq!(link.subscribe("a", None).await.err(), Some(LinkError::Closed));
         assert_eq!(link.flush().await, Err(LinkError::Closed));
@@ -34,18 +34,18 @@ async fn a_killed_broker_ends_the_link_at_once_and_for_good() {
     }
 }
 
-/// The server stays up, so that a client that came again by itself would find it.
+/// The server stays up, so a client that reconnected by itself would find it.
 #[tokio::test]
 async fn nothing_that_was_handed_over_before_a_cut_is_delivered_after_it() {
     for which in BOTH {
         let server = NatsServer::start_default(which).await;
-        let gate = HoldableProxy::in_front_of(server.port()).await;
+        let proxy = HoldableProxy::in_front_of(server.port()).await;
         let listener = connect(at(&server)).await;
-        let mut heard = subscribe(&listener, "a").await;
+        let mut received = subscribe(&listener, "a").await;
         round_trip(&listener, "settle").await;
-        let link = connect(NatsOptions::new(vec![gate.url()])).await;
+        let link = connect(NatsOptions::new(vec![proxy.url()])).await;
         round_trip(&link, "settle.too").await;
-        gate.hold();
+        proxy.hold();
         let body = "x".repeat(100_000);
         let mut handed_over = 0;
         // As much as sockets and the client's own queue take.
@@ -56,16 +56,16 @@ async fn nothing_that_was_handed_over_before_a_cut_is_delivered_after_it() {
             handed_over += 1;
         }
         assert!(handed_over > 500, "{handed_over}");
-        gate.cut();
+        proxy.cut();
         in_time(link.ended()).await;
-        // Longer than the client library waits before it would come again.
-        let late = tokio::time::timeout(Duration::from_secs(1), heard.next()).await;
+        // Longer than the client library waits before a reconnect.
+        let late = tokio::time::timeout(Duration::from_secs(1), received.next()).await;
         assert!(late.is_err(), "it came late");
-        assert_eq!(gate.connections(), 1, "the client has come again");
+        assert_eq!(proxy.connections(), 1, "the client has come again");
     }
 }
 
-/// How many connections the server has.
+/// Returns the number of connections at the server.
 fn clients(server: &NatsServer) -> usize {
     let text = std::fs::read_to_string("/proc/net/tcp").unwrap_or_default();
     let port = format!(":{:04X}", server.port());
@@ -94,13 +94,13 @@ async fn a_closed_link_leaves_after_its_last_words() {
     for which in BOTH {
         let server = NatsServer::start_default(which).await;
         let (one, two) = (connect(at(&server)).await, connect(at(&server)).await);
-        let mut heard = subscribe(&two, "a").await;
+        let mut received = subscribe(&two, "a").await;
         round_trip(&two, "settle").await;
-        // A subscription that nobody reads must not hold it open.
+        // An unread subscription must not keep the link open.
         let unread = subscribe(&one, "b").await;
         publish(&one, message("a", "last words")).await;
         one.close();
-        assert_eq!(next(&mut heard).await.body, "last words");
+        assert_eq!(next(&mut received).await.body, "last words");
         assert_eq!(in_time(one.ended()).await, "it was closed");
         eventually("one connection is left", PATIENCE, || clients(&server) == 1).await;
         drop(unread);
@@ -128,32 +128,31 @@ async fn nothing_runs_on_after_links_have_ended() {
 }
 
 #[tokio::test]
-async fn a_tether_makes_a_new_link_when_the_broker_is_back() {
+async fn a_reconnector_makes_a_new_link_when_the_broker_is_back() {
     let mut server = NatsServer::start_default(BOTH[0]).await;
-    let said = Arc::new(Mutex::new(Vec::new()));
-    let sink = Arc::clone(&said);
-    let say = Arc::new(move |report: &LinkReport| {
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&reports);
+    let status_sink = Arc::new(move |report: &LinkReport| {
         sink.lock().unwrap_or_else(|error| panic!("{error}")).push(report.to_string());
     });
     let broker = Arc::new(NatsBroker::new(at(&server)));
-    let tether = Reconnector::start(broker, fastrand::Rng::with_seed(7), say);
-    let mut situation = tether.watch_state();
+    let reconnector = Reconnector::start(broker, fastrand::Rng::with_seed(7), status_sink);
+    let mut link_state = reconnector.watch_state();
     for epoch in 1..=3 {
-        let is_there =
-            |situation: &LinkState| matches!(situation, LinkState::Connected(up) if up.epoch == epoch);
-        assert!(in_time(situation.wait_for(is_there)).await.is_ok());
+        let is_there = |link_state: &LinkState| matches!(link_state, LinkState::Connected(connection) if connection.epoch == epoch);
+        assert!(in_time(link_state.wait_for(is_there)).await.is_ok());
         server.kill();
-        let is_lost = |situation: &LinkState| matches!(situation, LinkState::Disconnected { .. });
-        assert!(in_time(situation.wait_for(is_lost)).await.is_ok());
+        let is_lost = |link_state: &LinkState| matches!(link_state, LinkState::Disconnected { .. });
+        assert!(in_time(link_state.wait_for(is_lost)).await.is_ok());
         server.restart().await;
     }
-    let place = server.url();
-    let (up, lost) = (
-        format!("connected to the broker at {place}"),
-        format!("the connection to the broker at {place} was lost: the broker is gone"),
+    let address = server.url();
+    let (connected, lost) = (
+        format!("connected to the broker at {address}"),
+        format!("the connection to the broker at {address} was lost: the broker is gone"),
     );
-    let said = said.lock().unwrap_or_else(|error| panic!("{error}")).clone();
-    assert_eq!(said[..5], [up.clone(), lost.clone(), up.clone(), lost, up]);
+    let reports = reports.lock().unwrap_or_else(|error| panic!("{error}")).clone();
+    assert_eq!(reports[..5], [connected.clone(), lost.clone(), connected.clone(), lost, connected]);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The journal in a bucket.
+//! Key-value journal.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ fn journal(server: &NatsServer) -> Arc<KvJournal> {
     Arc::new(KvJournal::open(at(server), &name("acme")))
 }
 
-/// Claims until the journal can be reached.
+/// Retries a claim until the journal is reachable.
 async fn claim(journal: &KvJournal, number: u64) -> ClaimOutcome {
     in_time(async {
         loop {
@@ -74,12 +74,12 @@ async fn a_claim_outlives_its_host_and_its_end_is_remembered() {
     in_time(first.flush()).await;
     drop(first);
     let second = journal(&server);
-    // What was noted last is told without waiting for it to be kept.
+    // `mark_answered` does not wait until the entry is stored.
     in_time(async { while claim(&second, 1).await != (ClaimOutcome::Taken { is_answered: true }) {} }).await;
     assert_eq!(claim(&second, 2).await, ClaimOutcome::Taken { is_answered: false });
 }
 
-/// The limit itself is 1.5 s and stands in the error; a busy machine adds to it.
+/// Tolerance for the timeout of 1.5 s, which stands in the error: a busy machine is slower.
 const REFUSED_WITHIN: Duration = Duration::from_secs(10);
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The relay's broker, its journal and its printed config, with real NATS servers.
+//! Broker, key-value journal and printed config with real NATS servers.
 
 mod authentication;
 mod connections;
@@ -18,7 +18,7 @@ use ostler_testkit::{NatsServer, NatsVersion};
 
 const BOTH: [NatsVersion; 2] = [NatsVersion::Core, NatsVersion::Current];
 
-/// Whatever takes longer than this on a loopback never comes.
+/// Timeout of every wait, far above the latency of a loopback.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn at(server: &NatsServer) -> NatsOptions {
@@ -50,8 +50,7 @@ fn message(subject: &str, body: &str) -> BrokerMessage {
     BrokerMessage::new(subject.into(), RelayHeaders::new(), body.to_owned())
 }
 
-/// Waits until the server has taken in all that this link was given before.
-/// Nobody else listens to what is said for that.
+/// Waits until the server has processed everything published on this link before.
 async fn round_trip(link: &Arc<dyn RelayLink>, subject: &str) {
     let mut own = subscribe(link, subject).await;
     publish(link, message(subject, "settled")).await;

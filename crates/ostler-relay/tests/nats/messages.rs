@@ -15,7 +15,7 @@ async fn a_message_arrives_whole() {
     for which in BOTH {
         let server = NatsServer::start_default(which).await;
         let (one, two) = (connect(at(&server)).await, connect(at(&server)).await);
-        let mut heard = subscribe(&two, "a.*").await;
+        let mut received = subscribe(&two, "a.*").await;
         round_trip(&two, "settle").await;
         let head = CallHead {
             call: CallId::new(1, &[7; 10]),
@@ -29,10 +29,13 @@ async fn a_message_arrives_whole() {
         let sent = BrokerMessage::new("a.b".into(), head.headers(), vec![0, 13, 10, 255])
             .with_reply_to("_INBOX.x".into());
         publish(&one, sent.clone()).await;
-        let came = next(&mut heard).await;
-        assert_eq!((&came.subject, &came.reply_to, &came.body), (&sent.subject, &sent.reply_to, &sent.body));
-        assert_eq!(CallHead::read(&came.headers), Ok(head));
-        assert!(!came.is_no_responders);
+        let incoming = next(&mut received).await;
+        assert_eq!(
+            (&incoming.subject, &incoming.reply_to, &incoming.body),
+            (&sent.subject, &sent.reply_to, &sent.body)
+        );
+        assert_eq!(CallHead::read(&incoming.headers), Ok(head));
+        assert!(!incoming.is_no_responders);
     }
 }
 
@@ -50,17 +53,17 @@ async fn one_of_a_queue_gets_each_message() {
         for number in 0..100 {
             publish(&one, message("a", &number.to_string())).await;
         }
-        let mut heard = BTreeSet::new();
+        let mut received = BTreeSet::new();
         let [first, second] = &mut queues[..] else { panic!("two queues") };
         for _ in 0..100 {
-            let came = in_time(async {
+            let incoming = in_time(async {
                 tokio::select! {
-                    came = first.next() => came,
-                    came = second.next() => came,
+                    incoming = first.next() => incoming,
+                    incoming = second.next() => incoming,
                 }
             });
-            let came = came.await.unwrap_or_else(|| panic!("the connection is over"));
-            assert!(heard.insert(came.body.clone()), "{came:?} came twice");
+            let incoming = incoming.await.unwrap_or_else(|| panic!("the connection is over"));
+            assert!(received.insert(incoming.body.clone()), "{incoming:?} came twice");
         }
     }
 }
@@ -72,10 +75,10 @@ async fn a_question_that_nobody_hears_comes_back_at_once() {
         let link = connect(at(&server)).await;
         let mut inbox = subscribe(&link, "_INBOX_w.*").await;
         publish(&link, message("nobody", "?").with_reply_to("_INBOX_w.1".into())).await;
-        let came = next(&mut inbox).await;
-        assert_eq!(came.subject, "_INBOX_w.1");
-        assert!(came.is_no_responders);
-        assert_eq!(came.headers, RelayHeaders::new());
+        let incoming = next(&mut inbox).await;
+        assert_eq!(incoming.subject, "_INBOX_w.1");
+        assert!(incoming.is_no_responders);
+        assert_eq!(incoming.headers, RelayHeaders::new());
     }
 }
 
@@ -88,13 +91,13 @@ async fn a_message_that_the_broker_does_not_take_is_not_sent() {
         assert_eq!(link.broker_info().max_payload, 2_000);
         assert!(!link.broker_info().requires_credentials);
         assert!(link.broker_info().is_loopback);
-        let mut heard = subscribe(&link, "a").await;
-        // The headers count too.
+        let mut received = subscribe(&link, "a").await;
+        // Headers count too.
         let headers = RelayHeaders::new().with(header::MANIFEST, "m".repeat(100));
         let sent = link.publish(BrokerMessage::new("a".into(), headers, vec![b'x'; 1_900])).await;
         assert_eq!(sent, Err(LinkError::TooLong { limit: 2_000 }));
         publish(&link, message("a", "short")).await;
-        assert_eq!(next(&mut heard).await.body, "short");
+        assert_eq!(next(&mut received).await.body, "short");
     }
 }
 
@@ -102,14 +105,14 @@ async fn a_message_that_the_broker_does_not_take_is_not_sent() {
 async fn who_stops_listening_hears_nothing_and_is_not_counted() {
     let server = NatsServer::start_default(BOTH[0]).await;
     let link = connect(at(&server)).await;
-    let heard = subscribe(&link, "a").await;
-    drop(heard);
+    let received = subscribe(&link, "a").await;
+    drop(received);
     let mut inbox = subscribe(&link, "_INBOX_w.*").await;
     publish(&link, message("a", "?").with_reply_to("_INBOX_w.1".into())).await;
     assert!(next(&mut inbox).await.is_no_responders);
 }
 
-/// Four times what may wait for a slow reader.
+/// Four times the backlog of a subscription.
 #[tokio::test]
 async fn what_comes_faster_than_it_is_read_is_dropped_and_the_rest_still_comes() {
     let server = NatsServer::start_default(BOTH[1]).await;
@@ -150,26 +153,26 @@ async fn who_stops_listening_still_gets_what_it_was_chosen_for() {
             for number in 0..3_000 {
                 publish(&sender, message("a", &number.to_string())).await;
             }
-            // Sent earlier, the broker might choose the first one for it too.
+            // An earlier message could be routed to the first subscription as well.
             let _ = has_stopped.await;
             publish(&sender, message("a", "last")).await;
-            // Its end would end the connection.
+            // Dropping it would end the connection.
             sender
         });
-        let mut heard = 0;
+        let mut received = 0;
         for _ in 0..100 {
             next(&mut first).await;
-            heard += 1;
+            received += 1;
         }
         first.drain().await;
         while in_time(first.next()).await.is_some() {
-            heard += 1;
+            received += 1;
         }
         let _ = stopped.send(());
         while next(&mut second).await.body != "last" {
-            heard += 1;
+            received += 1;
         }
-        assert_eq!(heard, 3_000);
+        assert_eq!(received, 3_000);
         drop(sending);
     }
 }

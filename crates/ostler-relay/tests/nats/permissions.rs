@@ -1,4 +1,4 @@
-//! What a server with the printed config lets people do.
+//! Permissions of the printed config at a real server.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,8 +16,8 @@ use ostler_testkit::{NatsServer, NatsSetup, NatsVersion};
 
 use super::{BOTH, at, connect, in_time, message, next, publish, subscribe};
 
-/// A denial comes before a worker stops waiting for a host to accept a call, so that it ends the
-/// call as refused and not as lost.
+/// A denial arrives before the worker's accept timeout, so the call ends as rejected and not as
+/// unknown.
 const DENIED_WITHIN: Duration = Duration::from_secs(2);
 
 fn name(text: &str) -> RelayName {
@@ -28,7 +28,7 @@ fn subjects() -> Subjects {
     Subjects::new(name("acme"))
 }
 
-fn wanted() -> NatsConfigSpec {
+fn spec() -> NatsConfigSpec {
     let worker = |text: &str, role: &str| WorkerUser {
         name: name(text),
         role: name(role),
@@ -45,16 +45,16 @@ fn wanted() -> NatsConfigSpec {
     }
 }
 
-/// A relay with one host and three workers: w1 and w-2 in dev, ops in ops.
+/// Returns the config of a relay with one host and three workers: w1 and w-2 in dev, ops in ops.
 struct PermissionedNats {
     server: NatsServer,
 }
 
 impl PermissionedNats {
-    async fn start(which: NatsVersion, wanted: &NatsConfigSpec) -> Self {
+    async fn start(which: NatsVersion, spec: &NatsConfigSpec) -> Self {
         let env = [("HOST_H1", "h"), ("WORKER_W1", "1"), ("WORKER_W_2", "2"), ("WORKER_OPS", "o")];
         let env = env.map(|(user, secret)| (format!("OSTLER_{user}_PASSWORD"), format!("secret-{secret}")));
-        let config = nats_config(wanted);
+        let config = nats_config(spec);
         Self {
             server: NatsServer::start(NatsSetup {
                 version: which,
@@ -80,7 +80,7 @@ impl PermissionedNats {
     }
 }
 
-/// How long it takes until a denial comes.
+/// Time within which a denial arrives.
 async fn denied(link: &Arc<dyn RelayLink>, subject: &str) -> Duration {
     let mut denials = link.denials();
     let began = Instant::now();
@@ -107,13 +107,13 @@ fn call_of(role: &str, worker: &str) -> String {
 async fn a_worker_can_say_nothing_in_anothers_name_and_hears_so_at_once() {
     let mut took = Vec::new();
     for which in BOTH {
-        let relay = PermissionedNats::start(which, &wanted()).await;
-        let host = relay.host().await;
-        let mut heard = Vec::new();
+        let nats = PermissionedNats::start(which, &spec()).await;
+        let host = nats.host().await;
+        let mut received = Vec::new();
         for (subject, queue) in subjects().host_subscriptions() {
-            heard.push(host.subscribe(&subject, queue).await.unwrap_or_else(|error| panic!("{error}")));
+            received.push(host.subscribe(&subject, queue).await.unwrap_or_else(|error| panic!("{error}")));
         }
-        let worker = relay.worker("w1", "1").await;
+        let worker = nats.worker("w1", "1").await;
         let id = CallId::new(1, &[7; 10]);
         for subject in [
             call_of("ops", "w1"),
@@ -134,13 +134,13 @@ async fn a_worker_can_say_nothing_in_anothers_name_and_hears_so_at_once() {
         ] {
             took.push(denied(&worker, &subject).await);
         }
-        // What it may say arrives, and nothing of the above came before it.
+        // Permitted messages arrive, and none of the denied ones came before.
         publish(&worker, message(&call_of("dev", "w1"), "mine")).await;
-        assert_eq!(next(&mut heard[1]).await.body, "mine");
+        assert_eq!(next(&mut received[1]).await.body, "mine");
         publish(&worker, message(&subjects().alive(&name("w1")), "mine")).await;
-        assert_eq!(next(&mut heard[2]).await.body, "mine");
+        assert_eq!(next(&mut received[2]).await.body, "mine");
         publish(&worker, message(&subjects().manifest(&name("dev"), &name("w1")), "mine")).await;
-        assert_eq!(next(&mut heard[0]).await.body, "mine");
+        assert_eq!(next(&mut received[0]).await.body, "mine");
     }
     took.sort_unstable();
     println!("denied after {:?} in the middle, {:?} at most", took[took.len() / 2], took[took.len() - 1]);
@@ -149,8 +149,8 @@ async fn a_worker_can_say_nothing_in_anothers_name_and_hears_so_at_once() {
 #[tokio::test]
 async fn a_worker_can_read_nothing_that_is_not_for_it() {
     for which in BOTH {
-        let relay = PermissionedNats::start(which, &wanted()).await;
-        let worker = relay.worker("w1", "1").await;
+        let nats = PermissionedNats::start(which, &spec()).await;
+        let worker = nats.worker("w1", "1").await;
         for (subject, queue) in [
             ("_INBOX_w-2.>", None),
             ("_HOST_INBOX_h1.>", None),
@@ -165,41 +165,41 @@ async fn a_worker_can_read_nothing_that_is_not_for_it() {
         ] {
             denied_to_read(&worker, subject, queue).await;
         }
-        let host = relay.host().await;
+        let host = nats.host().await;
         let inbox = WorkerInbox::new(&name("w1"), Instance(7));
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         for subject in subjects().worker_subscriptions(&name("w1"), &inbox) {
-            heard.push(subscribe(&worker, &subject).await);
+            received.push(subscribe(&worker, &subject).await);
         }
-        // A question to nobody: its answer comes once all of that is known.
+        // A request without a subscriber: its reply comes after all denials.
         let id = CallId::new(1, &[7; 10]);
         publish(&worker, message(&call_of("dev", "w1"), "?").with_reply_to(inbox.answer_subject(id))).await;
-        assert!(next(&mut heard[2]).await.is_no_responders);
+        assert!(next(&mut received[2]).await.is_no_responders);
         publish(&host, message(&subjects().progress(&name("w-2"), id), "not mine")).await;
         publish(&host, message(&subjects().progress(&name("w1"), id), "mine")).await;
         publish(&host, message(&subjects().heartbeat(&name("h1")), "beat")).await;
-        assert_eq!(next(&mut heard[0]).await.body, "mine");
-        assert_eq!(next(&mut heard[1]).await.body, "beat");
+        assert_eq!(next(&mut received[0]).await.body, "mine");
+        assert_eq!(next(&mut received[1]).await.body, "beat");
     }
 }
 
 #[tokio::test]
 async fn a_host_answers_each_question_once_and_says_nothing_unasked() {
     for which in BOTH {
-        let relay = PermissionedNats::start(which, &wanted()).await;
-        let (host, worker) = (relay.host().await, relay.worker("w1", "1").await);
+        let nats = PermissionedNats::start(which, &spec()).await;
+        let (host, worker) = (nats.host().await, nats.worker("w1", "1").await);
         let [_, (calls, queue), _] = subjects().host_subscriptions();
-        let mut asked = host.subscribe(&calls, queue).await.unwrap_or_else(|error| panic!("{error}"));
+        let mut requests = host.subscribe(&calls, queue).await.unwrap_or_else(|error| panic!("{error}"));
         let inbox = WorkerInbox::new(&name("w1"), Instance(7));
         let mut answers = subscribe(&worker, "_INBOX_w1.>").await;
-        // Until the host listens the question comes back.
+        // Until the host has subscribed the request comes back.
         let id = CallId::new(1, &[7; 10]);
-        let question = || message(&call_of("dev", "w1"), "?").with_reply_to(inbox.answer_subject(id));
+        let request = || message(&call_of("dev", "w1"), "?").with_reply_to(inbox.answer_subject(id));
         in_time(async {
             loop {
-                publish(&worker, question()).await;
+                publish(&worker, request()).await;
                 tokio::select! {
-                    question = asked.next() => return question,
+                    request = requests.next() => return request,
                     _ = answers.next() => {}
                 }
             }
@@ -222,14 +222,14 @@ async fn a_host_answers_each_question_once_and_says_nothing_unasked() {
 #[tokio::test]
 async fn nobody_comes_in_without_being_somebody() {
     for which in BOTH {
-        let relay = PermissionedNats::start(which, &wanted()).await;
+        let nats = PermissionedNats::start(which, &spec()).await;
         let wrong = BrokerConnectError::Credentials("authorization violation".into());
         let user = worker_user_name(&name("w1"));
-        for options in [at(&relay.server), relay.options(user, "2"), relay.options("w1".into(), "1")] {
+        for options in [at(&nats.server), nats.options(user, "2"), nats.options("w1".into(), "1")] {
             let refused = NatsBroker::new(options).connect().await.err();
             assert_eq!(refused.as_ref(), Some(&wrong));
         }
-        assert!(relay.worker("ops", "o").await.broker_info().requires_credentials);
+        assert!(nats.worker("ops", "o").await.broker_info().requires_credentials);
     }
 }
 
@@ -238,18 +238,18 @@ async fn a_worker_with_a_key_is_the_worker_of_that_key() {
     let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
     for which in BOTH {
         let (public, seed) = generate_user_key().unwrap_or_else(|| panic!("a key"));
-        let mut wanted = wanted();
-        wanted.workers[0].login = NatsLogin::Nkey(public);
-        let relay = PermissionedNats::start(which, &wanted).await;
+        let mut spec = spec();
+        spec.workers[0].login = NatsLogin::Nkey(public);
+        let nats = PermissionedNats::start(which, &spec).await;
         let file = folder.path().join("seed");
         std::fs::write(&file, format!("{seed}\n")).unwrap_or_else(|error| panic!("{error}"));
-        let options = NatsOptions { credentials: Credentials::Nkey(file.clone()), ..at(&relay.server) };
+        let options = NatsOptions { credentials: Credentials::Nkey(file.clone()), ..at(&nats.server) };
         let worker = connect(options.clone()).await;
         assert!(worker.broker_info().requires_credentials);
         denied(&worker, &call_of("dev", "w-2")).await;
         let (_, other) = generate_user_key().unwrap_or_else(|| panic!("a key"));
         std::fs::write(&file, other).unwrap_or_else(|error| panic!("{error}"));
-        // The file is read for each connection.
+        // The file is read anew for each connection.
         let refused = NatsBroker::new(options).connect().await.err();
         assert_eq!(refused, Some(BrokerConnectError::Credentials("authorization violation".into())));
     }
@@ -259,9 +259,9 @@ async fn a_worker_with_a_key_is_the_worker_of_that_key() {
 async fn a_host_has_the_rights_that_its_journal_needs_and_no_worker_has_them() {
     let store = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
     let store_dir = store.path().display().to_string();
-    let wanted = NatsConfigSpec { has_kv: true, store_dir: Some(store_dir), ..wanted() };
-    let relay = PermissionedNats::start(NatsVersion::Current, &wanted).await;
-    let options = relay.options(host_user_name(&name("h1")), "h");
+    let spec = NatsConfigSpec { has_kv: true, store_dir: Some(store_dir), ..spec() };
+    let nats = PermissionedNats::start(NatsVersion::Current, &spec).await;
+    let options = nats.options(host_user_name(&name("h1")), "h");
     let options = NatsOptions { inbox_prefix: host_inbox_prefix(&name("h1")), ..options };
     let journal = KvJournal::open(options, &name("acme"));
     let (call, worker) = (CallId::new(1, &[7; 10]), name("w1"));
@@ -272,14 +272,14 @@ async fn a_host_has_the_rights_that_its_journal_needs_and_no_worker_has_them() {
         while journal.claim(call, &worker).await != Ok(ClaimOutcome::Taken { is_answered: true }) {}
     })
     .await;
-    let (host, worker) = (relay.host().await, relay.worker("w1", "1").await);
+    let (host, worker) = (nats.host().await, nats.worker("w1", "1").await);
     denied(&worker, &format!("$KV.ostler_claims_acme.{call}")).await;
     denied(&worker, "$JS.API.STREAM.DELETE.KV_ostler_claims_acme").await;
     denied(&host, "$JS.API.STREAM.DELETE.KV_ostler_claims_acme").await;
     denied(&host, "$JS.API.STREAM.PURGE.KV_ostler_claims_acme").await;
     denied(&host, "$KV.other.key").await;
-    // Without rights it says so, and does not just wait.
-    let options = relay.options(worker_user_name(&name("w1")), "1");
+    // A missing permission is reported instead of a timeout.
+    let options = nats.options(worker_user_name(&name("w1")), "1");
     let options = NatsOptions { inbox_prefix: "_INBOX_w1".into(), ..options };
     let refused = KvJournal::open(options, &name("acme"));
     let expected = "the journal of calls can't be written: the broker does not let us publish to \

@@ -1,4 +1,4 @@
-//! A way to a server that can be held and cut while the server stays up.
+//! TCP proxy that can hold or cut connections while the server stays up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,69 +7,69 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// What a gate does with what clients send.
+/// Treatment of the bytes that clients send.
 #[derive(Clone, Copy, PartialEq)]
 enum HoldableProxyMode {
     Open,
     Held,
 }
 
-/// A way to a server.
+/// Proxy in front of a server.
 pub(crate) struct HoldableProxy {
     port: u16,
-    way: Arc<watch::Sender<(HoldableProxyMode, usize)>>,
+    mode: Arc<watch::Sender<(HoldableProxyMode, usize)>>,
     connections: Arc<AtomicUsize>,
 }
 
 impl HoldableProxy {
-    /// A gate before a server, open.
+    /// Starts a proxy in front of a server, open.
     pub(crate) async fn in_front_of(server: u16) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap_or_else(|error| panic!("{error}"));
         let port = listener.local_addr().map_or(0, |address| address.port());
-        let way = Arc::new(watch::Sender::new((HoldableProxyMode::Open, 0)));
+        let mode_sender = Arc::new(watch::Sender::new((HoldableProxyMode::Open, 0)));
         let connections = Arc::new(AtomicUsize::new(0));
-        let (heard, count) = (way.subscribe(), Arc::clone(&connections));
+        let (mode, count) = (mode_sender.subscribe(), Arc::clone(&connections));
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 count.fetch_add(1, Ordering::Relaxed);
-                tokio::spawn(forward(client, server, heard.clone()));
+                tokio::spawn(forward(client, server, mode.clone()));
             }
         });
-        Self { port, way, connections }
+        Self { port, mode: mode_sender, connections }
     }
 
     pub(crate) fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    /// Connections that were made through it.
+    /// Returns the number of connections made through the proxy.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// From now on nothing of a client reaches the server.
+    /// Holds everything that clients send from now on.
     pub(crate) fn hold(&self) {
-        self.way.send_modify(|way| way.0 = HoldableProxyMode::Held);
+        self.mode.send_modify(|mode| mode.0 = HoldableProxyMode::Held);
     }
 
-    /// Cuts all connections, and lets new ones through.
+    /// Cuts all connections and lets new ones through.
     pub(crate) fn cut(&self) {
-        self.way.send_modify(|way| *way = (HoldableProxyMode::Open, way.1 + 1));
+        self.mode.send_modify(|mode| *mode = (HoldableProxyMode::Open, mode.1 + 1));
     }
 }
 
-async fn forward(client: TcpStream, server: u16, mut way: watch::Receiver<(HoldableProxyMode, usize)>) {
+async fn forward(client: TcpStream, server: u16, mut mode: watch::Receiver<(HoldableProxyMode, usize)>) {
     let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await else { return };
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
-    let cuts = way.borrow().1;
-    let mut held = way.clone();
-    let up = async {
+    let cuts = mode.borrow().1;
+    let mut held = mode.clone();
+    let upload = async {
         let mut buffer = vec![0; 65_536];
         loop {
-            let _ = held.wait_for(|(way, _)| *way == HoldableProxyMode::Open).await;
+            let _ = held.wait_for(|(mode, _)| *mode == HoldableProxyMode::Open).await;
             let Ok(length @ 1..) = from_client.read(&mut buffer).await else { return };
-            // Whatever was read just before it was held has not left either.
+            // Bytes read just before the hold have not left either.
             if held.borrow().0 == HoldableProxyMode::Held {
                 return std::future::pending().await;
             }
@@ -79,8 +79,8 @@ async fn forward(client: TcpStream, server: u16, mut way: watch::Receiver<(Holda
         }
     };
     tokio::select! {
-        () = up => {}
+        () = upload => {}
         _ = tokio::io::copy(&mut from_server, &mut to_client) => {}
-        _ = way.wait_for(|(_, now)| *now != cuts) => {}
+        _ = mode.wait_for(|(_, now)| *now != cuts) => {}
     }
 }

@@ -1,4 +1,4 @@
-//! A call: once, with an answer, whatever happens.
+//! Calls: executed once and always answered.
 
 use std::sync::Arc;
 
@@ -6,22 +6,22 @@ use ostler_relay::envelope::{CallHead, Control, RelayProgress};
 use ostler_testkit::{Script, ScriptedReply};
 use serde_json::json;
 
-use crate::harness::{ServiceHarness, code, text, tool_call, world};
+use crate::harness::{ServiceHarness, code, test_host, text, tool_call};
 use crate::secs;
 
 #[tokio::test(start_paused = true)]
 async fn a_call_is_accepted_and_then_answered_under_its_own_id() {
-    let stage = ServiceHarness::open(world().server("a", Script::echo()).start().await).await;
-    let mut worker = stage.worker("w1").await;
+    let harness = ServiceHarness::open(test_host().server("a", Script::echo()).start().await).await;
+    let mut worker = harness.worker("w1").await;
     let body = tool_call("echo", json!({"big": 1}));
     worker.send(worker.head(1), body).await;
     assert_eq!(worker.next_accepted().await, 1);
     let (call, answer) = worker.next_answer().await;
     assert_eq!((call, &answer["id"], text(&answer)), (1, &json!(7), r#"{"big":1}"#));
     assert!(worker.is_silent().await);
-    let asked = &stage.world.server("a").requests_for("echo")[0];
-    assert!(asked.is_for_client);
-    let status = stage.service.status();
+    let request = &harness.test_host.server("a").requests_for("echo")[0];
+    assert!(request.is_for_client);
+    let status = harness.service.status();
     assert_eq!((status.in_flight, status.answered, status.refused), (0, 1, 0));
     assert_eq!(status.workers[0].role, "dev");
 }
@@ -30,11 +30,11 @@ async fn a_call_is_accepted_and_then_answered_under_its_own_id() {
 async fn a_call_is_accepted_before_it_reaches_its_server() {
     let script =
         Script::echo().start_after(secs(5)).tool_replying("slow", ScriptedReply::text("done").after(secs(5)));
-    let stage = ServiceHarness::open(world().server("a", script).start().await).await;
-    let mut worker = stage.worker("w1").await;
+    let harness = ServiceHarness::open(test_host().server("a", script).start().await).await;
+    let mut worker = harness.worker("w1").await;
     worker.call(1, "a", "slow").await;
     assert_eq!(worker.next_accepted().await, 1);
-    assert_eq!(stage.world.server("a").count("slow"), 0);
+    assert_eq!(harness.test_host.server("a").count("slow"), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -42,19 +42,19 @@ async fn answers_come_as_they_are_ready_and_calls_overlap() {
     let script = Script::echo()
         .tool_replying("slow", ScriptedReply::text("slow").after(secs(2)))
         .tool_replying("fast", ScriptedReply::text("fast"));
-    let stage = ServiceHarness::open(world().server("a", script).start().await).await;
-    let mut worker = stage.worker("w1").await;
+    let harness = ServiceHarness::open(test_host().server("a", script).start().await).await;
+    let mut worker = harness.worker("w1").await;
     worker.call(1, "a", "slow").await;
     worker.call(2, "a", "fast").await;
     assert_eq!(worker.next_answer().await.0, 2);
     assert_eq!(worker.next_answer().await.0, 1);
-    assert_eq!(stage.world.server("a").most_in_flight(), 2);
+    assert_eq!(harness.test_host.server("a").most_in_flight(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_comes_too_late_never_begins() {
-    let stage = ServiceHarness::open(world().server("a", Script::echo()).start().await).await;
-    let mut worker = stage.worker("w1").await;
+    let harness = ServiceHarness::open(test_host().server("a", Script::echo()).start().await).await;
+    let mut worker = harness.worker("w1").await;
     let now = worker.clock.now();
     for (number, late) in [
         (1, CallHead { begin_by: now, ..worker.head(1) }),
@@ -67,14 +67,14 @@ async fn a_call_that_comes_too_late_never_begins() {
         assert_eq!(answer["error"]["data"]["delivery"], "not-sent");
     }
     assert!(worker.is_silent().await, "nothing was accepted");
-    assert!(stage.world.server("a").requests().is_empty());
+    assert!(harness.test_host.server("a").requests().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_has_no_more_time_than_its_deadline() {
     let script = Script::echo().tool_replying("never", ScriptedReply::never());
-    let stage = ServiceHarness::open(world().server("a", script).start().await).await;
-    let mut worker = stage.worker("w1").await;
+    let harness = ServiceHarness::open(test_host().server("a", script).start().await).await;
+    let mut worker = harness.worker("w1").await;
     let head = CallHead { deadline: worker.clock.now() + 3_000, ..worker.head(1) };
     let began = tokio::time::Instant::now();
     worker.send(head, tool_call("never", json!({}))).await;
@@ -85,8 +85,8 @@ async fn a_call_has_no_more_time_than_its_deadline() {
 #[tokio::test(start_paused = true)]
 async fn an_error_of_the_server_passes_unchanged() {
     let script = Script::echo().tool_replying("bad", ScriptedReply::error(-5, "no"));
-    let stage = ServiceHarness::open(world().server("a", script).start().await).await;
-    let mut worker = stage.worker("w1").await;
+    let harness = ServiceHarness::open(test_host().server("a", script).start().await).await;
+    let mut worker = harness.worker("w1").await;
     worker.call(1, "a", "bad").await;
     assert_eq!(worker.next_answer().await.1["error"], json!({"code": -5, "message": "no"}));
 }
@@ -94,22 +94,25 @@ async fn an_error_of_the_server_passes_unchanged() {
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_call_is_cancelled_at_its_server_and_not_answered() {
     let script = Script::echo().tool_replying("never", ScriptedReply::never());
-    let stage = ServiceHarness::open(world().server("a", script).start().await).await;
-    let mut worker = stage.worker("w1").await;
+    let harness = ServiceHarness::open(test_host().server("a", script).start().await).await;
+    let mut worker = harness.worker("w1").await;
     worker.call(1, "a", "never").await;
-    assert_eq!((worker.next_accepted().await, stage.world.server("a").in_flight()), (1, 1));
+    assert_eq!((worker.next_accepted().await, harness.test_host.server("a").in_flight()), (1, 1));
     worker.control(1, Control::Cancel, "").await;
-    assert_eq!((stage.world.server("a").in_flight(), stage.world.server("a").cancelled()), (0, 1));
+    assert_eq!(
+        (harness.test_host.server("a").in_flight(), harness.test_host.server("a").cancelled()),
+        (0, 1)
+    );
     assert!(worker.is_silent().await);
-    assert_eq!(stage.service.status().in_flight, 0);
+    assert_eq!(harness.service.status().in_flight, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn only_the_worker_itself_can_cancel_its_call() {
     let script = Script::echo().tool_replying("slow", ScriptedReply::text("done").after(secs(1)));
-    let stage = ServiceHarness::open(world().server("a", script).start().await).await;
-    let mut worker = stage.worker("w1").await;
-    let other = stage.worker("w2").await;
+    let harness = ServiceHarness::open(test_host().server("a", script).start().await).await;
+    let mut worker = harness.worker("w1").await;
+    let other = harness.worker("w2").await;
     worker.call(1, "a", "slow").await;
     other.control(1, Control::Cancel, "").await;
     assert_eq!(text(&worker.next_answer().await.1), "done");
@@ -117,26 +120,29 @@ async fn only_the_worker_itself_can_cancel_its_call() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cancellation_that_overtakes_its_call_keeps_it_from_beginning() {
-    let stage = ServiceHarness::open(world().server("a", Script::echo()).start().await).await;
-    let mut worker = stage.worker("w1").await;
+    let harness = ServiceHarness::open(test_host().server("a", Script::echo()).start().await).await;
+    let mut worker = harness.worker("w1").await;
     worker.control(1, Control::Cancel, "").await;
     worker.call(1, "a", "echo").await;
     assert_eq!(code(&worker.next_answer().await.1), "invalid-argument");
-    assert!(stage.world.server("a").requests().is_empty());
+    assert!(harness.test_host.server("a").requests().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_on_the_way_ends_with_an_answer_and_the_next_call_is_well() {
-    let stage = ServiceHarness::open(world().server("a", Script::echo()).start().await).await;
-    stage.world.host.set_recorder(Some(Arc::new(|record| assert_ne!(record.subject, "echo", "as planned"))));
-    let mut worker = stage.worker("w1").await;
+    let harness = ServiceHarness::open(test_host().server("a", Script::echo()).start().await).await;
+    harness
+        .test_host
+        .host
+        .set_recorder(Some(Arc::new(|record| assert_ne!(record.subject, "echo", "as planned"))));
+    let mut worker = harness.worker("w1").await;
     worker.call(1, "a", "echo").await;
     let (call, answer) = worker.next_answer().await;
     assert_eq!((call, code(&answer), &answer["id"]), (1, "outcome-unknown", &json!(7)));
-    stage.world.host.set_recorder(None);
+    harness.test_host.host.set_recorder(None);
     worker.call(2, "a", "echo").await;
     assert_eq!(text(&worker.next_answer().await.1), "{}");
-    assert_eq!(stage.service.status().in_flight, 0);
+    assert_eq!(harness.service.status().in_flight, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,8 +152,8 @@ async fn progress_the_log_and_the_answer_come_in_order() {
         .logging("error", "hot")
         .logging("debug", "x");
     let script = Script::echo().tool_replying("work", reply);
-    let stage = ServiceHarness::open(world().server("a", script).start().await).await;
-    let mut worker = stage.worker("w1").await;
+    let harness = ServiceHarness::open(test_host().server("a", script).start().await).await;
+    let mut worker = harness.worker("w1").await;
     let mut meta = crate::harness::meta();
     meta["progressToken"] = json!("mine");
     meta["io.modelcontextprotocol/logLevel"] = json!("warning");
@@ -166,8 +172,8 @@ async fn progress_the_log_and_the_answer_come_in_order() {
 async fn a_question_is_asked_and_its_answer_reaches_the_server() {
     let reply = ScriptedReply::text("done").asking("elicitation/create", json!({"message": "sure?"}));
     let script = Script::echo().tool_replying("work", reply);
-    let stage = ServiceHarness::open(world().server("a", script).start().await).await;
-    let mut worker = stage.worker("w1").await;
+    let harness = ServiceHarness::open(test_host().server("a", script).start().await).await;
+    let mut worker = harness.worker("w1").await;
     let mut meta = crate::harness::meta();
     meta["io.modelcontextprotocol/clientCapabilities"] = json!({"elicitation": {}});
     let body =
@@ -179,5 +185,5 @@ async fn a_question_is_asked_and_its_answer_reaches_the_server() {
     let answer = r#"{"jsonrpc":"2.0","id":0,"result":{"action":"accept"}}"#;
     worker.control(1, Control::Answer(0), answer).await;
     assert_eq!(text(&worker.next_answer().await.1), "done");
-    assert_eq!(stage.world.server("a").client_answers(), [Some(r#"{"action":"accept"}"#.to_owned())]);
+    assert_eq!(harness.test_host.server("a").client_answers(), [Some(r#"{"action":"accept"}"#.to_owned())]);
 }

@@ -1,4 +1,4 @@
-//! A host with a service, and a worker played by hand.
+//! Test harness: a host with a relay service, and a worker played by hand.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use serde_json::{Value, json};
 
 use crate::{ms, secs};
 
-/// What the host's clock shows when a test begins.
+/// The host's clock at the start of a test.
 pub(crate) const START: u64 = 1_800_000_000_000;
 
-/// A world's host, reachable over a broker.
+/// A test host with a relay service on an in-memory broker.
 pub(crate) struct ServiceHarness {
-    pub(crate) world: TestHost,
+    pub(crate) test_host: TestHost,
     pub(crate) broker: MemoryBroker,
     pub(crate) journal: Arc<dyn CallJournal>,
     pub(crate) service: Service,
@@ -38,7 +38,7 @@ pub(crate) fn name(text: &str) -> RelayName {
     RelayName::new(text).unwrap()
 }
 
-/// What a host may do at a broker that is set up as it should be.
+/// Returns the permissions of a host at a correctly configured broker.
 pub(crate) fn host_permissions() -> BrokerPermissions {
     let list = |subjects: &[&str]| subjects.iter().map(|subject| (*subject).to_owned()).collect();
     BrokerPermissions {
@@ -54,34 +54,34 @@ pub(crate) fn options(clock: WallClock) -> ServiceOptions {
 }
 
 impl ServiceHarness {
-    /// Starts a service for a world, and waits until workers can reach it.
-    pub(crate) async fn open(world: TestHost) -> Self {
-        Self::open_with(world, |_| {}).await
+    /// Starts a service and waits until workers can reach it.
+    pub(crate) async fn open(test_host: TestHost) -> Self {
+        Self::open_with(test_host, |_| {}).await
     }
 
-    /// The same, with a journal of the test's own.
+    /// Starts a service with the journal of the test.
     pub(crate) async fn open_on<J: CallJournal>(
-        world: TestHost,
+        test_host: TestHost,
         journal: impl FnOnce(&MemoryBroker) -> J,
     ) -> Self {
-        Self::open_all(world, |broker| Arc::new(journal(broker)), |_| {}).await
+        Self::open_all(test_host, |broker| Arc::new(journal(broker)), |_| {}).await
     }
 
-    pub(crate) async fn open_with(world: TestHost, change: impl FnOnce(&mut ServiceOptions)) -> Self {
-        Self::open_all(world, |_| Arc::new(MemoryJournal::new()), change).await
+    pub(crate) async fn open_with(test_host: TestHost, change: impl FnOnce(&mut ServiceOptions)) -> Self {
+        Self::open_all(test_host, |_| Arc::new(MemoryJournal::new()), change).await
     }
 
     async fn open_all(
-        world: TestHost,
+        test_host: TestHost,
         journal: impl FnOnce(&MemoryBroker) -> Arc<dyn CallJournal>,
         change: impl FnOnce(&mut ServiceOptions),
     ) -> Self {
         let (broker, clock) = (MemoryBroker::new(), WallClock::starting_at(START));
         let (journal, mut options) = (journal(&broker), options(clock));
         change(&mut options);
-        let service = Self::start(&world.host, &broker, &journal, options);
+        let service = Self::start(&test_host.host, &broker, &journal, options);
         ostler_testkit::run_until_stalled().await;
-        Self { world, broker, journal, service, clock }
+        Self { test_host, broker, journal, service, clock }
     }
 
     fn start(
@@ -98,14 +98,14 @@ impl ServiceHarness {
         )
     }
 
-    /// Ends the service and starts another one, of another life of the host.
+    /// Ends the service and starts another instance of the host.
     pub(crate) async fn restart(&mut self) {
         let options = ServiceOptions { seed: Some(8), ..options(self.clock) };
-        self.service = Self::start(&self.world.host, &self.broker, &self.journal, options);
+        self.service = Self::start(&self.test_host.host, &self.broker, &self.journal, options);
         ostler_testkit::run_until_stalled().await;
     }
 
-    /// A worker of the role `dev`.
+    /// Connects a worker of the role `dev`.
     pub(crate) async fn worker(&self, worker: &str) -> ManualWorker {
         self.worker_as(worker, "dev", 1).await
     }
@@ -131,7 +131,7 @@ impl ServiceHarness {
     }
 }
 
-/// Rules of roles: what each may use.
+/// Returns rules with these roles.
 pub(crate) fn rules(roles: &[(&str, &[&str])]) -> Rules {
     let role = |(name, allow): &(&str, &[&str])| {
         let allow = allow.iter().map(|&pattern| pattern.to_owned()).collect();
@@ -140,12 +140,12 @@ pub(crate) fn rules(roles: &[(&str, &[&str])]) -> Rules {
     Rules::from_roles(&roles.iter().map(role).collect::<BTreeMap<_, _>>())
 }
 
-/// A world to be set up, with a role `dev` that may use everything.
-pub(crate) fn world() -> ostler_testkit::TestHostBuilder {
+/// Returns a builder whose role `dev` may use everything.
+pub(crate) fn test_host() -> ostler_testkit::TestHostBuilder {
     TestHost::new().options(|options| options.rules = rules(&[("dev", &["*"])]))
 }
 
-/// A worker, played by hand.
+/// Worker played by hand.
 pub(crate) struct ManualWorker {
     pub(crate) link: Arc<dyn RelayLink>,
     pub(crate) subjects: Subjects,
@@ -159,19 +159,19 @@ pub(crate) struct ManualWorker {
     pub(crate) answers: BrokerSubscription,
 }
 
-/// A number as the id of a call.
+/// Returns a call id that encodes a number.
 pub(crate) fn call_id(number: u8) -> CallId {
     CallId::new(START, &[number; 10])
 }
 
-/// The text of a call of a tool.
+/// Returns the request of a tool call.
 pub(crate) fn tool_call(tool: &str, arguments: Value) -> String {
     json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call",
         "params": {"name": tool, "arguments": arguments, "_meta": meta()}})
     .to_string()
 }
 
-/// What a modern client says of itself.
+/// Returns the `_meta` of a modern client.
 pub(crate) fn meta() -> Value {
     json!({
         "io.modelcontextprotocol/protocolVersion": ostler_wire::MODERN_VERSION,
@@ -181,7 +181,8 @@ pub(crate) fn meta() -> Value {
 }
 
 impl ManualWorker {
-    /// The head of a call of the server `a` that may begin within two seconds and take a minute.
+    /// Returns the headers of a call to the server `a`, to begin within two seconds and to end
+    /// within a minute.
     pub(crate) fn head(&self, call: u8) -> CallHead {
         CallHead {
             call: call_id(call),
@@ -230,7 +231,7 @@ impl ManualWorker {
         ostler_testkit::run_until_stalled().await;
     }
 
-    /// What is said about a call next.
+    /// Waits for the next progress message.
     pub(crate) async fn next_progress(&mut self) -> (u8, RelayProgress, Value) {
         let message = tokio::time::timeout(secs(5), self.progress.next()).await.unwrap().unwrap();
         let number = self.number(&message);
@@ -238,7 +239,7 @@ impl ManualWorker {
         (number, RelayProgress::read(&message.headers).unwrap(), body)
     }
 
-    /// The next call that is accepted.
+    /// Waits for the next accepted call.
     pub(crate) async fn next_accepted(&mut self) -> u8 {
         match self.next_progress().await {
             (call, RelayProgress::Accepted { .. }, _) => call,
@@ -246,7 +247,7 @@ impl ManualWorker {
         }
     }
 
-    /// The next answer: to which call, and what it says.
+    /// Waits for the next answer; returns its call and body.
     pub(crate) async fn next_answer(&mut self) -> (u8, Value) {
         self.next_answer_within(secs(5)).await.unwrap()
     }
@@ -257,7 +258,7 @@ impl ManualWorker {
         Some((self.number(&message), serde_json::from_slice(&message.body).unwrap()))
     }
 
-    /// Whether nothing more is said, for a moment.
+    /// Returns whether no further message arrives.
     pub(crate) async fn is_silent(&mut self) -> bool {
         ostler_testkit::run_until_stalled().await;
         let moment = ms(1);
@@ -270,24 +271,24 @@ impl ManualWorker {
         Heartbeat::read(&message.headers).unwrap()
     }
 
-    /// The number of the call that a message is about; 0 if it is about none.
+    /// Returns the number of the call in a subject; 0 without a call.
     fn number(&self, message: &BrokerMessage) -> u8 {
         let call = message.subject.rsplit('.').next().and_then(CallId::parse);
         call.map_or(0, |call| call.as_bytes()[15])
     }
 }
 
-/// The text of the first part of a result.
+/// Returns the text of the first content block of a result.
 pub(crate) fn text(answer: &Value) -> &str {
     answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"))
 }
 
-/// The code in the data of an error.
+/// Returns the code in the data of an error.
 pub(crate) fn code(answer: &Value) -> &str {
     answer["error"]["data"]["code"].as_str().unwrap_or_else(|| panic!("{answer}"))
 }
 
-/// A journal that can't be written.
+/// Journal whose claims fail.
 pub(crate) struct FailingJournal;
 
 impl CallJournal for FailingJournal {
@@ -302,7 +303,7 @@ impl CallJournal for FailingJournal {
     }
 }
 
-/// A journal that never comes to an end.
+/// Journal whose claims never return.
 pub(crate) struct HangingJournal;
 
 impl CallJournal for HangingJournal {
@@ -317,7 +318,7 @@ impl CallJournal for HangingJournal {
     }
 }
 
-/// A journal during whose claim the host is cut off from its broker.
+/// Journal that disconnects the host from its broker during a claim.
 pub(crate) struct DisconnectingJournal(pub(crate) MemoryBroker);
 
 impl CallJournal for DisconnectingJournal {

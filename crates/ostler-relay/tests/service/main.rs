@@ -1,5 +1,5 @@
-//! The host's side, over a broker in memory and with scripted servers: one
-//! test for each thing it promises. The worker is played by hand.
+//! Host side over an in-memory broker with scripted servers: one test per guarantee. The test plays
+//! the worker.
 
 #![expect(clippy::unwrap_used, reason = "what tests share fails like a test")]
 

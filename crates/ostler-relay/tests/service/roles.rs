@@ -1,4 +1,4 @@
-//! Who asks stands in the subject, and what it may use in the host's rules.
+//! Roles: the subject identifies the worker, and the host's rules say what it may use.
 
 use std::sync::{Arc, Mutex};
 
@@ -38,8 +38,8 @@ fn tools(manifest: &Manifest) -> Vec<(String, Vec<String>)> {
 
 #[tokio::test(start_paused = true)]
 async fn a_manifest_holds_exactly_what_the_role_may_use() {
-    let stage = ServiceHarness::open(two_servers().await).await;
-    let mut worker = stage.worker("w1").await;
+    let harness = ServiceHarness::open(two_servers().await).await;
+    let mut worker = harness.worker("w1").await;
     worker.ask_manifest(1).await;
     let (call, answer) = worker.next_answer().await;
     let manifest = manifest(&answer);
@@ -48,14 +48,14 @@ async fn a_manifest_holds_exactly_what_the_role_may_use() {
         ("b".to_owned(), vec!["plan".to_owned()]),
     ];
     assert_eq!((call, tools(&manifest)), (1, expected.to_vec()));
-    assert_eq!((&*manifest.host, manifest.time), ("h1", stage.clock.now()));
+    assert_eq!((&*manifest.host, manifest.time), ("h1", harness.clock.now()));
     assert_eq!((manifest.servers[0].call_timeout, manifest.servers[0].max_call_time), (60_000, 600_000));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unknown_role_gets_nothing_and_the_servers_are_not_touched() {
-    let stage = ServiceHarness::open(two_servers().await).await;
-    let mut worker = stage.worker_as("w1", "nobody", 1).await;
+    let harness = ServiceHarness::open(two_servers().await).await;
+    let mut worker = harness.worker_as("w1", "nobody", 1).await;
     worker.ask_manifest(1).await;
     let (_, answer) = worker.next_answer().await;
     assert_eq!(code(&answer), "invalid-argument");
@@ -66,35 +66,35 @@ async fn an_unknown_role_gets_nothing_and_the_servers_are_not_touched() {
     worker.send(worker.head(3), body).await;
     assert_eq!(code(&worker.next_answer().await.1), "unknown-server");
     assert!(worker.is_silent().await, "nothing was accepted");
-    assert_eq!((stage.world.server("a").connects(), stage.world.server("b").connects()), (0, 0));
-    assert_eq!(stage.service.status().refused, 3);
+    assert_eq!((harness.test_host.server("a").connects(), harness.test_host.server("b").connects()), (0, 0));
+    assert_eq!(harness.service.status().refused, 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_hidden_tool_is_refused_exactly_like_one_that_does_not_exist() {
-    let stage = ServiceHarness::open(two_servers().await).await;
-    let mut worker = stage.worker("w1").await;
-    let mut said = Vec::new();
+    let harness = ServiceHarness::open(two_servers().await).await;
+    let mut worker = harness.worker("w1").await;
+    let mut announced = Vec::new();
     for (number, tool) in [(1, "secret"), (2, "sekret")] {
         worker.call(number, "a", tool).await;
         assert_eq!(worker.next_accepted().await, number);
-        said.push(worker.next_answer().await.1.to_string().replace("sekret", "secret"));
+        announced.push(worker.next_answer().await.1.to_string().replace("sekret", "secret"));
     }
-    assert_eq!(said[0], said[1]);
-    assert!(said[0].contains("unknown-tool"), "{}", said[0]);
-    assert_eq!(stage.world.server("a").count("secret"), 0);
+    assert_eq!(announced[0], announced[1]);
+    assert!(announced[0].contains("unknown-tool"), "{}", announced[0]);
+    assert_eq!(harness.test_host.server("a").count("secret"), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_role_or_worker_in_the_body_means_nothing() {
-    let stage = ServiceHarness::open(two_servers().await).await;
+    let harness = ServiceHarness::open(two_servers().await).await;
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
     let sink = Arc::clone(&seen);
     let recorder = move |record: &ostler_host::RequestRecord<'_>| {
         sink.lock().unwrap().push(format!("{} {} {}", record.principal, record.role, record.outcome));
     };
-    stage.world.host.set_recorder(Some(Arc::new(recorder)));
-    let mut worker = stage.worker("w1").await;
+    harness.test_host.host.set_recorder(Some(Arc::new(recorder)));
+    let mut worker = harness.worker("w1").await;
     let mut meta = meta();
     meta["role"] = json!("all");
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "role": "all", "worker": "w2",
@@ -106,8 +106,8 @@ async fn a_role_or_worker_in_the_body_means_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_is_no_request_for_one_thing_is_refused() {
-    let stage = ServiceHarness::open(two_servers().await).await;
-    let mut worker = stage.worker_as("w1", "all", 1).await;
+    let harness = ServiceHarness::open(two_servers().await).await;
+    let mut worker = harness.worker_as("w1", "all", 1).await;
     let bodies = [
         r#"{"jsonrpc":"2.0","id":7,"method":"tools/call"}"#,
         r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":[]}"#,
@@ -125,13 +125,13 @@ async fn a_body_that_is_no_request_for_one_thing_is_refused() {
         assert_eq!(answer["id"], id, "{body}");
     }
     assert!(worker.is_silent().await);
-    assert!(stage.world.server("a").requests().is_empty());
+    assert!(harness.test_host.server("a").requests().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_opens_no_session_and_asks_no_notification_of_a_server() {
-    let stage = ServiceHarness::open(two_servers().await).await;
-    let mut worker = stage.worker_as("w1", "all", 1).await;
+    let harness = ServiceHarness::open(two_servers().await).await;
+    let mut worker = harness.worker_as("w1", "all", 1).await;
     for (number, method) in (1..).zip(["initialize", "notifications/cancelled", "notifications/initialized"])
     {
         let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": {"requestId": 1}});
@@ -139,31 +139,31 @@ async fn a_worker_opens_no_session_and_asks_no_notification_of_a_server() {
         let (call, answer) = worker.next_answer().await;
         assert_eq!((call, code(&answer)), (number, "unknown-method"), "{answer}");
     }
-    assert!(stage.world.server("a").requests().is_empty());
+    assert!(harness.test_host.server("a").requests().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_can_not_be_read_is_dropped_and_counted_and_the_next_call_is_well() {
-    let stage = ServiceHarness::open(two_servers().await).await;
-    let mut worker = stage.worker("w1").await;
+    let harness = ServiceHarness::open(two_servers().await).await;
+    let mut worker = harness.worker("w1").await;
     let subject = worker.subjects.call(&name("dev"), &name("w1"));
     let body = tool_call("echo", json!({}));
     let no_head = BrokerMessage::new(subject.clone(), Default::default(), body.clone());
     worker.publish(no_head.with_reply_to(worker.inbox.answer_subject(call_id(1)))).await;
     worker.publish(BrokerMessage::new(subject, worker.head(2).headers(), body)).await;
-    let odd = BrokerMessage::new("ostler.acme.control.w1.nothing".into(), Default::default(), "");
-    worker.publish(odd).await;
+    let malformed = BrokerMessage::new("ostler.acme.control.w1.nothing".into(), Default::default(), "");
+    worker.publish(malformed).await;
     assert!(worker.is_silent().await);
-    assert_eq!(stage.service.status().refused, 3);
+    assert_eq!(harness.service.status().refused, 3);
     worker.call(4, "a", "echo").await;
     assert_eq!(text(&worker.next_answer().await.1), "{}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_host_answers_to_the_inbox_of_the_worker_and_nowhere_else() {
-    let stage = ServiceHarness::open(two_servers().await).await;
-    let mut worker = stage.worker("w1").await;
-    let all = stage.worker_as("w1", "all", 1).await;
+    let harness = ServiceHarness::open(two_servers().await).await;
+    let mut worker = harness.worker("w1").await;
+    let all = harness.worker_as("w1", "all", 1).await;
     let admin = worker.subjects.call(&all.role, &name("w1"));
     let others = WorkerInbox::new(&name("w2"), worker.instance).answer_subject(call_id(1));
     let another = worker.inbox.answer_subject(call_id(9));
@@ -180,19 +180,19 @@ async fn a_host_answers_to_the_inbox_of_the_worker_and_nowhere_else() {
         worker.publish(BrokerMessage::new(control, resume, "").with_reply_to(reply)).await;
     }
     assert!(worker.is_silent().await);
-    let mut heard = 0;
+    let mut received = 0;
     while let Ok(Some(message)) = tokio::time::timeout(ms(1), spy.next()).await {
         assert!(message.reply_to.is_some(), "only what the worker said itself: {}", message.subject);
-        heard += 1;
+        received += 1;
     }
-    assert_eq!((heard, stage.service.status().refused), (6, 6));
-    assert!(stage.world.server("a").requests().is_empty());
+    assert_eq!((received, harness.service.status().refused), (6, 6));
+    assert!(harness.test_host.server("a").requests().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn lists_are_filtered_and_need_no_claim() {
-    let stage = ServiceHarness::open(two_servers().await).await;
-    let mut worker = stage.worker("w1").await;
+    let harness = ServiceHarness::open(two_servers().await).await;
+    let mut worker = harness.worker("w1").await;
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#.to_owned();
     for _ in 0..2 {
         worker.send(worker.head(1), body.clone()).await;
@@ -206,7 +206,7 @@ async fn lists_are_filtered_and_need_no_claim() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_before_the_walk_is_recorded() {
-    let stage = ServiceHarness::open(two_servers().await).await;
+    let harness = ServiceHarness::open(two_servers().await).await;
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
     let sink = Arc::clone(&seen);
     let recorder = move |record: &ostler_host::RequestRecord<'_>| {
@@ -215,11 +215,11 @@ async fn a_refusal_before_the_walk_is_recorded() {
             format!("{} {}/{} {} {denied}", record.principal, record.server, record.subject, record.outcome);
         sink.lock().unwrap().push(line);
     };
-    stage.world.host.set_recorder(Some(Arc::new(recorder)));
-    let mut worker = stage.worker_as("w1", "nobody", 1).await;
+    harness.test_host.host.set_recorder(Some(Arc::new(recorder)));
+    let mut worker = harness.worker_as("w1", "nobody", 1).await;
     worker.call(1, "a", "echo").await;
     worker.next_answer().await;
-    let mut worker = stage.worker("w2").await;
+    let mut worker = harness.worker("w2").await;
     let late = CallHead { deadline: 0, ..worker.head(2) };
     worker.send(late, tool_call("echo", json!({}))).await;
     worker.next_answer().await;
@@ -238,14 +238,14 @@ async fn a_refusal_before_the_walk_is_recorded() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_fails_is_listed_with_the_reason() {
-    let world = TestHost::new()
+    let test_host = TestHost::new()
         .options(|options| options.rules = rules(&[("dev", &["*"])]))
         .server("a", Script::echo())
         .server("b", Script::echo().on("tools/list", |_| ScriptedReply::error(-1, "broken")))
         .start()
         .await;
-    let stage = ServiceHarness::open(world).await;
-    let mut worker = stage.worker("w1").await;
+    let harness = ServiceHarness::open(test_host).await;
+    let mut worker = harness.worker("w1").await;
     worker.ask_manifest(1).await;
     let manifest = manifest(&worker.next_answer().await.1);
     assert_eq!(tools(&manifest).len(), 2);

@@ -1,11 +1,11 @@
-//! Task ids and request states of one worker in the hands of another.
+//! Task ids and request states of one worker, used by another.
 
 use ostler_testkit::{Script, ScriptedReply};
 use serde_json::{Value, json};
 
-use crate::harness::{ManualWorker, ServiceHarness, meta, tool_call, world};
+use crate::harness::{ManualWorker, ServiceHarness, meta, test_host, tool_call};
 
-/// A modern server: `t` answers with the task `1`, `ask` with a question whose state is `s`.
+/// Returns a modern server: `t` answers with the task `1`, `ask` requires input with the state `s`.
 fn script() -> Script {
     let task = r#"{"resultType":"task","taskId":"1","status":"working"}"#;
     Script::new()
@@ -13,8 +13,8 @@ fn script() -> Script {
         .tool_replying("t", ScriptedReply::result(task))
         .tool("other")
         .tool("ask")
-        .on("ask", |asked| {
-            let params: Value = serde_json::from_str(&asked.params).unwrap();
+        .on("ask", |input_required| {
+            let params: Value = serde_json::from_str(&input_required.params).unwrap();
             match params.get("requestState") {
                 None => ScriptedReply::result(
                     r#"{"resultType":"input_required","inputRequests":{},"requestState":"s"}"#,
@@ -29,8 +29,8 @@ fn script() -> Script {
         .on("tasks/cancel", |_| ScriptedReply::result("{}"))
 }
 
-async fn stage() -> ServiceHarness {
-    ServiceHarness::open(world().server("a", script()).start().await).await
+async fn harness() -> ServiceHarness {
+    ServiceHarness::open(test_host().server("a", script()).start().await).await
 }
 
 async fn ask(peer: &mut ManualWorker, call: u8, method: &str, mut params: Value) -> Value {
@@ -47,8 +47,8 @@ async fn call(peer: &mut ManualWorker, number: u8, tool: &str) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_reaches_no_task_of_another() {
-    let stage = stage().await;
-    let (mut owner, mut stranger) = (stage.worker("w1").await, stage.worker("w2").await);
+    let harness = harness().await;
+    let (mut owner, mut stranger) = (harness.worker("w1").await, harness.worker("w2").await);
     let made = call(&mut owner, 1, "t").await;
     let id = made["result"]["taskId"].as_str().unwrap_or_else(|| panic!("{made}")).to_owned();
     assert_ne!(id, "1", "the server's own id stays at the host");
@@ -60,9 +60,12 @@ async fn a_worker_reaches_no_task_of_another() {
         for task in [json!(id), json!("1"), json!(1), json!(["1"]), json!("o1.AAAA")] {
             let refused = ask(&mut stranger, number, method, json!({"taskId": task})).await;
             number += 1;
-            let reached = stage.world.server("a").requests_for(method);
+            let reached = harness.test_host.server("a").requests_for(method);
             let is_it = |params: &str| serde_json::from_str::<Value>(params).unwrap()["taskId"] == "1";
-            assert!(!reached.iter().any(|asked| is_it(&asked.params)), "{method} {task}: {refused}");
+            assert!(
+                !reached.iter().any(|input_required| is_it(&input_required.params)),
+                "{method} {task}: {refused}"
+            );
         }
     }
     let got = ask(&mut owner, number, "tasks/get", json!({"taskId": id})).await;
@@ -75,10 +78,10 @@ async fn a_worker_reaches_no_task_of_another() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_state_is_good_once_for_its_worker_and_its_request() {
-    let stage = stage().await;
-    let (mut owner, mut stranger) = (stage.worker("w1").await, stage.worker("w2").await);
-    let asked = call(&mut owner, 1, "ask").await;
-    let state = asked["result"]["requestState"].clone();
+    let harness = harness().await;
+    let (mut owner, mut stranger) = (harness.worker("w1").await, harness.worker("w2").await);
+    let input_required = call(&mut owner, 1, "ask").await;
+    let state = input_required["result"]["requestState"].clone();
     assert_ne!(state, "s", "the server's own state stays at the host");
     let request = |tool: &str, arguments: Value, state: &Value| json!({"name": tool, "arguments": arguments, "inputResponses": {}, "requestState": state});
     let wrong = [
@@ -96,5 +99,5 @@ async fn a_request_state_is_good_once_for_its_worker_and_its_request() {
     assert_eq!(done["result"]["content"][0]["text"], "done", "{done}");
     let again = ask(&mut owner, 7, "tools/call", request("ask", json!({}), &state)).await;
     assert_eq!(again["error"]["code"], -32602, "a second use: {again}");
-    assert_eq!(stage.world.server("a").count("ask"), 2);
+    assert_eq!(harness.test_host.server("a").count("ask"), 2);
 }

@@ -1,4 +1,4 @@
-//! Who acts in a life: callers, and whatever breaks things.
+//! Actors of a simulation: callers, and the task that injects faults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::world::RelaySimWorld;
 
 /// Calls that one caller makes.
 const CALLS: usize = 8;
-/// What happens in the time of a life.
-const ACTS: usize = 14;
+/// Faults injected per run.
+const FAULTS: usize = 14;
 
-/// What is called, some of it more often.
+/// Tools to call, the frequent ones repeated.
 const TOOLS: [&str; 16] = [
     "work", "work", "work", "work", "work", "work", "work", "work", "work", "work", "work", "big", "extra",
     "extra", "secret", "secret",
@@ -29,33 +29,33 @@ async fn pause(rng: &mut Rng, millis: u64) {
     sleep(Duration::from_millis(rng.u64(..millis))).await;
 }
 
-/// Calls tools, with more and less time.
-pub(crate) async fn call(world: Arc<RelaySimWorld>, post: usize, mut rng: Rng) {
-    let post = &world.workers[post];
+/// Calls tools with short and long timeouts.
+pub(crate) async fn call(world: Arc<RelaySimWorld>, worker: usize, mut rng: Rng) {
+    let worker = &world.workers[worker];
     for _ in 0..CALLS {
         pause(&mut rng, 2_500).await;
         if rng.u8(..8) == 0 {
-            post.list(pick(&SERVERS, &mut rng)).await;
+            worker.list(pick(&SERVERS, &mut rng)).await;
         }
         let most = pick(&[50, 1_000, 5_000, 10_000, 30_000], &mut rng);
-        let wish = RelaySimCall {
+        let call = RelaySimCall {
             server: pick(&SERVERS, &mut rng),
             tool: pick(&TOOLS, &mut rng),
             limit: Duration::from_millis(rng.u64(50..=most)),
             leaves: (rng.u8(..8) == 0).then(|| Duration::from_millis(rng.u64(..4_000))),
         };
-        post.call(&wish).await;
+        worker.call(&call).await;
     }
 }
 
-/// Breaks things and mends some of them.
+/// Injects faults and repairs some of them.
 pub(crate) async fn inject_faults(world: Arc<RelaySimWorld>, mut rng: Rng) {
-    for _ in 0..ACTS {
+    for _ in 0..FAULTS {
         pause(&mut rng, 3_000).await;
-        for site in &world.hosts {
-            site.check_limits();
+        for host in &world.hosts {
+            host.check_limits();
         }
-        let act = pick(
+        let fault = pick(
             &[
                 "cut worker",
                 "cut host",
@@ -70,53 +70,53 @@ pub(crate) async fn inject_faults(world: Arc<RelaySimWorld>, mut rng: Rng) {
             ],
             &mut rng,
         );
-        world.invariants.trace(act);
-        apply_fault(&world, act, &mut rng).await;
+        world.invariants.trace(fault);
+        apply_fault(&world, fault, &mut rng).await;
     }
 }
 
-async fn apply_fault(world: &RelaySimWorld, act: &str, rng: &mut Rng) {
-    let site = &world.hosts[rng.usize(..world.hosts.len())];
-    let post = &world.workers[rng.usize(..world.workers.len())];
-    let door_of_host = site.broker_user().unwrap_or_default();
-    match act {
-        "cut worker" => world.broker().disconnect(post.broker_user()),
-        "cut host" => world.broker().disconnect(&door_of_host),
+async fn apply_fault(world: &RelaySimWorld, fault: &str, rng: &mut Rng) {
+    let host = &world.hosts[rng.usize(..world.hosts.len())];
+    let worker = &world.workers[rng.usize(..world.workers.len())];
+    let host_user = host.broker_user().unwrap_or_default();
+    match fault {
+        "cut worker" => world.broker().disconnect(worker.broker_user()),
+        "cut host" => world.broker().disconnect(&host_user),
         "broker" => {
             world.broker().go_down();
             pause(rng, 8_000).await;
             world.broker().come_up();
         }
-        "deafen worker" => mute_for_a_while(world, post.broker_user(), rng).await,
-        "deafen host" => mute_for_a_while(world, &door_of_host, rng).await,
+        "deafen worker" => mute_for_a_while(world, worker.broker_user(), rng).await,
+        "deafen host" => mute_for_a_while(world, &host_user, rng).await,
         "kill" => {
-            site.kill();
+            host.kill();
             pause(rng, 5_000).await;
-            site.start().await;
+            host.start().await;
         }
         "drain" => {
-            site.drain(Duration::from_secs(8)).await;
+            host.drain(Duration::from_secs(8)).await;
             pause(rng, 3_000).await;
-            site.start().await;
+            host.start().await;
         }
         "vanish" => {
-            post.kill();
+            worker.kill();
             pause(rng, 5_000).await;
-            post.start();
+            worker.start();
         }
         "rules" => {
             let has_extra = rng.bool();
-            for site in &world.hosts {
-                site.set_rules(has_extra).await;
+            for host in &world.hosts {
+                host.set_rules(has_extra).await;
             }
         }
-        _ if !world.invariants.is_prompt => site.crash_server(rng.usize(..SERVERS.len())),
+        _ if !world.invariants.is_prompt => host.crash_server(rng.usize(..SERVERS.len())),
         _ => {}
     }
 }
 
-async fn mute_for_a_while(world: &RelaySimWorld, door: &str, rng: &mut Rng) {
-    world.network().mute(door, true);
+async fn mute_for_a_while(world: &RelaySimWorld, user: &str, rng: &mut Rng) {
+    world.network().mute(user, true);
     pause(rng, 8_000).await;
-    world.network().mute(door, false);
+    world.network().mute(user, false);
 }

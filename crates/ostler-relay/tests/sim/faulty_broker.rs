@@ -1,4 +1,4 @@
-//! The doors through which processes reach the broker.
+//! Faulty broker: connections of a process that may die, and requests that are sent twice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use tokio::sync::broadcast;
 use crate::network::argument_of;
 use crate::sim_host::RelaySimShared;
 
-/// A door of a process that may die, through which requests may pass twice.
+/// Broker of a process that may die, which resends some requests.
 pub(crate) struct FaultyBroker {
     inner: Arc<dyn Broker>,
     is_dead: Arc<AtomicBool>,
@@ -20,13 +20,13 @@ pub(crate) struct FaultyBroker {
 }
 
 impl FaultyBroker {
-    /// The door, and how to close it for ever.
+    /// Wraps a broker. Setting the returned flag refuses all further connections.
     pub(crate) fn wrap(
-        door: Arc<dyn Broker>,
-        ground: Arc<RelaySimShared>,
+        broker: Arc<dyn Broker>,
+        shared: Arc<RelaySimShared>,
     ) -> (Arc<dyn Broker>, Arc<AtomicBool>) {
         let is_dead = Arc::new(AtomicBool::new(false));
-        (Arc::new(Self { inner: door, is_dead: Arc::clone(&is_dead), shared: ground }), is_dead)
+        (Arc::new(Self { inner: broker, is_dead: Arc::clone(&is_dead), shared }), is_dead)
     }
 }
 
@@ -46,7 +46,7 @@ impl Broker for FaultyBroker {
     }
 }
 
-/// A connection that sends some requests twice.
+/// Link that sends some requests twice.
 struct ResendingLink {
     link: Arc<dyn RelayLink>,
     shared: Arc<RelaySimShared>,

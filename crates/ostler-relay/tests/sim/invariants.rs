@@ -1,5 +1,5 @@
-//! Who watches: what was promised is checked where it happens and noted when
-//! it does not hold, for a panic inside a task would be lost.
+//! Invariants: checks the guarantees where they apply and records violations, since a panic inside
+//! a task would be lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::journal::SLOWEST;
 
-/// What has been seen so far.
+/// Observations so far.
 #[derive(Default)]
 pub(crate) struct RelayObservations {
     pub(crate) violations: Vec<String>,
@@ -24,19 +24,19 @@ pub(crate) struct RelayObservations {
     calls: BTreeMap<String, ObservedCall>,
 }
 
-/// What was seen of one call.
+/// Observations of one call.
 #[derive(Debug, Default)]
 struct ObservedCall {
     executions: usize,
-    /// The last times that its messages named, by the hosts' clock.
+    /// Latest times in its messages, by the hosts' clock.
     begin_by: u64,
     deadline: u64,
-    /// Whether it was sent twice, so that two hosts may have got it.
+    /// `true` if the request was sent twice, so that two hosts may have received it.
     is_resent: bool,
     end: Option<RelayCallEnd>,
 }
 
-/// How a call has ended, as far as its execution goes.
+/// End of a call as far as its execution is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RelayCallEnd {
     Ran,
@@ -44,23 +44,23 @@ enum RelayCallEnd {
     MayHaveRun,
 }
 
-/// Watches one life.
+/// Invariants of one run.
 pub(crate) struct RelayInvariants {
     began: Instant,
-    /// The clock of all hosts.
+    /// Clock of all hosts.
     pub(crate) clock: WallClock,
-    /// Whether servers are always ready, so that what is accepted begins at once.
+    /// `true` if servers are always ready, so that accepted calls begin at once.
     pub(crate) is_prompt: bool,
-    /// Whether some answers are too large for one message.
+    /// `true` if some answers exceed one message.
     pub(crate) has_large: bool,
-    /// Whether servers do nothing wrong any more.
+    /// `true` once servers inject no more faults.
     is_fault_free: AtomicBool,
     observations: Mutex<RelayObservations>,
 }
 
 impl RelayInvariants {
     pub(crate) fn new(rng: &mut Rng) -> Self {
-        // Large answers take most of the time of a life that has some.
+        // Large answers take most of the time of a run that has them.
         let (is_prompt, has_large) = (rng.bool(), rng.u8(..5) == 0);
         let clock = WallClock::starting_at(1_800_000_000_000);
         Self {
@@ -77,7 +77,7 @@ impl RelayInvariants {
         self.observations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on servers do nothing wrong.
+    /// Ends the faults of the servers.
     pub(crate) fn stop_faults(&self) {
         self.is_fault_free.store(true, Ordering::Relaxed);
     }
@@ -86,42 +86,42 @@ impl RelayInvariants {
         self.is_fault_free.load(Ordering::Relaxed)
     }
 
-    /// Notes a promise that does not hold.
+    /// Records a violation unless `holds`.
     pub(crate) fn expect(&self, holds: bool, promise: impl FnOnce() -> String) {
         if !holds {
             let violation = format!("at {:?}: {}", self.began.elapsed(), promise());
-            let mut notes = self.observations();
-            notes.trace.push(format!("BROKEN {violation}"));
-            notes.violations.push(violation);
+            let mut observations = self.observations();
+            observations.trace.push(format!("BROKEN {violation}"));
+            observations.violations.push(violation);
         }
     }
 
-    /// Notes something that happens, for comparison with a replay.
+    /// Records an event, for comparison with a replay.
     pub(crate) fn trace(&self, what: &str) {
         let line = format!("{:?} {what}", self.began.elapsed());
         self.observations().trace.push(line);
     }
 
-    /// A request was sent that says this of its time.
+    /// Records the times in the headers of a request.
     pub(crate) fn record_times(&self, argument: &str, head: &CallHead) {
-        let mut notes = self.observations();
-        let seen = notes.calls.entry(argument.to_owned()).or_default();
+        let mut observations = self.observations();
+        let seen = observations.calls.entry(argument.to_owned()).or_default();
         seen.begin_by = seen.begin_by.max(head.begin_by);
         seen.deadline = seen.deadline.max(head.deadline);
     }
 
-    /// A request is sent a second time.
+    /// Records that a request is sent a second time.
     pub(crate) fn record_resend(&self, argument: &str) {
         self.observations().calls.entry(argument.to_owned()).or_default().is_resent = true;
     }
 
-    /// A server executes a call.
-    pub(crate) fn record_execution(&self, site: &str, tool: &str, argument: &str) {
-        self.trace(&format!("{site} executes {tool} {argument}"));
+    /// Records an execution at a server.
+    pub(crate) fn record_execution(&self, host: &str, tool: &str, argument: &str) {
+        self.trace(&format!("{host} executes {tool} {argument}"));
         let now = self.clock.now();
         let (begin_by, deadline) = {
-            let mut notes = self.observations();
-            let seen = notes.calls.entry(argument.to_owned()).or_default();
+            let mut observations = self.observations();
+            let seen = observations.calls.entry(argument.to_owned()).or_default();
             seen.executions += 1;
             (seen.begin_by, seen.deadline)
         };
@@ -134,32 +134,32 @@ impl RelayInvariants {
         self.expect(!is_forbidden, || format!("{argument} was let to the secret tool"));
     }
 
-    /// A call has ended for its caller.
+    /// Records the end of a call for its caller.
     pub(crate) fn record_end(
         &self,
         argument: &str,
         result: Option<&Result<Answer, CallError>>,
         took: Duration,
     ) {
-        let (end, word) = match result {
+        let (end, label) = match result {
             None => (RelayCallEnd::MayHaveRun, "left".to_owned()),
             Some(result) => self.classify_end(argument, result),
         };
-        self.trace(&format!("{argument} ends after {took:?}: {word}"));
-        let mut notes = self.observations();
-        notes.ends.insert(word);
-        let seen = notes.calls.entry(argument.to_owned()).or_default();
-        let before = seen.end.replace(end);
-        drop(notes);
-        self.expect(before.is_none(), || format!("{argument} ends twice"));
+        self.trace(&format!("{argument} ends after {took:?}: {label}"));
+        let mut observations = self.observations();
+        observations.ends.insert(label);
+        let seen = observations.calls.entry(argument.to_owned()).or_default();
+        let previous = seen.end.replace(end);
+        drop(observations);
+        self.expect(previous.is_none(), || format!("{argument} ends twice"));
     }
 
     fn classify_end(&self, argument: &str, result: &Result<Answer, CallError>) -> (RelayCallEnd, String) {
         match result {
             Ok(answer) => {
                 let text = answer.text();
-                let is_own = text.split(' ').next() == Some(argument);
-                self.expect(is_own, || format!("{argument} was answered with {:.80}", text));
+                let is_own_answer = text.split(' ').next() == Some(argument);
+                self.expect(is_own_answer, || format!("{argument} was answered with {:.80}", text));
                 (RelayCallEnd::Ran, if answer.is_error() { "tool error" } else { "ok" }.to_owned())
             }
             Err(CallError::Rpc(answer)) => classify_host_error(&answer.raw),
@@ -173,24 +173,26 @@ impl RelayInvariants {
         }
     }
 
-    /// What only the end of everything can tell: how often each call ran.
+    /// Checks how often each call was executed, which is known only at the end.
     pub(crate) fn check_calls(&self) {
         let calls = std::mem::take(&mut self.observations().calls);
         for (argument, seen) in calls {
             let times = seen.executions;
             self.expect(times <= 1, || format!("{argument} was executed {times} times"));
-            let is_true = match seen.end {
+            let is_consistent = match seen.end {
                 Some(RelayCallEnd::Ran) => times >= 1,
-                // Who refuses one copy knows nothing of the other.
+                // The host that refuses one copy knows nothing of the other.
                 Some(RelayCallEnd::DidNotRun) => times == 0 || seen.is_resent,
                 Some(RelayCallEnd::MayHaveRun) | None => true,
             };
-            self.expect(is_true, || format!("{argument} ended as {:?}, and ran {times} times", seen.end));
+            self.expect(is_consistent, || {
+                format!("{argument} ended as {:?}, and ran {times} times", seen.end)
+            });
         }
     }
 }
 
-/// What an error says that the host, or the server behind it, has answered with.
+/// Classifies an error of the host or of the server behind it.
 fn classify_host_error(raw: &[u8]) -> (RelayCallEnd, String) {
     let error: serde_json::Value = serde_json::from_slice(raw).unwrap();
     let Some(code) = error["data"]["code"].as_str() else {

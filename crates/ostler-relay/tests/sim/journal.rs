@@ -1,4 +1,4 @@
-//! The journal that all hosts of a life share: it outlives each of them.
+//! Journal shared by all hosts of a run; it outlives each of them.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -8,27 +8,27 @@ use ostler_host::upstream::BoxFuture;
 use ostler_relay::journal::{CallJournal, ClaimError, ClaimOutcome, MemoryJournal};
 use ostler_relay::{CallId, RelayName};
 
-/// The longest time that a claim takes.
+/// Upper bound on the duration of a claim.
 pub(crate) const SLOWEST: Duration = Duration::from_millis(30);
 
-/// Whether a journal remembers.
+/// Reliability of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JournalMode {
     Durable,
-    /// Every claim is the first.
+    /// Grants every claim.
     Forgetful,
 }
 
-/// A journal that is slow now and then, and sometimes can't be written.
+/// Journal that is sometimes slow and sometimes fails.
 pub(crate) struct UnreliableJournal {
     mode: JournalMode,
-    kept: MemoryJournal,
-    chance: Mutex<Rng>,
+    inner: MemoryJournal,
+    rng: Mutex<Rng>,
 }
 
 impl UnreliableJournal {
     pub(crate) fn new(mode: JournalMode, rng: Rng) -> Self {
-        Self { mode, kept: MemoryJournal::new(), chance: Mutex::new(rng) }
+        Self { mode, inner: MemoryJournal::new(), rng: Mutex::new(rng) }
     }
 }
 
@@ -38,29 +38,29 @@ impl CallJournal for UnreliableJournal {
         call: CallId,
         worker: &'a RelayName,
     ) -> BoxFuture<'a, Result<ClaimOutcome, ClaimError>> {
-        let (dice, wait) = {
-            let mut chance = self.chance.lock().unwrap_or_else(PoisonError::into_inner);
-            (chance.u8(..50), chance.u64(..SLOWEST.as_millis() as u64))
+        let (roll, wait) = {
+            let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
+            (rng.u8(..50), rng.u64(..SLOWEST.as_millis() as u64))
         };
         Box::pin(async move {
-            if dice < 10 {
+            if roll < 10 {
                 tokio::time::sleep(Duration::from_millis(wait)).await;
             }
-            if dice == 10 {
+            if roll == 10 {
                 return Err(ClaimError("the disk is full".into()));
             }
             match self.mode {
-                JournalMode::Durable => self.kept.claim(call, worker).await,
+                JournalMode::Durable => self.inner.claim(call, worker).await,
                 JournalMode::Forgetful => Ok(ClaimOutcome::Ours),
             }
         })
     }
 
     fn mark_answered(&self, call: CallId) {
-        self.kept.mark_answered(call);
+        self.inner.mark_answered(call);
     }
 
     fn flush(&self) -> BoxFuture<'_, ()> {
-        self.kept.flush()
+        self.inner.flush()
     }
 }

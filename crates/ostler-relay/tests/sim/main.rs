@@ -1,15 +1,13 @@
-//! Both sides of the relay in bad weather: a seed decides over workers, hosts,
-//! servers, callers and everything that can happen to a message, and whatever
-//! happens the promises hold.
+//! Simulation of both sides of the relay: a seed chooses workers, hosts, servers, callers and message faults, and
+//! every guarantee must hold.
 //!
 //! ```text
-//! OSTLER_SIM_SEEDS=5000 cargo nextest run -p ostler-relay --test sim    # more lives
-//! OSTLER_SIM_SEED=123   cargo nextest run -p ostler-relay --test sim    # one, again
+//! OSTLER_SIM_SEEDS=5000 cargo nextest run -p ostler-relay --test sim    # more seeds
+//! OSTLER_SIM_SEED=123   cargo nextest run -p ostler-relay --test sim    # one seed again
 //! ```
 //!
-//! Time is paused and all runs on one thread, so a seed decides nearly
-//! everything. What it does not decide is who of several that are woken at the
-//! same moment goes first, so one seed is lived several times.
+//! Time is paused and everything runs on one thread, so a seed determines nearly everything. It does not determine
+//! the order of tasks that are woken at the same moment, so a single seed is run several times.
 
 #![expect(clippy::unwrap_used, reason = "what tests share fails like a test")]
 
@@ -28,10 +26,10 @@ use std::panic::AssertUnwindSafe;
 use crate::journal::JournalMode;
 use crate::world::RelaySimReport;
 
-/// Seeds that are tried unless the environment says otherwise.
+/// Seeds run by default.
 const SEEDS: u64 = 500;
 
-/// How often a single seed is tried.
+/// Runs of a single seed.
 const AGAIN: usize = 20;
 
 fn from_env(name: &str) -> Option<u64> {
@@ -39,32 +37,32 @@ fn from_env(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text:?}")))
 }
 
-/// Lives one life on a thread of its own, in paused time.
-fn run_seed(seed: u64, honesty: JournalMode) -> RelaySimReport {
+/// Runs a seed on a thread of its own, in paused time.
+fn run_seed(seed: u64, mode: JournalMode) -> RelaySimReport {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(world::run_seed(seed, honesty))
+    runtime.block_on(world::run_seed(seed, mode))
 }
 
-/// Lives a life and says what was broken, and how to see it again.
+/// Runs a seed and panics with its violations and the replay command.
 fn check(seed: u64) -> RelaySimReport {
-    let life = std::panic::catch_unwind(AssertUnwindSafe(|| run_seed(seed, JournalMode::Durable)));
-    let Ok(life) = life else { panic!("seed {seed} panicked, see above\n{}", replay(seed)) };
-    let broken = life.violations.join("\n  ");
-    let trace = life.trace.join("\n  ");
+    let report = std::panic::catch_unwind(AssertUnwindSafe(|| run_seed(seed, JournalMode::Durable)));
+    let Ok(report) = report else { panic!("seed {seed} panicked, see above\n{}", replay(seed)) };
+    let violations = report.violations.join("\n  ");
+    let trace = report.trace.join("\n  ");
     assert!(
-        broken.is_empty(),
-        "what happened:\n  {trace}\nseed {seed} breaks a promise:\n  {broken}\n{}",
+        violations.is_empty(),
+        "what happened:\n  {trace}\nseed {seed} breaks a promise:\n  {violations}\n{}",
         replay(seed)
     );
-    life
+    report
 }
 
 fn replay(seed: u64) -> String {
     format!("replay: OSTLER_SIM_SEED={seed} cargo nextest run -p ostler-relay --test sim")
 }
 
-/// Lives one fifth of all lives; the tests of the others run beside it.
+/// Runs one fifth of all seeds; the tests of the other fifths run in parallel.
 fn check_fifth(fifth: u64) {
     if let Some(seed) = from_env("OSTLER_SIM_SEED") {
         if fifth == 0 {
@@ -120,12 +118,12 @@ fn lives_see_every_kind_of_end() {
     assert!(missing.is_empty(), "no life has seen {missing:?}, but {seen:?}");
 }
 
-/// Whoever watches sees it when the promise that matters most is broken.
+/// Proves the checker: the invariants notice a journal that breaks the main guarantee.
 #[test]
 fn a_journal_that_forgets_is_caught() {
     let is_caught = |seed| {
-        let life = run_seed(seed, JournalMode::Forgetful);
-        life.violations.iter().any(|violation| violation.contains("was executed 2 times"))
+        let report = run_seed(seed, JournalMode::Forgetful);
+        report.violations.iter().any(|violation| violation.contains("was executed 2 times"))
     };
     assert!((0..40).any(is_caught), "calls run twice in no life, though nothing keeps them from it");
 }

@@ -1,4 +1,4 @@
-//! What happens to messages on their way, and to whoever is connected.
+//! Network faults: lost, duplicated and late messages, and muted users.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,22 +11,22 @@ use ostler_relay::envelope::CallHead;
 
 use crate::invariants::RelayInvariants;
 
-/// The longest delay of a message.
+/// Upper bound on the delay of a message.
 pub(crate) const LATEST: u64 = 3_000;
 
-/// The climate of a life, and its weather of the moment.
+/// Fault rates of a run and its muted users.
 #[derive(Clone)]
 pub(crate) struct RelaySimNetwork(Arc<Mutex<RelaySimFaults>>);
 
 struct RelaySimFaults {
     rng: Rng,
-    /// In a thousand messages.
+    /// Rates per thousand messages.
     drop_permille: u16,
     duplicate_permille: u16,
     delay_permille: u16,
-    /// Requests that are sent twice, and so may reach two hosts.
+    /// Rate of requests sent twice, which may reach two hosts.
     resend_permille: u16,
-    /// Doors whose people hear nothing.
+    /// Broker users that receive nothing.
     muted: BTreeSet<String>,
     is_fault_free: bool,
 }
@@ -34,50 +34,50 @@ struct RelaySimFaults {
 impl RelaySimNetwork {
     pub(crate) fn new(rng: &mut Rng) -> Self {
         let mut some = |most: u16| if rng.bool() { 0 } else { rng.u16(..most) };
-        let (lost, twice, late, echoed) = (some(60), some(200), some(200), some(300));
-        let clouds = RelaySimFaults {
+        let (dropped, duplicated, delayed, resent) = (some(60), some(200), some(200), some(300));
+        let faults = RelaySimFaults {
             rng: rng.fork(),
-            drop_permille: lost,
-            duplicate_permille: twice,
-            delay_permille: late,
-            resend_permille: echoed,
+            drop_permille: dropped,
+            duplicate_permille: duplicated,
+            delay_permille: delayed,
+            resend_permille: resent,
             muted: BTreeSet::new(),
             is_fault_free: false,
         };
-        Self(Arc::new(Mutex::new(clouds)))
+        Self(Arc::new(Mutex::new(faults)))
     }
 
-    /// Puts a broker under this sky; whoever watches reads what passes.
-    pub(crate) fn install(&self, broker: &MemoryBroker, watch: &Arc<RelayInvariants>) {
-        let (sky, watch) = (self.clone(), Arc::clone(watch));
-        let weather: MessageFaultInjector = Box::new(move |_, to, message| {
-            record_call(&watch, message);
-            sky.lock().action(to)
+    /// Installs the fault injector; it also reports requests to the invariants.
+    pub(crate) fn install(&self, broker: &MemoryBroker, invariants: &Arc<RelayInvariants>) {
+        let (network, invariants) = (self.clone(), Arc::clone(invariants));
+        let injector: MessageFaultInjector = Box::new(move |_, to, message| {
+            record_call(&invariants, message);
+            network.lock().action(to)
         });
-        broker.set_fault_injector(Some(weather));
+        broker.set_fault_injector(Some(injector));
     }
 
-    pub(crate) fn mute(&self, door: &str, is_deaf: bool) {
-        let deaf = &mut self.lock().muted;
-        if is_deaf {
-            deaf.insert(door.to_owned())
+    pub(crate) fn mute(&self, user: &str, is_muted: bool) {
+        let muted = &mut self.lock().muted;
+        if is_muted {
+            muted.insert(user.to_owned())
         } else {
-            deaf.remove(door)
+            muted.remove(user)
         };
     }
 
-    /// Nothing is lost any more.
+    /// Ends all faults.
     pub(crate) fn stop_faults(&self) {
-        let mut clouds = self.lock();
-        clouds.is_fault_free = true;
-        clouds.muted.clear();
+        let mut faults = self.lock();
+        faults.is_fault_free = true;
+        faults.muted.clear();
     }
 
-    /// After how long a request is sent a second time, if it is.
+    /// Returns the delay after which a request is sent again; `None` for most requests.
     pub(crate) fn resend_delay(&self) -> Option<Duration> {
-        let mut clouds = self.lock();
-        let (dice, delay) = (clouds.rng.u16(..1_000), clouds.rng.u64(..LATEST));
-        (!clouds.is_fault_free && dice < clouds.resend_permille).then(|| Duration::from_millis(delay))
+        let mut faults = self.lock();
+        let (roll, delay) = (faults.rng.u16(..1_000), faults.rng.u64(..LATEST));
+        (!faults.is_fault_free && roll < faults.resend_permille).then(|| Duration::from_millis(delay))
     }
 
     fn lock(&self) -> MutexGuard<'_, RelaySimFaults> {
@@ -93,26 +93,26 @@ impl RelaySimFaults {
         if self.muted.contains(to) {
             return MessageAction::Drop;
         }
-        let dice = self.rng.u16(..1_000);
+        let roll = self.rng.u16(..1_000);
         let delay = Duration::from_millis(self.rng.u64(..LATEST));
-        let (lost, twice) = (self.drop_permille, self.drop_permille + self.duplicate_permille);
-        match dice {
-            dice if dice < lost => MessageAction::Drop,
-            dice if dice < twice => MessageAction::Duplicate(delay),
-            dice if dice < twice + self.delay_permille => MessageAction::Delay(delay),
+        let (dropped, duplicated) = (self.drop_permille, self.drop_permille + self.duplicate_permille);
+        match roll {
+            roll if roll < dropped => MessageAction::Drop,
+            roll if roll < duplicated => MessageAction::Duplicate(delay),
+            roll if roll < duplicated + self.delay_permille => MessageAction::Delay(delay),
             _ => MessageAction::Deliver,
         }
     }
 }
 
-/// What a request says of its time, by the argument that tells it from all others.
-fn record_call(watch: &RelayInvariants, message: &BrokerMessage) {
+/// Reports the times of a request under its unique argument.
+fn record_call(invariants: &RelayInvariants, message: &BrokerMessage) {
     if let (Some(argument), Ok(head)) = (argument_of(message), CallHead::read(&message.headers)) {
-        watch.record_times(&argument, &head);
+        invariants.record_times(&argument, &head);
     }
 }
 
-/// The argument that tells a request from all others.
+/// Returns the unique argument of a request.
 pub(crate) fn argument_of(message: &BrokerMessage) -> Option<String> {
     if !message.subject.contains(".call.") {
         return None;

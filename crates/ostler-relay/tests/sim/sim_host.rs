@@ -1,4 +1,4 @@
-//! A place where a host runs: one process after another.
+//! Simulated host: one process after another.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,12 +18,12 @@ use crate::faulty_broker::FaultyBroker;
 use crate::invariants::RelayInvariants;
 use crate::network::RelaySimNetwork;
 
-/// The servers of every host.
+/// Servers of every host.
 pub(crate) const SERVERS: [&str; 2] = ["s0", "s1"];
-/// Calls that a host takes at once.
+/// Limit of calls in flight per host.
 pub(crate) const MOST: usize = 12;
 
-/// What all sites share.
+/// State shared by all processes of a run.
 pub(crate) struct RelaySimShared {
     pub(crate) broker: MemoryBroker,
     pub(crate) network: RelaySimNetwork,
@@ -31,67 +31,67 @@ pub(crate) struct RelaySimShared {
     pub(crate) invariants: Arc<RelayInvariants>,
 }
 
-/// A place where a host runs.
+/// Simulated host.
 pub(crate) struct RelaySimHost {
     name: String,
     shared: Arc<RelaySimShared>,
-    chance: Mutex<Rng>,
-    /// How many processes there were.
+    rng: Mutex<Rng>,
+    /// Number of processes started.
     starts: Mutex<usize>,
     running: Mutex<Option<RunningHost>>,
 }
 
-/// A process.
+/// A running process.
 #[derive(Clone)]
 struct RunningHost {
     host: Host,
     service: Service,
-    stages: Vec<ScriptedServer>,
+    servers: Vec<ScriptedServer>,
     broker_user: String,
     is_dead: Arc<AtomicBool>,
 }
 
 impl RelaySimHost {
     pub(crate) fn new(number: usize, shared: Arc<RelaySimShared>, rng: &mut Rng) -> Self {
-        let (chance, starts) = (Mutex::new(rng.fork()), Mutex::new(0));
-        Self { name: format!("h{number}"), shared, chance, starts, running: Mutex::default() }
+        let (rng, starts) = (Mutex::new(rng.fork()), Mutex::new(0));
+        Self { name: format!("h{number}"), shared, rng, starts, running: Mutex::default() }
     }
 
     fn running(&self) -> Option<RunningHost> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The door of the process that runs.
+    /// Returns the broker user of the running process.
     pub(crate) fn broker_user(&self) -> Option<String> {
         self.running().map(|running| running.broker_user)
     }
 
-    /// Starts a process, if none runs.
+    /// Starts a process unless one runs.
     pub(crate) async fn start(&self) {
         if self.running().is_some() {
             return;
         }
-        let mut rng = self.chance.lock().unwrap_or_else(PoisonError::into_inner).fork();
-        let life = {
-            let mut lives = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
-            *lives += 1;
-            *lives
+        let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner).fork();
+        let start = {
+            let mut starts = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
+            *starts += 1;
+            *starts
         };
-        let door = format!("{}.{life}", self.name);
+        let broker_user = format!("{}.{start}", self.name);
         let host =
             Host::new(HostOptions { rules: rules(false), seed: Some(rng.u64(..)), ..HostOptions::default() });
-        let mut stages = Vec::new();
-        for server in SERVERS {
-            let stage = ScriptedServer::new(self.script(&door, &mut rng));
-            let mut spec = TestHost::spec(server);
+        let mut servers = Vec::new();
+        for name in SERVERS {
+            let server = ScriptedServer::new(self.script(&broker_user, &mut rng));
+            let mut spec = TestHost::spec(name);
             spec.breaker.failures = 0;
             (spec.restart.max, spec.restart.max_delay) = (1_000, Duration::from_millis(500));
             spec.max_call_time = Duration::from_secs(60);
-            host.spawn_with(&Caller::local(), spec, Arc::new(stage.clone())).await.unwrap();
-            stages.push(stage);
+            host.spawn_with(&Caller::local(), spec, Arc::new(server.clone())).await.unwrap();
+            servers.push(server);
         }
         let (broker, is_dead) = FaultyBroker::wrap(
-            self.shared.broker.for_user(&door, BrokerPermissions::all()),
+            self.shared.broker.for_user(&broker_user, BrokerPermissions::all()),
             Arc::clone(&self.shared),
         );
         let mut options =
@@ -99,13 +99,12 @@ impl RelaySimHost {
         (options.max_in_flight, options.clock) = (MOST, self.shared.invariants.clock);
         options.seed = Some(rng.u64(..));
         let service = Service::start(host.clone(), broker, Arc::clone(&self.shared.journal), options);
-        self.shared.invariants.trace(&format!("{door} starts"));
-        let running = RunningHost { host, service, stages, broker_user: door, is_dead };
+        self.shared.invariants.trace(&format!("{broker_user} starts"));
+        let running = RunningHost { host, service, servers, broker_user, is_dead };
         *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
     }
 
-    /// Kills the process: from one moment to the next nobody hears of it. What
-    /// it has sent to its servers they may carry out.
+    /// Kills the process: it sends nothing more, while its servers may execute what it has sent.
     pub(crate) fn kill(&self) {
         let killed = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(killed) = killed else { return };
@@ -118,30 +117,31 @@ impl RelaySimHost {
         });
     }
 
-    /// Ends the process in order.
+    /// Drains the process.
     pub(crate) async fn drain(&self, within: Duration) {
-        let ending = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(ending) = ending else { return };
-        self.shared.invariants.trace(&format!("{} drains", ending.broker_user));
-        ending.service.drain(within).await;
-        let watch = &self.shared.invariants;
-        watch.expect(ending.service.status().in_flight == 0, || {
-            format!("{}: calls are left", ending.broker_user)
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(running) = running else { return };
+        self.shared.invariants.trace(&format!("{} drains", running.broker_user));
+        running.service.drain(within).await;
+        let invariants = &self.shared.invariants;
+        invariants.expect(running.service.status().in_flight == 0, || {
+            format!("{}: calls are left", running.broker_user)
         });
-        watch.expect(ending.host.shutdown().await, || "the shutdown was not complete".into());
-        for stage in &ending.stages {
-            watch.expect(stage.in_flight() == 0, || format!("{}: requests are left", ending.broker_user));
+        invariants.expect(running.host.shutdown().await, || "the shutdown was not complete".into());
+        for server in &running.servers {
+            invariants
+                .expect(server.in_flight() == 0, || format!("{}: requests are left", running.broker_user));
         }
     }
 
-    /// One of its servers crashes.
+    /// Crashes one server.
     pub(crate) fn crash_server(&self, number: usize) {
         if let Some(running) = self.running() {
-            running.stages[number % SERVERS.len()].crash();
+            running.servers[number % SERVERS.len()].crash();
         }
     }
 
-    /// The role that may use less may use one tool more, or not any longer.
+    /// Grants or revokes one tool for the role `some`.
     pub(crate) async fn set_rules(&self, has_extra: bool) {
         let host = self.running().map(|running| running.host.clone());
         if let Some(host) = host {
@@ -151,29 +151,29 @@ impl RelaySimHost {
 
     pub(crate) fn check_limits(&self) {
         let Some(running) = self.running() else { return };
-        let in_flight: usize = running.stages.iter().map(ScriptedServer::in_flight).sum();
+        let in_flight: usize = running.servers.iter().map(ScriptedServer::in_flight).sum();
         self.shared
             .invariants
             .expect(in_flight <= MOST, || format!("{}: {in_flight} calls", running.broker_user));
     }
 
-    /// A server whose tools answer with the argument that they were given.
-    fn script(&self, door: &str, rng: &mut Rng) -> Script {
+    /// Returns the script of a server whose tools answer with their argument.
+    fn script(&self, broker_user: &str, rng: &mut Rng) -> Script {
         let is_prompt = self.shared.invariants.is_prompt;
         let mut script = Script::new();
         if !is_prompt {
             script = script.start_after(Duration::from_millis(rng.u64(..1_500)));
         }
-        let chance = Arc::new(Mutex::new(rng.fork()));
+        let rng = Arc::new(Mutex::new(rng.fork()));
         for tool in ["work", "big", "extra", "secret"] {
-            let (chance, watch) = (Arc::clone(&chance), Arc::clone(&self.shared.invariants));
-            let door = door.to_owned();
-            script = script.tool(tool).on(tool, move |asked| {
-                let argument = argument_of(asked.arguments.as_deref());
-                watch.record_execution(&door, tool, &argument);
-                match watch.is_fault_free() {
+            let (rng, invariants) = (Arc::clone(&rng), Arc::clone(&self.shared.invariants));
+            let broker_user = broker_user.to_owned();
+            script = script.tool(tool).on(tool, move |call| {
+                let argument = argument_of(call.arguments.as_deref());
+                invariants.record_execution(&broker_user, tool, &argument);
+                match invariants.is_fault_free() {
                     true => ScriptedReply::text(&argument),
-                    false => reply(&watch, tool, &argument, &mut chance.lock().unwrap()),
+                    false => reply(&invariants, tool, &argument, &mut rng.lock().unwrap()),
                 }
             });
         }
@@ -187,18 +187,18 @@ fn argument_of(arguments: Option<&str>) -> String {
     arguments.get("n").cloned().unwrap_or_default()
 }
 
-fn reply(watch: &RelayInvariants, tool: &str, argument: &str, rng: &mut Rng) -> ScriptedReply {
-    let good = match tool {
-        "big" if watch.has_large => {
+fn reply(invariants: &RelayInvariants, tool: &str, argument: &str, rng: &mut Rng) -> ScriptedReply {
+    let success = match tool {
+        "big" if invariants.has_large => {
             ScriptedReply::text(&format!("{argument} {}", "x".repeat(rng.usize(520_000..600_000))))
         }
         _ => ScriptedReply::text(argument),
     };
     let reply = match rng.u8(..40) {
-        0 if !watch.is_prompt => ScriptedReply::crash(),
+        0 if !invariants.is_prompt => ScriptedReply::crash(),
         1 => ScriptedReply::never(),
         2 => ScriptedReply::error(-32603, "broken"),
-        _ => good,
+        _ => success,
     };
     match rng.u8(..3) {
         0 => reply,

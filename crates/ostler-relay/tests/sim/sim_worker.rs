@@ -1,4 +1,4 @@
-//! A place where a worker runs: one process after another.
+//! Simulated worker: one process after another.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,20 +14,20 @@ use tokio::time::{Instant, timeout};
 use crate::faulty_broker::FaultyBroker;
 use crate::sim_host::{RelaySimShared, SERVERS};
 
-/// A call may end this much later than it should.
+/// Tolerance for the end of a call after its timeout.
 const LATE: Duration = Duration::from_millis(100);
 
-/// A place where a worker runs.
+/// Simulated worker.
 pub(crate) struct RelaySimWorker {
     name: String,
     role: &'static str,
     shared: Arc<RelaySimShared>,
-    chance: Mutex<Rng>,
+    rng: Mutex<Rng>,
     calls: AtomicUsize,
     running: Mutex<Option<RunningWorker>>,
 }
 
-/// A process.
+/// A running process.
 #[derive(Clone)]
 pub(crate) struct RunningWorker {
     host: Host,
@@ -36,44 +36,44 @@ pub(crate) struct RunningWorker {
     is_dead: Arc<AtomicBool>,
 }
 
-/// What one caller wants.
+/// Call of one caller.
 pub(crate) struct RelaySimCall {
     pub(crate) server: &'static str,
     pub(crate) tool: &'static str,
-    /// How long it may take.
+    /// Timeout of the call.
     pub(crate) limit: Duration,
-    /// When the caller leaves.
+    /// Time after which the caller drops the call.
     pub(crate) leaves: Option<Duration>,
 }
 
 impl RelaySimWorker {
     pub(crate) fn new(number: usize, shared: Arc<RelaySimShared>, rng: &mut Rng) -> Self {
         let role = if rng.bool() { "all" } else { "some" };
-        let (chance, calls) = (Mutex::new(rng.fork()), AtomicUsize::new(0));
-        Self { name: format!("w{number}"), role, shared, chance, calls, running: Mutex::default() }
+        let (rng, calls) = (Mutex::new(rng.fork()), AtomicUsize::new(0));
+        Self { name: format!("w{number}"), role, shared, rng, calls, running: Mutex::default() }
     }
 
     pub(crate) fn running(&self) -> Option<RunningWorker> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The name of its door, which is the worker's.
+    /// Returns the broker user, which is the worker's name.
     pub(crate) fn broker_user(&self) -> &str {
         &self.name
     }
 
-    /// Starts a process, if none runs.
+    /// Starts a process unless one runs.
     pub(crate) fn start(&self) {
         if self.running().is_some() {
             return;
         }
-        let mut rng = self.chance.lock().unwrap_or_else(PoisonError::into_inner).fork();
+        let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner).fork();
         let host = Host::new(HostOptions { seed: Some(rng.u64(..)), ..HostOptions::default() });
-        let door = self.shared.broker.for_user(&self.name, worker_permissions(self.role, &self.name));
-        let (broker, is_dead) = FaultyBroker::wrap(door, Arc::clone(&self.shared));
+        let broker = self.shared.broker.for_user(&self.name, worker_permissions(self.role, &self.name));
+        let (broker, is_dead) = FaultyBroker::wrap(broker, Arc::clone(&self.shared));
         let name = |text: &str| RelayName::new(text).unwrap();
         let mut options = WorkerOptions::new(name("t"), name(self.role), name(&self.name));
-        // A worker's clock may be wrong by seconds.
+        // Clocks of workers are off by up to five seconds.
         let skewed = self.shared.invariants.clock.now() + rng.u64(..10_000) - 5_000;
         (options.clock, options.seed) = (WallClock::starting_at(skewed), Some(rng.u64(..)));
         let worker = Worker::start(broker, options);
@@ -83,74 +83,74 @@ impl RelaySimWorker {
         *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
     }
 
-    /// The process vanishes: from one moment to the next nobody hears of it.
+    /// Kills the process without a shutdown.
     pub(crate) fn kill(&self) {
-        let gone = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(gone) = gone else { return };
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(running) = running else { return };
         self.shared.invariants.trace(&format!("{} vanishes", self.name));
-        gone.is_dead.store(true, Ordering::Relaxed);
+        running.is_dead.store(true, Ordering::Relaxed);
         self.shared.broker.disconnect(&self.name);
-        tokio::spawn(gone.shutdown());
+        tokio::spawn(running.shutdown());
     }
 
-    /// Ends the process in order.
+    /// Shuts the process down.
     pub(crate) async fn shutdown(&self) {
-        let ending = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(ending) = ending else { return };
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(running) = running else { return };
         self.shared
             .invariants
-            .expect(ending.host.status().iter().all(|server| server.in_flight == 0), || {
+            .expect(running.host.status().iter().all(|server| server.in_flight == 0), || {
                 format!("{}: calls are left", self.name)
             });
-        ending.shutdown().await;
+        running.shutdown().await;
     }
 
-    /// Calls a tool, and has the end of it watched.
-    pub(crate) async fn call(&self, wish: &RelaySimCall) -> Option<Result<Answer, CallError>> {
+    /// Calls a tool and reports the end to the invariants.
+    pub(crate) async fn call(&self, call: &RelaySimCall) -> Option<Result<Answer, CallError>> {
         let running = self.running()?;
-        let watch = &self.shared.invariants;
+        let invariants = &self.shared.invariants;
         let number = self.calls.fetch_add(1, Ordering::Relaxed);
         let argument = format!("{}-{}-{number}", self.name, self.role);
-        watch.trace(&format!("{argument} asks for {}/{}", wish.server, wish.tool));
+        invariants.trace(&format!("{argument} asks for {}/{}", call.server, call.tool));
         let (caller, began) = (Caller::local(), Instant::now());
         let arguments = CallArguments::raw(format!("{{\"n\":\"{argument}\"}}"));
-        let request = Request::tool_call(&caller, wish.tool, arguments).unwrap().with_timeout(wish.limit);
+        let request = Request::tool_call(&caller, call.tool, arguments).unwrap().with_timeout(call.limit);
         let sending =
-            timeout(wish.leaves.unwrap_or(Duration::MAX), running.host.send_to(wish.server, request));
+            timeout(call.leaves.unwrap_or(Duration::MAX), running.host.send_to(call.server, request));
         let result = sending.await.ok();
         let took = began.elapsed();
-        let most = wish.limit + LATE;
-        watch.expect(took <= most, || format!("{argument} took {took:?} of {most:?}"));
-        watch.record_end(&argument, result.as_ref(), took);
+        let most = call.limit + LATE;
+        invariants.expect(took <= most, || format!("{argument} took {took:?} of {most:?}"));
+        invariants.record_end(&argument, result.as_ref(), took);
         if let Some(Ok(_)) = &result {
-            let may_use = self.role == "all" || wish.tool != "secret";
-            watch.expect(may_use, || format!("{argument} has used the secret tool"));
+            let may_use = self.role == "all" || call.tool != "secret";
+            invariants.expect(may_use, || format!("{argument} has used the secret tool"));
         }
         result
     }
 
-    /// Looks at what there is to use.
+    /// Lists the tools of a server and checks the role's permissions.
     pub(crate) async fn list(&self, server: &str) {
         let Some(running) = self.running() else { return };
         let listed = running.host.tools(&Caller::local(), server).await.unwrap_or_default();
         let may_see = |tool: &str| self.role == "all" || tool != "secret";
-        let is_clean = listed.iter().all(|listed| may_see(&listed.tool.name));
-        self.shared.invariants.expect(is_clean, || format!("{} was shown {listed:?}", self.name));
+        let is_permitted = listed.iter().all(|listed| may_see(&listed.tool.name));
+        self.shared.invariants.expect(is_permitted, || format!("{} was shown {listed:?}", self.name));
     }
 
-    /// When everything is well again, so is every call.
+    /// Checks that calls succeed again once the faults have ended.
     pub(crate) async fn assert_recovers(&self, within: Duration) {
         for server in SERVERS {
-            let wish = RelaySimCall { server, tool: "work", limit: within, leaves: None };
+            let call = RelaySimCall { server, tool: "work", limit: within, leaves: None };
             let deadline = Instant::now() + within;
-            while let Some(error) = self.call(&wish).await.and_then(Result::err) {
+            while let Some(error) = self.call(&call).await.and_then(Result::err) {
                 if Instant::now() < deadline {
                     tokio::time::sleep(Duration::from_millis(200)).await;
                     continue;
                 }
-                let trouble = self.running().and_then(|running| running.worker.problem());
+                let problem = self.running().and_then(|running| running.worker.problem());
                 let name = &self.name;
-                let what = format!("{name}: {server} can't be called in fair weather, {trouble:?}, {error}");
+                let what = format!("{name}: {server} can't be called in fair weather, {problem:?}, {error}");
                 return self.shared.invariants.expect(false, || what);
             }
         }
@@ -164,7 +164,7 @@ impl RunningWorker {
     }
 }
 
-/// What the broker lets a worker do.
+/// Returns the permissions of a worker at the broker.
 fn worker_permissions(role: &str, worker: &str) -> BrokerPermissions {
     let publish = [
         format!("ostler.t.manifest.{role}.{worker}"),

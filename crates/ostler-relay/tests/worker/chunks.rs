@@ -1,4 +1,4 @@
-//! Answers that are too large for one message.
+//! Answers that exceed one message.
 
 use bytes::Bytes;
 use ostler_core::fault::{Delivery, FaultKind};
@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::harness::*;
 
-/// A response of some mebibytes, and how it is announced.
+/// Returns a response of some MiB and its announcement.
 fn large(id: u64, mebibytes: usize) -> (Vec<u8>, RelayReply) {
     let text = "abcdefghijklmnop".repeat(mebibytes << 16);
     let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"text":"{text}"}}}}"#).into_bytes();
@@ -19,54 +19,60 @@ fn large(id: u64, mebibytes: usize) -> (Vec<u8>, RelayReply) {
 
 #[tokio::test(start_paused = true)]
 async fn twenty_mebibytes_arrive_in_order_and_are_acknowledged() {
-    let stage = WorkerHarness::new().await;
-    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
-    let call = stage.call("large");
-    let came = peer.next_call().await;
-    peer.accept(&came).await;
-    let (body, reply) = large(came.id, 20);
-    peer.reply(&came, reply, Bytes::new()).await;
+    let harness = WorkerHarness::new().await;
+    let mut manual_host = ManualHost::connect_with_heartbeat(&harness.broker, "h").await;
+    let call = harness.call("large");
+    let received = manual_host.next_call().await;
+    manual_host.accept(&received).await;
+    let (body, reply) = large(received.id, 20);
+    manual_host.reply(&received, reply, Bytes::new()).await;
     let mut expected = 0;
     for (number, chunk) in (0_u32..).zip(body.chunks(CHUNK_SIZE)) {
-        peer.send_progress(came.head.call, RelayProgress::Chunk(number), Bytes::copy_from_slice(chunk)).await;
+        manual_host
+            .send_progress(received.head.call, RelayProgress::Chunk(number), Bytes::copy_from_slice(chunk))
+            .await;
         if (number + 1).is_multiple_of(ACK_EVERY) {
             expected += ACK_EVERY;
-            assert_eq!(peer.next_control().await.1, Control::Ack(expected));
+            assert_eq!(manual_host.next_control().await.1, Control::Ack(expected));
         }
     }
     assert_eq!(call.result().await.len(), (20 << 20) + r#"{"text":""}"#.len());
     let count = u32::try_from(body.len().div_ceil(CHUNK_SIZE)).unwrap();
-    assert_eq!(peer.next_control().await.1, Control::Ack(count), "the last one");
+    assert_eq!(manual_host.next_control().await.1, Control::Ack(count), "the last one");
 }
 
 #[tokio::test(start_paused = true)]
 async fn chunks_in_any_order_more_than_once_and_before_their_announcement_are_one_answer() {
-    let stage = WorkerHarness::new().await;
-    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
-    let call = stage.call("large");
-    let came = peer.next_call().await;
-    let (body, reply) = large(came.id, 3);
+    let harness = WorkerHarness::new().await;
+    let mut manual_host = ManualHost::connect_with_heartbeat(&harness.broker, "h").await;
+    let call = harness.call("large");
+    let received = manual_host.next_call().await;
+    let (body, reply) = large(received.id, 3);
     let chunks: Vec<(u32, &[u8])> = (0_u32..).zip(body.chunks(CHUNK_SIZE)).collect();
     for (number, chunk) in chunks.iter().rev().chain(chunks.iter().take(3)) {
-        peer.send_progress(came.head.call, RelayProgress::Chunk(*number), Bytes::copy_from_slice(chunk))
+        manual_host
+            .send_progress(received.head.call, RelayProgress::Chunk(*number), Bytes::copy_from_slice(chunk))
             .await;
     }
-    peer.reply(&came, reply, Bytes::new()).await;
-    let expected = &body[format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, came.id).len()..body.len() - 1];
+    manual_host.reply(&received, reply, Bytes::new()).await;
+    let expected =
+        &body[format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, received.id).len()..body.len() - 1];
     assert_eq!(call.result().await.as_bytes(), expected);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_damaged_chunk_makes_no_answer() {
-    let stage = WorkerHarness::new().await;
-    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
-    let call = stage.call("large");
-    let came = peer.next_call().await;
-    let (mut body, reply) = large(came.id, 3);
+    let harness = WorkerHarness::new().await;
+    let mut manual_host = ManualHost::connect_with_heartbeat(&harness.broker, "h").await;
+    let call = harness.call("large");
+    let received = manual_host.next_call().await;
+    let (mut body, reply) = large(received.id, 3);
     body[2 << 20] ^= 1;
-    peer.reply(&came, reply, Bytes::new()).await;
+    manual_host.reply(&received, reply, Bytes::new()).await;
     for (number, chunk) in (0_u32..).zip(body.chunks(CHUNK_SIZE)) {
-        peer.send_progress(came.head.call, RelayProgress::Chunk(number), Bytes::copy_from_slice(chunk)).await;
+        manual_host
+            .send_progress(received.head.call, RelayProgress::Chunk(number), Bytes::copy_from_slice(chunk))
+            .await;
     }
     let (fault, _) = call.fault().await;
     assert_eq!(fault.delivery, Delivery::Unknown);
@@ -75,13 +81,13 @@ async fn a_damaged_chunk_makes_no_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn more_than_an_answer_may_have_is_refused_and_cancelled() {
-    let stage = WorkerHarness::new().await;
-    let mut peer = ManualHost::connect_with_heartbeat(&stage.broker, "h").await;
-    let call = stage.call("large");
-    let came = peer.next_call().await;
+    let harness = WorkerHarness::new().await;
+    let mut manual_host = ManualHost::connect_with_heartbeat(&harness.broker, "h").await;
+    let call = harness.call("large");
+    let received = manual_host.next_call().await;
     let reply = RelayReply::Chunked { length: (64 << 20) + 1, sha256: "ab".repeat(32) };
-    peer.reply(&came, reply, Bytes::new()).await;
+    manual_host.reply(&received, reply, Bytes::new()).await;
     let (fault, _) = call.fault().await;
     assert_eq!((fault.delivery, fault.kind), (Delivery::Unknown, FaultKind::Oversize(64 << 20)));
-    assert_eq!(peer.next_control().await.1, Control::Cancel);
+    assert_eq!(manual_host.next_control().await.1, Control::Cancel);
 }

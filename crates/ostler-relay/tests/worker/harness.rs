@@ -1,4 +1,4 @@
-//! A worker, a session of it, and a peer that plays the host.
+//! Test harness: a worker, one of its sessions, and a host played by hand.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,7 +23,7 @@ use serde_json::value::RawValue;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, timeout};
 
-/// Longer than anything takes that is waited for.
+/// Timeout of every wait, longer than anything takes in paused time.
 const ENOUGH: Duration = Duration::from_secs(300);
 
 pub(crate) const fn ms(millis: u64) -> Duration {
@@ -38,13 +38,13 @@ pub(crate) fn name(text: &str) -> RelayName {
     RelayName::new(text).unwrap()
 }
 
-/// What the clock of the worker shows at the start of a test.
+/// The worker's clock at the start of a test.
 pub(crate) const WORKER_TIME: u64 = 1_700_000_000_000;
 
-/// What that of the host shows: it is 90 seconds ahead.
+/// The host's clock at the start of a test: 90 seconds ahead.
 pub(crate) const HOST_TIME: u64 = WORKER_TIME + 90_000;
 
-/// A worker with a session, on a broker of its own.
+/// A worker with one session, on a broker of its own.
 pub(crate) struct WorkerHarness {
     pub(crate) broker: MemoryBroker,
     pub(crate) counting_broker: Arc<CountingBroker>,
@@ -54,67 +54,70 @@ pub(crate) struct WorkerHarness {
 }
 
 impl WorkerHarness {
-    /// Everything is allowed.
+    /// Creates a worker with all permissions.
     pub(crate) async fn new() -> Self {
         Self::with(BrokerPermissions::all()).await
     }
 
-    pub(crate) async fn with(rights: BrokerPermissions) -> Self {
-        Self::on(MemoryBroker::new(), rights).await
+    pub(crate) async fn with(permissions: BrokerPermissions) -> Self {
+        Self::on(MemoryBroker::new(), permissions).await
     }
 
-    pub(crate) async fn on(broker: MemoryBroker, rights: BrokerPermissions) -> Self {
-        let door =
-            Arc::new(CountingBroker { inner: broker.for_user("worker", rights), count: Mutex::new(0) });
-        let worker = worker(Arc::clone(&door) as Arc<dyn Broker>);
+    pub(crate) async fn on(broker: MemoryBroker, permissions: BrokerPermissions) -> Self {
+        let counting_broker =
+            Arc::new(CountingBroker { inner: broker.for_user("worker", permissions), count: Mutex::new(0) });
+        let worker = worker(Arc::clone(&counting_broker) as Arc<dyn Broker>);
         let host = Host::new(HostOptions { cache_bytes: 0, ..HostOptions::default() });
         let session = session(&host, worker.connector(ServerName::new("s").unwrap())).await;
-        Self { broker, counting_broker: door, worker, host, session }
+        Self { broker, counting_broker, worker, host, session }
     }
 
-    /// Calls a tool on the bare session, with a minute of time and ten at most.
+    /// Calls a tool on the bare session, with a timeout of one minute and ten at most.
     pub(crate) fn call(&self, tool: &str) -> SpawnedCall {
         SpawnedCall::spawn(&self.session, tool, TestCallOptions::default())
     }
 
-    pub(crate) fn call_with(&self, tool: &str, wish: TestCallOptions) -> SpawnedCall {
-        SpawnedCall::spawn(&self.session, tool, wish)
+    pub(crate) fn call_with(&self, tool: &str, options: TestCallOptions) -> SpawnedCall {
+        SpawnedCall::spawn(&self.session, tool, options)
     }
 }
 
-pub(crate) fn worker(door: Arc<dyn Broker>) -> Worker {
+pub(crate) fn worker(broker: Arc<dyn Broker>) -> Worker {
     let options = WorkerOptions {
         clock: WallClock::starting_at(WORKER_TIME),
         seed: Some(7),
         ..WorkerOptions::new(name("acme"), name("dev"), name("w1"))
     };
-    Worker::start(door, options)
+    Worker::start(broker, options)
 }
 
-/// Registers the server `s`, and gets at its session.
+/// Registers the server `s` and returns its session.
 pub(crate) async fn session(host: &Host, connector: Arc<dyn Connector>) -> Arc<dyn ServerSession> {
-    let tap = Arc::new(SessionTap { connector, session: Mutex::new(None) });
+    let tapped = Arc::new(SessionTap { connector, session: Mutex::new(None) });
     let transport =
         ServerTransport::Http(EndpointSpec { url: "relay://test".into(), headers: Default::default() });
     let spec = ServerSpec {
         call_timeout: secs(60),
         ..ServerSpec::with_transport(ServerName::new("s").unwrap(), transport)
     };
-    let connector = Arc::clone(&tap) as Arc<dyn Connector>;
+    let connector = Arc::clone(&tapped) as Arc<dyn Connector>;
     host.spawn_with(&Caller::operator(), spec, connector).await.unwrap();
-    tap.session.lock().unwrap().clone().unwrap()
+    tapped.session.lock().unwrap().clone().unwrap()
 }
 
-/// Lets a session through and keeps it.
+/// Connector that keeps the session it creates.
 struct SessionTap {
     connector: Arc<dyn Connector>,
     session: Mutex<Option<Arc<dyn ServerSession>>>,
 }
 
 impl Connector for SessionTap {
-    fn connect(&self, plan: ConnectContext) -> BoxFuture<'_, Result<Arc<dyn ServerSession>, ServerFailure>> {
+    fn connect(
+        &self,
+        context: ConnectContext,
+    ) -> BoxFuture<'_, Result<Arc<dyn ServerSession>, ServerFailure>> {
         Box::pin(async move {
-            let session = self.connector.connect(plan).await?;
+            let session = self.connector.connect(context).await?;
             *self.session.lock().unwrap() = Some(Arc::clone(&session));
             Ok(session)
         })
@@ -125,7 +128,7 @@ impl Connector for SessionTap {
     }
 }
 
-/// A door that counts who comes.
+/// Broker that counts connection attempts.
 pub(crate) struct CountingBroker {
     inner: Arc<dyn Broker>,
     count: Mutex<usize>,
@@ -148,14 +151,14 @@ impl Broker for CountingBroker {
     }
 }
 
-/// How a call is made.
+/// Options of a call.
 pub(crate) struct TestCallOptions {
     pub(crate) deadline: Duration,
     pub(crate) hard_deadline: Duration,
     pub(crate) observer: Option<SharedCallObserver>,
     pub(crate) key: Option<&'static str>,
     pub(crate) arguments: String,
-    pub(crate) is_fit: bool,
+    pub(crate) may_send: bool,
 }
 
 impl Default for TestCallOptions {
@@ -167,49 +170,49 @@ impl Default for TestCallOptions {
             observer: None,
             key: None,
             arguments,
-            is_fit: true,
+            may_send: true,
         }
     }
 }
 
-/// A call that is under way, in a task of its own.
+/// Call in flight, in a task of its own.
 pub(crate) struct SpawnedCall {
     task: JoinHandle<(Result<RpcOutcome, Fault>, Instant)>,
     began: Instant,
 }
 
 impl SpawnedCall {
-    pub(crate) fn spawn(session: &Arc<dyn ServerSession>, tool: &str, wish: TestCallOptions) -> Self {
+    pub(crate) fn spawn(session: &Arc<dyn ServerSession>, tool: &str, options: TestCallOptions) -> Self {
         let (session, began) = (Arc::clone(session), Instant::now());
-        let arguments = RawValue::from_string(wish.arguments.clone()).unwrap();
+        let arguments = RawValue::from_string(options.arguments.clone()).unwrap();
         let params = Params::tool_call(tool, Some(&arguments)).unwrap();
         let task = tokio::spawn(async move {
-            let is_fit = move || wish.is_fit;
-            let ask = UpstreamRequest {
+            let may_send = move || options.may_send;
+            let request = UpstreamRequest {
                 method: "tools/call",
                 params: &params,
-                idempotency_key: wish.key,
-                deadline: began + wish.deadline,
+                idempotency_key: options.key,
+                deadline: began + options.deadline,
                 client: ClientMeta::Host,
-                observer: wish.observer.as_ref(),
+                observer: options.observer.as_ref(),
                 has_other_callers: None,
-                hard_deadline: began + wish.hard_deadline,
+                hard_deadline: began + options.hard_deadline,
                 headers: &[],
-                may_send: Some(&is_fit),
+                may_send: Some(&may_send),
             };
-            let outcome = session.request(ask).await;
+            let outcome = session.request(request).await;
             (outcome, Instant::now())
         });
         Self { task, began }
     }
 
-    /// What came of it, and after how long.
+    /// Waits for the outcome; returns it with the elapsed time.
     pub(crate) async fn end(self) -> (Result<RpcOutcome, Fault>, Duration) {
         let (outcome, at) = timeout(ENOUGH, self.task).await.unwrap().unwrap();
         (outcome, at - self.began)
     }
 
-    /// The result, as text.
+    /// Waits for the result, as text.
     pub(crate) async fn result(self) -> String {
         match self.end().await.0 {
             Ok(RpcOutcome::Result(result)) => String::from_utf8(result.to_vec()).unwrap(),
@@ -217,7 +220,7 @@ impl SpawnedCall {
         }
     }
 
-    /// The fault, and after how long.
+    /// Waits for the fault; returns it with the elapsed time.
     pub(crate) async fn fault(self) -> (Fault, Duration) {
         match self.end().await {
             (Err(fault), after) => (fault, after),
@@ -229,13 +232,13 @@ impl SpawnedCall {
         self.task.is_finished()
     }
 
-    /// The caller goes away.
+    /// Drops the call.
     pub(crate) fn abort(self) {
         self.task.abort();
     }
 }
 
-/// Plays a host.
+/// Host played by hand.
 pub(crate) struct ManualHost {
     pub(crate) link: Arc<dyn RelayLink>,
     calls: BrokerSubscription,
@@ -246,12 +249,12 @@ pub(crate) struct ManualHost {
     heartbeat: Option<AbortHandle>,
 }
 
-/// A call as it came.
+/// A received call.
 #[derive(Debug)]
 pub(crate) struct ReceivedCall {
     pub(crate) head: CallHead,
     pub(crate) message: BrokerMessage,
-    /// The number of the request.
+    /// JSON-RPC id of the request.
     pub(crate) id: u64,
     pub(crate) body: serde_json::Value,
 }
@@ -261,7 +264,7 @@ pub(crate) fn subjects() -> Subjects {
 }
 
 impl ManualHost {
-    /// A host that listens, without a heartbeat.
+    /// Connects a host without a heartbeat.
     pub(crate) async fn connect(broker: &MemoryBroker, host: &str) -> Self {
         let link = broker.for_user(host, BrokerPermissions::all()).connect().await.unwrap();
         let [_, calls, controls] = subjects().host_subscriptions();
@@ -276,20 +279,20 @@ impl ManualHost {
         }
     }
 
-    /// The same, with a heartbeat every second, the first one at once.
+    /// Connects a host with a heartbeat each second, the first one at once.
     pub(crate) async fn connect_with_heartbeat(broker: &MemoryBroker, host: &str) -> Self {
-        let mut peer = Self::connect(broker, host).await;
-        peer.start_heartbeat();
-        peer
+        let mut manual_host = Self::connect(broker, host).await;
+        manual_host.start_heartbeat();
+        manual_host
     }
 
     pub(crate) fn start_heartbeat(&mut self) {
-        let (link, beat) = (Arc::clone(&self.link), self.heartbeat_message());
-        let (clock, generation, subject) = (self.clock, self.generation, beat.subject);
+        let (link, heartbeat) = (Arc::clone(&self.link), self.heartbeat_message());
+        let (clock, generation, subject) = (self.clock, self.generation, heartbeat.subject);
         let task = tokio::spawn(async move {
             loop {
-                let beat = Heartbeat { generation, time: clock.now(), in_flight: 0, is_draining: false };
-                let message = BrokerMessage::new(subject.clone(), beat.headers(), Bytes::new());
+                let heartbeat = Heartbeat { generation, time: clock.now(), in_flight: 0, is_draining: false };
+                let message = BrokerMessage::new(subject.clone(), heartbeat.headers(), Bytes::new());
                 if link.publish(message).await.is_err() {
                     return;
                 }
@@ -300,26 +303,26 @@ impl ManualHost {
     }
 
     pub(crate) fn stop_heartbeat(&mut self) {
-        if let Some(beating) = self.heartbeat.take() {
-            beating.abort();
+        if let Some(task) = self.heartbeat.take() {
+            task.abort();
         }
     }
 
     fn heartbeat_message(&self) -> BrokerMessage {
-        let beat = Heartbeat {
+        let heartbeat = Heartbeat {
             generation: self.generation,
             time: self.clock.now(),
             in_flight: 0,
             is_draining: false,
         };
-        BrokerMessage::new(subjects().heartbeat(&self.host), beat.headers(), Bytes::new())
+        BrokerMessage::new(subjects().heartbeat(&self.host), heartbeat.headers(), Bytes::new())
     }
 
     pub(crate) async fn send_heartbeat(&self) {
         self.link.publish(self.heartbeat_message()).await.unwrap();
     }
 
-    /// The next call.
+    /// Waits for the next call.
     pub(crate) async fn next_call(&mut self) -> ReceivedCall {
         let message = timeout(ENOUGH, self.calls.next()).await.unwrap().unwrap();
         assert!(matches!(subjects().parse_host_subject(&message.subject), Some(HostSubject::Call { .. })));
@@ -328,12 +331,12 @@ impl ManualHost {
         ReceivedCall { head, id: body["id"].as_u64().unwrap(), body, message }
     }
 
-    /// Nobody has called and nobody does.
+    /// Asserts that no call arrives.
     pub(crate) async fn assert_no_call(mut self) {
         assert!(timeout(secs(5), self.calls.next()).await.is_err());
     }
 
-    /// The next thing that is said about a call, `alive` left out.
+    /// Waits for the next control message other than `alive`.
     pub(crate) async fn next_control(&mut self) -> (CallId, Control, Bytes) {
         loop {
             let message = timeout(ENOUGH, self.controls.next()).await.unwrap().unwrap();
@@ -346,10 +349,10 @@ impl ManualHost {
         }
     }
 
-    /// How often the worker says that it lives, until nothing was said for so long.
-    pub(crate) async fn count_alive(&mut self, quiet: Duration) -> usize {
+    /// Counts signs of life until none comes for `quiet`.
+    pub(crate) async fn count_alive(&mut self, silence: Duration) -> usize {
         let mut count = 0;
-        while let Ok(Some(message)) = timeout(quiet, self.controls.next()).await {
+        while let Ok(Some(message)) = timeout(silence, self.controls.next()).await {
             count += usize::from(Control::read(&message.headers).unwrap().0 == Control::Alive);
         }
         count
@@ -360,21 +363,24 @@ impl ManualHost {
         self.link.publish(BrokerMessage::new(subject, progress.headers(), body)).await.unwrap();
     }
 
-    pub(crate) async fn accept(&self, came: &ReceivedCall) {
+    pub(crate) async fn accept(&self, received: &ReceivedCall) {
         let accepted = RelayProgress::Accepted { host: self.host.clone(), generation: self.generation };
-        self.send_progress(came.head.call, accepted, Bytes::new()).await;
+        self.send_progress(received.head.call, accepted, Bytes::new()).await;
     }
 
-    /// A result that is a JSON text.
-    pub(crate) async fn answer(&self, came: &ReceivedCall, result: &str) {
-        let body = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, came.id);
-        self.reply(came, RelayReply::Answer, body).await;
+    /// Sends a JSON result.
+    pub(crate) async fn answer(&self, received: &ReceivedCall, result: &str) {
+        let body = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, received.id);
+        self.reply(received, RelayReply::Answer, body).await;
     }
 
-    pub(crate) async fn reply(&self, came: &ReceivedCall, reply: RelayReply, body: impl Into<Bytes>) {
-        let to = came.message.reply_to.clone().unwrap();
-        assert_eq!(to, WorkerInbox::new(&name("w1"), came.head.instance).answer_subject(came.head.call));
-        self.link.publish(BrokerMessage::new(to, reply.headers(), body)).await.unwrap();
+    pub(crate) async fn reply(&self, received: &ReceivedCall, reply: RelayReply, body: impl Into<Bytes>) {
+        let reply_subject = received.message.reply_to.clone().unwrap();
+        assert_eq!(
+            reply_subject,
+            WorkerInbox::new(&name("w1"), received.head.instance).answer_subject(received.head.call)
+        );
+        self.link.publish(BrokerMessage::new(reply_subject, reply.headers(), body)).await.unwrap();
     }
 }
 
@@ -384,11 +390,11 @@ impl Drop for ManualHost {
     }
 }
 
-/// Says what a worker may use, whenever it asks.
+/// Host that answers manifest requests.
 pub(crate) struct ManifestHost {
     link: Arc<dyn RelayLink>,
     answer: Arc<Mutex<Result<Manifest, String>>>,
-    asked: Arc<Mutex<usize>>,
+    request_count: Arc<Mutex<usize>>,
     task: AbortHandle,
 }
 
@@ -396,40 +402,40 @@ impl ManifestHost {
     pub(crate) async fn connect(broker: &MemoryBroker, servers: Vec<ManifestServer>) -> Self {
         let link = broker.for_user("registrar", BrokerPermissions::all()).connect().await.unwrap();
         let [manifest, ..] = subjects().host_subscriptions();
-        let mut questions = link.subscribe(&manifest.0, manifest.1).await.unwrap();
+        let mut requests = link.subscribe(&manifest.0, manifest.1).await.unwrap();
         let answer = Arc::new(Mutex::new(Ok(Manifest::new("h".into(), HOST_TIME, servers))));
-        let asked = Arc::new(Mutex::new(0));
-        let (out, said, count) = (Arc::clone(&link), Arc::clone(&answer), Arc::clone(&asked));
+        let request_count = Arc::new(Mutex::new(0));
+        let (reply_link, current, count) =
+            (Arc::clone(&link), Arc::clone(&answer), Arc::clone(&request_count));
         let task = tokio::spawn(async move {
-            while let Some(question) = questions.next().await {
-                ManifestHead::read(&question.headers).unwrap();
+            while let Some(request) = requests.next().await {
+                ManifestHead::read(&request.headers).unwrap();
                 *count.lock().unwrap() += 1;
-                let body = match &*said.lock().unwrap() {
+                let body = match &*current.lock().unwrap() {
                     Ok(manifest) => {
                         let manifest = serde_json::to_string(manifest).unwrap();
                         format!(r#"{{"jsonrpc":"2.0","id":1,"result":{manifest}}}"#)
                     }
                     Err(error) => format!(r#"{{"jsonrpc":"2.0","id":1,"error":{error}}}"#),
                 };
-                let reply =
-                    BrokerMessage::new(question.reply_to.unwrap(), RelayReply::Answer.headers(), body);
-                out.publish(reply).await.unwrap();
+                let reply = BrokerMessage::new(request.reply_to.unwrap(), RelayReply::Answer.headers(), body);
+                reply_link.publish(reply).await.unwrap();
             }
         });
-        Self { link, answer, asked, task: task.abort_handle() }
+        Self { link, answer, request_count, task: task.abort_handle() }
     }
 
     pub(crate) fn request_count(&self) -> usize {
-        *self.asked.lock().unwrap()
+        *self.request_count.lock().unwrap()
     }
 
-    /// From now on this is the answer.
+    /// Replaces the manifest.
     pub(crate) fn set(&self, answer: Result<Vec<ManifestServer>, &str>) {
         let answer = answer.map(|servers| Manifest::new("h".into(), HOST_TIME, servers));
         *self.answer.lock().unwrap() = answer.map_err(str::to_owned);
     }
 
-    /// Says that something has changed.
+    /// Announces a changed manifest.
     pub(crate) async fn push(&self) {
         let message = BrokerMessage::new(
             subjects().manifest_changed(&name("w1")),
@@ -446,7 +452,7 @@ impl Drop for ManifestHost {
     }
 }
 
-/// A server of a manifest.
+/// Returns a server of a manifest.
 pub(crate) fn listed(name: &str, tools: &[&str]) -> ManifestServer {
     let tool = |tool: &&str| {
         let text = format!(r#"{{"name":"{tool}","inputSchema":{{"type":"object"}}}}"#);
@@ -463,10 +469,10 @@ pub(crate) fn listed(name: &str, tools: &[&str]) -> ManifestServer {
     }
 }
 
-/// Waits until something is so, without a limit of its own.
-pub(crate) async fn wait_until(what: impl Fn() -> bool) {
+/// Waits until a condition holds.
+pub(crate) async fn wait_until(condition: impl Fn() -> bool) {
     timeout(ENOUGH, async {
-        while !what() {
+        while !condition() {
             tokio::time::sleep(ms(1)).await;
         }
     })

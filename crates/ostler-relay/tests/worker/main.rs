@@ -1,5 +1,5 @@
-//! The worker's side over a broker in memory, in paused time. The other side
-//! is a peer that says what the test wants, message by message.
+//! Worker side over an in-memory broker, in paused time. The test plays the host, message by
+//! message.
 
 #![expect(clippy::unwrap_used, reason = "what tests share fails like a test")]
 

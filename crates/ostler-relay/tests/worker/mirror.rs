@@ -1,4 +1,4 @@
-//! A host whose servers are those of the manifest.
+//! Server mirror: a host with the servers of the manifest.
 
 use std::sync::Arc;
 
@@ -22,15 +22,15 @@ fn begin(door: Arc<dyn Broker>) -> (Worker, Host) {
 #[tokio::test(start_paused = true)]
 async fn servers_come_and_go_with_the_manifest() {
     let broker = MemoryBroker::new();
-    let registrar = ManifestHost::connect(&broker, vec![listed("a", &["x"]), listed("b", &["y"])]).await;
+    let manifest_host = ManifestHost::connect(&broker, vec![listed("a", &["x"]), listed("b", &["y"])]).await;
     let (worker, host) = begin(broker.for_user("worker", BrokerPermissions::all()));
     let mirror = worker.mirror(host.clone());
     mirror.readiness()().unwrap().await.unwrap();
     assert_eq!(names(&host), ["a", "b"]);
     assert!(mirror.readiness()().is_none(), "nobody waits any more");
 
-    registrar.set(Ok(vec![listed("b", &["y"]), listed("c", &["z"])]));
-    registrar.push().await;
+    manifest_host.set(Ok(vec![listed("b", &["y"]), listed("c", &["z"])]));
+    manifest_host.push().await;
     wait_until(|| names(&host) == ["b", "c"]).await;
     assert_eq!(host.tools(&Caller::local(), "c").await.unwrap().len(), 1);
 }
@@ -38,29 +38,29 @@ async fn servers_come_and_go_with_the_manifest() {
 #[tokio::test(start_paused = true)]
 async fn a_server_with_other_limits_is_another_one_and_one_with_other_tools_is_not() {
     let broker = MemoryBroker::new();
-    let registrar = ManifestHost::connect(&broker, vec![listed("a", &["x"])]).await;
+    let manifest_host = ManifestHost::connect(&broker, vec![listed("a", &["x"])]).await;
     let (worker, host) = begin(broker.for_user("worker", BrokerPermissions::all()));
     let mirror = worker.mirror(host.clone());
     mirror.readiness()().unwrap().await.unwrap();
     assert_eq!(host.call_timeouts("a"), Some((secs(62), secs(602))));
 
     let mut events = host.notifications();
-    registrar.set(Ok(vec![listed("a", &["x", "y"])]));
-    registrar.push().await;
+    manifest_host.set(Ok(vec![listed("a", &["x", "y"])]));
+    manifest_host.push().await;
     events.recv().await.unwrap();
     assert_eq!(host.tools(&Caller::local(), "a").await.unwrap().len(), 2);
     assert_eq!(host.call_timeouts("a"), Some((secs(62), secs(602))));
 
-    registrar.set(Ok(vec![ManifestServer { call_timeout: 1_000, ..listed("a", &["x"]) }]));
-    registrar.push().await;
+    manifest_host.set(Ok(vec![ManifestServer { call_timeout: 1_000, ..listed("a", &["x"]) }]));
+    manifest_host.push().await;
     wait_until(|| host.call_timeouts("a") == Some((secs(3), secs(602)))).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_through_the_mirror_reads_like_any_other() {
     let broker = MemoryBroker::new();
-    let _registrar = ManifestHost::connect(&broker, vec![listed("a", &["x"])]).await;
-    let mut peer = ManualHost::connect_with_heartbeat(&broker, "h").await;
+    let _manifest_host = ManifestHost::connect(&broker, vec![listed("a", &["x"])]).await;
+    let mut manual_host = ManualHost::connect_with_heartbeat(&broker, "h").await;
     let (worker, host) = begin(broker.for_user("worker", BrokerPermissions::all()));
     let mirror = worker.mirror(host.clone());
     mirror.readiness()().unwrap().await.unwrap();
@@ -69,18 +69,18 @@ async fn a_call_through_the_mirror_reads_like_any_other() {
         tokio::spawn(
             async move { caller.call(&Caller::local(), "a", "x", serde_json::json!({"n": 1})).await },
         );
-    let came = peer.next_call().await;
-    assert_eq!(came.body["params"]["arguments"], serde_json::json!({"n": 1}));
-    assert!(came.head.manifest.is_some());
-    peer.accept(&came).await;
-    peer.answer(&came, r#"{"content":[{"type":"text","text":"hello"}]}"#).await;
+    let received = manual_host.next_call().await;
+    assert_eq!(received.body["params"]["arguments"], serde_json::json!({"n": 1}));
+    assert!(received.head.manifest.is_some());
+    manual_host.accept(&received).await;
+    manual_host.answer(&received, r#"{"content":[{"type":"text","text":"hello"}]}"#).await;
     assert_eq!(call.await.unwrap().unwrap().text(), "hello");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_the_broker_is_waited_through_by_whoever_calls() {
     let broker = MemoryBroker::new();
-    let _registrar = ManifestHost::connect(&broker, vec![listed("a", &["x"])]).await;
+    let _manifest_host = ManifestHost::connect(&broker, vec![listed("a", &["x"])]).await;
     let (worker, host) = begin(broker.for_user("worker", BrokerPermissions::all()));
     let mirror = worker.mirror(host.clone());
     mirror.readiness()().unwrap().await.unwrap();
@@ -91,9 +91,9 @@ async fn an_outage_of_the_broker_is_waited_through_by_whoever_calls() {
     });
     tokio::time::sleep(secs(20)).await;
     broker.come_up();
-    let mut peer = ManualHost::connect_with_heartbeat(&broker, "h").await;
-    let came = peer.next_call().await;
-    peer.answer(&came, r#"{"content":[]}"#).await;
+    let mut manual_host = ManualHost::connect_with_heartbeat(&broker, "h").await;
+    let received = manual_host.next_call().await;
+    manual_host.answer(&received, r#"{"content":[]}"#).await;
     call.await.unwrap().unwrap();
 }
 
@@ -119,7 +119,7 @@ async fn who_comes_before_the_manifest_waits_ten_seconds_and_is_told_why_there_i
 #[tokio::test(start_paused = true)]
 async fn whom_the_broker_refuses_is_told_at_once_every_time() {
     let broker = MemoryBroker::new();
-    let _registrar = ManifestHost::connect(&broker, vec![listed("a", &["x"])]).await;
+    let _manifest_host = ManifestHost::connect(&broker, vec![listed("a", &["x"])]).await;
     let mute = BrokerPermissions { publish: vec![], ..BrokerPermissions::all() };
     let deaf = BrokerPermissions { subscribe: vec![], ..BrokerPermissions::all() };
     for (door, why) in [
@@ -144,39 +144,39 @@ async fn whom_the_broker_refuses_is_told_at_once_every_time() {
 #[tokio::test(start_paused = true)]
 async fn a_role_that_the_host_takes_away_leaves_nothing_and_is_told_why_at_once() {
     let broker = MemoryBroker::new();
-    let registrar = ManifestHost::connect(&broker, vec![listed("a", &["x"])]).await;
+    let manifest_host = ManifestHost::connect(&broker, vec![listed("a", &["x"])]).await;
     let (worker, host) = begin(broker.for_user("worker", BrokerPermissions::all()));
     let mirror = worker.mirror(host.clone());
     mirror.readiness()().unwrap().await.unwrap();
 
-    registrar.set(Err(r#"{"code":-31005,"message":"the host is busy"}"#));
-    registrar.push().await;
+    manifest_host.set(Err(r#"{"code":-31005,"message":"the host is busy"}"#));
+    manifest_host.push().await;
     wait_until(|| worker.problem().is_some()).await;
     assert_eq!(names(&host), ["a"], "a host that can't say has taken nothing back");
 
-    registrar.set(Err(r#"{"code":-32602,"message":"the host has no role `dev`"}"#));
-    registrar.push().await;
+    manifest_host.set(Err(r#"{"code":-32602,"message":"the host has no role `dev`"}"#));
+    manifest_host.push().await;
     wait_until(|| names(&host).is_empty()).await;
     let began = Instant::now();
     let error = mirror.readiness()().unwrap().await.unwrap_err();
     assert_eq!(began.elapsed(), secs(0));
     assert!(error.render().contains("the host has no role `dev`"), "{}", error.render());
 
-    registrar.set(Ok(vec![listed("a", &["x"])]));
-    registrar.push().await;
+    manifest_host.set(Ok(vec![listed("a", &["x"])]));
+    manifest_host.push().await;
     wait_until(|| names(&host) == ["a"]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_mirror_that_is_dropped_follows_no_more() {
     let broker = MemoryBroker::new();
-    let registrar = ManifestHost::connect(&broker, vec![listed("a", &["x"])]).await;
+    let manifest_host = ManifestHost::connect(&broker, vec![listed("a", &["x"])]).await;
     let (worker, host) = begin(broker.for_user("worker", BrokerPermissions::all()));
     let mirror = worker.mirror(host.clone());
     mirror.readiness()().unwrap().await.unwrap();
     drop(mirror);
-    registrar.set(Ok(vec![]));
-    registrar.push().await;
+    manifest_host.set(Ok(vec![]));
+    manifest_host.push().await;
     let mut manifest = worker.manifest();
     let is_empty = |manifest: &Option<Arc<ostler_relay::Manifest>>| {
         manifest.as_ref().is_some_and(|manifest| manifest.servers.is_empty())
@@ -189,7 +189,7 @@ async fn a_mirror_that_is_dropped_follows_no_more() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_was_there_before_stays() {
     let broker = MemoryBroker::new();
-    let registrar = ManifestHost::connect(&broker, vec![listed("a", &["x"]), listed("b", &["y"])]).await;
+    let manifest_host = ManifestHost::connect(&broker, vec![listed("a", &["x"]), listed("b", &["y"])]).await;
     let (worker, host) = begin(broker.for_user("worker", BrokerPermissions::all()));
     let own = ostler_host::ServerSpec::stdio(ostler_host::ServerName::new("a").unwrap(), "true").lazy();
     host.spawn(&Caller::operator(), own.clone()).await.unwrap();
@@ -197,15 +197,15 @@ async fn a_server_that_was_there_before_stays() {
     mirror.readiness()().unwrap().await.unwrap();
     assert_eq!(names(&host), ["a", "b"]);
     assert_eq!(host.spawn(&Caller::operator(), own).await.unwrap(), ostler_host::SpawnOutcome::Unchanged);
-    registrar.set(Ok(vec![]));
-    registrar.push().await;
+    manifest_host.set(Ok(vec![]));
+    manifest_host.push().await;
     wait_until(|| names(&host) == ["a"]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_reaches_nobody_says_so_and_that_it_was_not_sent() {
     let broker = MemoryBroker::new();
-    let _registrar = ManifestHost::connect(&broker, vec![listed("a", &["x"])]).await;
+    let _manifest_host = ManifestHost::connect(&broker, vec![listed("a", &["x"])]).await;
     let (worker, host) = begin(broker.for_user("worker", BrokerPermissions::all()));
     let mirror = worker.mirror(host.clone());
     mirror.readiness()().unwrap().await.unwrap();

@@ -1,23 +1,23 @@
-//! NATS's words for messages and denials.
+//! Codec between the relay's messages and denials and those of the NATS client.
 
 use async_nats::{HeaderMap, HeaderName, StatusCode};
 
 use crate::broker::{BrokerMessage, Denial};
 use crate::envelope::{HEADER_NAMES, RelayHeaders};
 
-/// A message as it came.
+/// Converts a received message.
 pub(super) fn decode_message(message: async_nats::Message) -> BrokerMessage {
-    let is_unheard = message.status == Some(StatusCode::NO_RESPONDERS);
+    let is_no_responders = message.status == Some(StatusCode::NO_RESPONDERS);
     BrokerMessage {
         subject: message.subject.into_string(),
         reply_to: message.reply.map(async_nats::Subject::into_string),
         headers: message.headers.as_ref().map(decode_headers).unwrap_or_default(),
         body: message.payload,
-        is_no_responders: is_unheard,
+        is_no_responders,
     }
 }
 
-/// Those that mean something to us; a name that comes twice counts once.
+/// Keeps the relay's headers; of a repeated header the first value.
 fn decode_headers(map: &HeaderMap) -> RelayHeaders {
     let mut headers = RelayHeaders::new();
     for (name, values) in map.iter() {
@@ -30,16 +30,14 @@ fn decode_headers(map: &HeaderMap) -> RelayHeaders {
     headers
 }
 
-/// Headers as NATS has them. What no header can carry, a line break, is left
-/// out with its name.
+/// Converts headers. NATS headers can't carry line breaks; a header with one is left out.
 pub(super) fn encode_headers(headers: RelayHeaders) -> HeaderMap {
-    // The library panics at a line break.
+    // The client panics at a line break.
     let fit = headers.into_values().filter(|(_, value)| !value.contains(['\r', '\n']));
     fit.map(|(name, value)| (HeaderName::from_static(name), value.into())).collect()
 }
 
-/// What the server does not let us do. NATS has no other word for that than
-/// this text of its protocol:
+/// Parses a permission violation. NATS reports it only as protocol text:
 ///
 /// ```text
 /// Permissions Violation for Publish to "SUBJECT"
@@ -60,8 +58,7 @@ pub(super) fn parse_denial(text: &str) -> Option<Denial> {
     is_whole.then_some(Denial::Subscribe(subject))
 }
 
-/// A text in quotes, and what comes after. Subjects of ours need no escapes
-/// but these two.
+/// Splits a quoted text from the rest. The relay's subjects need no escapes but these two.
 fn parse_quoted(text: &str) -> Option<(String, &str)> {
     let mut unquoted = String::new();
     let mut chars = text.strip_prefix('"')?.char_indices();
@@ -103,8 +100,8 @@ mod tests {
             ("User Authentication Expired", None),
             ("", None),
         ];
-        for (text, means) in table {
-            assert_eq!(parse_denial(text), means, "{text}");
+        for (text, expected) in table {
+            assert_eq!(parse_denial(text), expected, "{text}");
         }
     }
 

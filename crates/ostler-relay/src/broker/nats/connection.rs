@@ -1,10 +1,8 @@
-//! Makes one connection to a NATS server, and knows when it is over.
+//! NATS connection: opens one connection and detects its end.
 //!
-//! The client library would make a lost connection again by itself, and send
-//! then what was handed to it meanwhile. A call must not leave that late, so
-//! here a client is one connection: as soon as it is made, the client is told
-//! that its server is at an address where nobody can be. So it ends when the
-//! connection does, with all that had not left yet.
+//! The client library would reconnect by itself and then send what it had queued meanwhile. A call must not
+//! leave that late, so here one client is one connection: right after connecting, its server pool is replaced by
+//! an unreachable address. The client ends with its connection and discards what it had not sent.
 
 use std::error::Error as _;
 use std::path::{Path, PathBuf};
@@ -19,80 +17,80 @@ use super::codec;
 use super::options::{Credentials, NatsOptions, parse_address};
 use crate::broker::{BrokerConnectError, Denial};
 
-/// How long all addresses together may take. A little less than whoever waits
-/// for the connection gives it, so that the reason is still heard.
+/// Timeout over all addresses. A little less than the reconnector's timeout, so that its caller
+/// still gets the reason.
 const CONNECT: Duration = Duration::from_millis(4_500);
 
-/// The least that one address gets.
+/// Lower bound of the timeout of one address.
 const MIN_ADDRESS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A peer that says nothing is asked after this, and three unanswered questions
-/// end the connection: within ten seconds.
+/// Ping interval. Three unanswered pings end the connection, so a silent peer is detected within
+/// ten seconds.
 const PING: Duration = Duration::from_secs(3);
 
-/// Messages that wait to be written. Whoever has another one waits for room.
+/// Messages queued for writing; a publisher waits while the queue is full.
 const OUTGOING: usize = 512;
 
-/// Messages that wait for a slow reader, for each subscription; more are
-/// dropped. A quarter of a second of what a host can answer at most.
+/// Messages buffered per subscription, a quarter of a second of a host's peak rate; the client
+/// drops further ones.
 const BACKLOG: usize = 4_096;
 
-/// Denials that wait for whoever listens to them.
+/// Denials buffered for subscribers.
 const DENIALS: usize = 1_024;
 
-/// How long the last messages may take to leave when it is closed.
+/// Timeout for queued messages to leave on close.
 const CLOSE: Duration = Duration::from_secs(2);
 
-/// No server is here: no program can listen on that port.
+/// Unreachable by construction: no program can listen on port 0.
 const UNREACHABLE_ADDRESS: &str = "nats://127.0.0.1:0";
 
 /// One connection.
 #[derive(Debug, Clone)]
 pub(crate) struct NatsConnection {
-    /// Whom to talk to.
+    /// Client of this connection alone.
     pub(crate) client: Client,
     state: Arc<NatsConnectionState>,
 }
 
-/// What is known of a connection.
+/// State shared with the client's event callback.
 #[derive(Debug)]
 struct NatsConnectionState {
-    /// Why it is over, if it is.
+    /// Reason for the end; `None` while the connection is open.
     closed: watch::Sender<Option<String>>,
     denials: broadcast::Sender<Denial>,
-    /// What the server complained of last.
+    /// Last error that the server reported: the reason if the connection ends.
     last_error: Mutex<Option<String>>,
-    /// Messages that came faster than they were read.
+    /// Messages dropped from full subscriptions.
     dropped: AtomicU64,
 }
 
 impl NatsConnection {
-    /// Waits until it is over, and says why.
+    /// Waits until the connection ends and returns the reason.
     pub(crate) fn ended(&self) -> impl Future<Output = String> + Send + use<> {
-        let mut over = self.state.closed.subscribe();
+        let mut closed = self.state.closed.subscribe();
         async move {
-            let why = over.wait_for(Option::is_some).await;
+            let why = closed.wait_for(Option::is_some).await;
             why.ok().and_then(|why| why.clone()).unwrap_or_default()
         }
     }
 
-    /// Whether it is over.
+    /// Returns whether the connection has ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.state.closed.borrow().is_some()
     }
 
-    /// What the server does not let us do.
+    /// Subscribes to the permission violations that the server reports.
     pub(crate) fn denials(&self) -> broadcast::Receiver<Denial> {
         self.state.denials.subscribe()
     }
 
-    /// Ends it; what was handed over before may still leave.
+    /// Closes the connection; messages handed over before may still leave.
     pub(crate) fn close(&self) {
         self.state.mark_closed("it was closed");
     }
 }
 
-/// Makes a connection.
+/// Opens one connection.
 pub(crate) async fn connect_once(options: &NatsOptions) -> Result<NatsConnection, BrokerConnectError> {
     let addresses = addresses(options)?;
     let state = Arc::new(NatsConnectionState {
@@ -103,7 +101,7 @@ pub(crate) async fn connect_once(options: &NatsOptions) -> Result<NatsConnection
     });
     let each = (CONNECT / u32::try_from(addresses.len()).unwrap_or(u32::MAX)).max(MIN_ADDRESS_TIMEOUT);
     let listener = NatsEventListener(Arc::clone(&state));
-    let nats = ConnectOptions::new()
+    let connect_options = ConnectOptions::new()
         .name(&options.name)
         .custom_inbox_prefix(&options.inbox_prefix)
         .connection_timeout(each)
@@ -112,23 +110,23 @@ pub(crate) async fn connect_once(options: &NatsOptions) -> Result<NatsConnection
         .ping_interval(PING)
         .client_capacity(OUTGOING)
         .subscription_capacity(BACKLOG)
-        // Subjects are made of names and tokens that fit, or came from the server.
+        // Subjects consist of validated tokens or came from the server.
         .skip_subject_validation(true)
         .event_callback(move |event| {
             listener.on_event(event);
             std::future::ready(())
         });
-    let nats = with_tls(with_credentials(nats, options).await?, options).await?;
-    let client = nats.connect(addresses).await.map_err(|error| connect_error(&error))?;
+    let connect_options = with_tls(with_credentials(connect_options, options).await?, options).await?;
+    let client = connect_options.connect(addresses).await.map_err(|error| connect_error(&error))?;
     if client.set_server_pool(UNREACHABLE_ADDRESS).await.is_err() {
         return Err(BrokerConnectError::Unreachable("the connection was lost at once".into()));
     }
-    let line = NatsConnection { client, state };
-    tokio::spawn(drain_when_closed(line.client.clone(), line.ended()));
-    Ok(line)
+    let connection = NatsConnection { client, state };
+    tokio::spawn(drain_when_closed(connection.client.clone(), connection.ended()));
+    Ok(connection)
 }
 
-/// Ends the client with the connection, whoever still holds a part of it.
+/// Drains the client when its connection ends, even while clones of it exist.
 async fn drain_when_closed(client: Client, ended: impl Future<Output = String>) {
     ended.await;
     let _ = tokio::time::timeout(CLOSE, client.drain()).await;
@@ -142,9 +140,9 @@ fn addresses(options: &NatsOptions) -> Result<Vec<ServerAddr>, BrokerConnectErro
     addresses.collect::<Result<_, _>>().map_err(|error| BrokerConnectError::Unreachable(error.to_string()))
 }
 
-/// Files are read for each connection: one that was exchanged counts.
+/// Reads the files anew for each connection, so that rotated credentials take effect.
 async fn with_credentials(
-    nats: ConnectOptions,
+    connect_options: ConnectOptions,
     options: &NatsOptions,
 ) -> Result<ConnectOptions, BrokerConnectError> {
     let named = match &options.credentials {
@@ -152,41 +150,43 @@ async fn with_credentials(
         given => given.clone(),
     };
     Ok(match named {
-        Credentials::None => nats,
-        Credentials::Password { user, password } => nats.user_and_password(user, password),
-        Credentials::Token(token) => nats.token(token),
+        Credentials::None => connect_options,
+        Credentials::Password { user, password } => connect_options.user_and_password(user, password),
+        Credentials::Token(token) => connect_options.token(token),
         Credentials::Nkey(file) => {
             let seed = read("the seed of the nkey", &file).await?;
             let seed = seed.trim();
             nkeys::KeyPair::from_seed(seed)
                 .map_err(|error| unusable("the seed of the nkey", &file, &error))?;
-            nats.nkey(seed.to_owned())
+            connect_options.nkey(seed.to_owned())
         }
         Credentials::Creds(file) => {
             let text = read("the credentials", &file).await?;
-            nats.credentials(&text).map_err(|error| unusable("the credentials", &file, &error))?
+            connect_options.credentials(&text).map_err(|error| unusable("the credentials", &file, &error))?
         }
     })
 }
 
 async fn with_tls(
-    mut nats: ConnectOptions,
+    mut connect_options: ConnectOptions,
     options: &NatsOptions,
 ) -> Result<ConnectOptions, BrokerConnectError> {
-    // The first one counts, and it is the same everywhere.
+    // The process has one default provider; an error means that it is installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let tls = &options.tls;
     for (what, file) in [("the CA", &tls.ca), ("the certificate", &tls.cert), ("the key", &tls.key)] {
         if let Some(file) = file {
-            // The library reads it again, and would not say which one it can't read.
+            // The client reads the file itself but does not name it in its error.
             read(what, file).await?;
         }
     }
     if let Some(ca) = &tls.ca {
-        nats = nats.add_root_certificates(ca.clone());
+        connect_options = connect_options.add_root_certificates(ca.clone());
     }
     match (&tls.cert, &tls.key) {
-        (Some(cert), Some(key)) => nats = nats.add_client_certificate(cert.clone(), key.clone()),
+        (Some(cert), Some(key)) => {
+            connect_options = connect_options.add_client_certificate(cert.clone(), key.clone())
+        }
         (None, None) => {}
         (Some(_), None) => {
             return Err(BrokerConnectError::Credentials("there is a certificate without its key".into()));
@@ -195,7 +195,7 @@ async fn with_tls(
             return Err(BrokerConnectError::Credentials("there is a key without its certificate".into()));
         }
     }
-    Ok(nats.require_tls(tls.is_required))
+    Ok(connect_options.require_tls(tls.is_required))
 }
 
 async fn read(what: &str, file: &Path) -> Result<String, BrokerConnectError> {
@@ -215,7 +215,7 @@ fn unusable(what: &str, file: &Path, why: &dyn std::fmt::Display) -> BrokerConne
 fn connect_error(error: &ConnectError) -> BrokerConnectError {
     let kind = error.kind();
     let why = match (kind, error.source()) {
-        // The source says it better.
+        // The source has the specific reason.
         (ConnectErrorKind::Io, Some(source)) => source.to_string(),
         (ConnectErrorKind::AuthorizationViolation, _) => kind.to_string(),
         _ => error.to_string(),
@@ -233,7 +233,7 @@ fn connect_error(error: &ConnectError) -> BrokerConnectError {
     }
 }
 
-/// Hears what the client says of its connection, as long as there is one.
+/// Callback for the client's connection events.
 struct NatsEventListener(Arc<NatsConnectionState>);
 
 impl NatsEventListener {
@@ -253,7 +253,7 @@ impl NatsEventListener {
 }
 
 impl Drop for NatsEventListener {
-    /// The client drops it when it ends, and says only then and always that it has.
+    /// The client drops the callback when it ends, and sends an event in only some of those cases.
     fn drop(&mut self) {
         self.0.mark_closed("the broker is gone");
     }
@@ -261,11 +261,11 @@ impl Drop for NatsEventListener {
 
 impl NatsConnectionState {
     fn mark_closed(&self, why: &str) {
-        let complaint = self.last_error.lock().unwrap_or_else(PoisonError::into_inner).take();
-        self.closed.send_if_modified(|over| {
-            let is_new = over.is_none();
+        let last_error = self.last_error.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.closed.send_if_modified(|closed| {
+            let is_new = closed.is_none();
             if is_new {
-                *over = Some(complaint.unwrap_or_else(|| why.to_owned()));
+                *closed = Some(last_error.unwrap_or_else(|| why.to_owned()));
             }
             is_new
         });
@@ -277,7 +277,7 @@ impl NatsConnectionState {
 
     fn count_dropped(&self) {
         let dropped = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
-        // Said often enough to be seen, and seldom enough not to be the next flood.
+        // Logs at powers of two: visible, and bounded in a flood.
         if dropped.is_power_of_two() {
             tracing::warn!(dropped, "messages of the broker come faster than they are read");
         }

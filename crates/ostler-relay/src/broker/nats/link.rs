@@ -1,4 +1,4 @@
-//! One connection to a NATS server, as the rest of the relay sees it.
+//! NATS link: one connection as [`RelayLink`].
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,19 +15,19 @@ use crate::broker::{
 
 pub(super) struct NatsLink {
     connection: NatsConnection,
-    welcome: BrokerInfo,
+    broker_info: BrokerInfo,
 }
 
 impl NatsLink {
     pub(super) fn new(connection: NatsConnection, is_loopback: bool) -> Self {
-        let said = connection.client.server_info();
-        let welcome = BrokerInfo {
-            max_payload: said.max_payload,
-            // Who accepts keys says a nonce, even where it accepts nobody else.
-            requires_credentials: said.auth_required || !said.nonce.is_empty(),
+        let server = connection.client.server_info();
+        let broker_info = BrokerInfo {
+            max_payload: server.max_payload,
+            // A server that accepts keys sends a nonce, and may leave `auth_required` unset.
+            requires_credentials: server.auth_required || !server.nonce.is_empty(),
             is_loopback,
         };
-        Self { connection, welcome }
+        Self { connection, broker_info }
     }
 
     async fn send(&self, message: BrokerMessage) -> Result<(), LinkError> {
@@ -97,7 +97,7 @@ impl RelayLink for NatsLink {
     }
 
     fn broker_info(&self) -> &BrokerInfo {
-        &self.welcome
+        &self.broker_info
     }
 }
 
@@ -107,7 +107,7 @@ impl Drop for NatsLink {
     }
 }
 
-/// The messages of one subscription. The client ends it with the connection.
+/// Messages of one subscription; the client ends the stream with the connection.
 struct NatsSource(Subscriber);
 
 impl MessageSource for NatsSource {
@@ -117,7 +117,7 @@ impl MessageSource for NatsSource {
 
     fn drain(&mut self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            // Who can't be told has ended, and says so by the end of the messages.
+            // An error means that the client has ended, which the stream reports as its end.
             let _ = self.0.drain().await;
         })
     }

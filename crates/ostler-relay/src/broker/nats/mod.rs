@@ -1,10 +1,10 @@
-//! The broker is a NATS server.
+//! NATS broker.
 //!
 //! ```text
-//! options.rs   where it is, and who we are
-//! dial.rs      makes one connection, and knows when it is over
-//! link.rs      one connection as the rest of the relay sees it
-//! words.rs     NATS's words for messages and denials
+//! options.rs      addresses, credentials, TLS
+//! connection.rs   opens one connection and detects its end
+//! link.rs         one connection as `RelayLink`
+//! codec.rs        messages, headers and denials of the NATS protocol
 //! ```
 
 mod codec;
@@ -21,12 +21,12 @@ use super::{Broker, BrokerConnectError, RelayLink};
 pub(crate) use connection::{NatsConnection, connect_once};
 pub use options::{BadAddress, Credentials, NatsOptions, Tls, check_address};
 
-/// Makes connections to one NATS server, or to one of several that are one to us.
+/// Factory of connections to one NATS server or cluster.
 #[derive(Debug, Clone)]
 pub struct NatsBroker(Arc<NatsOptions>);
 
 impl NatsBroker {
-    /// A broker at that place. Nothing is connected yet.
+    /// Returns a broker with these options; connects nothing yet.
     pub fn new(options: NatsOptions) -> Self {
         Self(Arc::new(options))
     }
@@ -35,8 +35,8 @@ impl NatsBroker {
 impl Broker for NatsBroker {
     fn connect(&self) -> BoxFuture<'_, Result<Arc<dyn RelayLink>, BrokerConnectError>> {
         Box::pin(async move {
-            let line = connect_once(&self.0).await?;
-            Ok(Arc::new(link::NatsLink::new(line, self.0.is_loopback())) as Arc<dyn RelayLink>)
+            let connection = connect_once(&self.0).await?;
+            Ok(Arc::new(link::NatsLink::new(connection, self.0.is_loopback())) as Arc<dyn RelayLink>)
         })
     }
 

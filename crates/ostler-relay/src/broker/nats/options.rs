@@ -1,4 +1,4 @@
-//! Where a NATS server is, and who we are there.
+//! NATS options: addresses, credentials and TLS.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,26 +7,25 @@ use async_nats::ServerAddr;
 use ostler_core::loopback::is_loopback_host;
 use percent_encoding::percent_decode_str;
 
-/// Where a NATS server is, and who we are there.
+/// Addresses, credentials and TLS of a NATS server.
 #[derive(Debug, Clone)]
 pub struct NatsOptions {
-    /// Addresses: `nats://host:4222`, `tls://host:4222`, or just a host. One is
-    /// taken at random, and the others if it is away. A user and password in
-    /// one count if [`Self::credentials`] has none.
+    /// Addresses: `nats://host:4222`, `tls://host:4222`, or a host alone. The client picks one at
+    /// random and falls back to the others. [`Self::credentials`] takes precedence over a user and
+    /// password in an address.
     pub servers: Vec<String>,
-    /// Who we are.
+    /// Credentials of this client.
     pub credentials: Credentials,
-    /// How the connection is kept private.
+    /// TLS settings.
     pub tls: Tls,
-    /// What the server's own tools call this connection.
+    /// Name of this connection in the server's monitoring.
     pub name: String,
-    /// What the subjects begin with on which answers to our own questions come.
-    /// Only the journal in a bucket asks any.
+    /// Subject prefix of the client's own inboxes; only the key-value journal uses them.
     pub inbox_prefix: String,
 }
 
 impl NatsOptions {
-    /// These servers, without credentials.
+    /// Returns options for these servers, without credentials.
     pub fn new(servers: Vec<String>) -> Self {
         Self {
             servers,
@@ -37,19 +36,19 @@ impl NatsOptions {
         }
     }
 
-    /// The addresses, without what must not be seen.
+    /// Returns the addresses with secrets redacted.
     pub(crate) fn redacted_addresses(&self) -> String {
-        let places: Vec<String> = self.servers.iter().map(|server| redact_address(server)).collect();
-        places.join(", ")
+        let addresses: Vec<String> = self.servers.iter().map(|server| redact_address(server)).collect();
+        addresses.join(", ")
     }
 
-    /// Whether all addresses are this machine's own.
+    /// Returns whether all addresses are loopback addresses.
     pub(crate) fn is_loopback(&self) -> bool {
-        let is_near = |address: ServerAddr| is_loopback_host(address.host());
-        self.servers.iter().all(|server| server.parse().is_ok_and(is_near))
+        let is_loopback = |address: ServerAddr| is_loopback_host(address.host());
+        self.servers.iter().all(|server| server.parse().is_ok_and(is_loopback))
     }
 
-    /// The user and password of the first address that has them, decoded.
+    /// Returns the user and password of the first address that has them, decoded.
     pub(crate) fn credentials_in_address(&self) -> Option<Credentials> {
         let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
         self.servers.iter().find_map(|server| {
@@ -57,36 +56,36 @@ impl NatsOptions {
             let user = decoded(address.username()?);
             Some(match address.password() {
                 Some(password) => Credentials::Password { user, password: decoded(password) },
-                // As all of NATS has it: a user alone is a token.
+                // A user without a password is a token, as in every NATS client.
                 None => Credentials::Token(user),
             })
         })
     }
 }
 
-/// Who we are to a NATS server.
+/// Credentials of a NATS user.
 #[derive(Clone, Default)]
 pub enum Credentials {
-    /// Nobody, or whoever the address names.
+    /// No credentials besides those in an address.
     #[default]
     None,
-    /// A user.
+    /// User name and password.
     Password {
-        /// The name.
+        /// User name.
         user: String,
-        /// The secret.
+        /// Password.
         password: String,
     },
-    /// Whoever has this secret.
+    /// Token.
     Token(String),
-    /// The owner of a key, whose seed is in this file.
+    /// File with the seed of an nkey.
     Nkey(PathBuf),
-    /// The user of a credentials file: a JWT and the seed of its key.
+    /// Credentials file: a JWT and the seed of its key.
     Creds(PathBuf),
 }
 
 impl fmt::Debug for Credentials {
-    /// Without the secrets.
+    /// Omits the secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("None"),
@@ -98,35 +97,35 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// How the connection to a NATS server is kept private.
+/// TLS settings of a connection.
 #[derive(Debug, Clone, Default)]
 pub struct Tls {
-    /// Whether there must be TLS even if neither the address nor the server asks for it.
+    /// Requires TLS even if neither address nor server asks for it.
     pub is_required: bool,
-    /// Who may vouch for the server, in place of whom the system trusts: a PEM file.
+    /// CA certificates that replace the system's: a PEM file.
     pub ca: Option<PathBuf>,
-    /// Our own certificate: a PEM file.
+    /// Client certificate: a PEM file.
     pub cert: Option<PathBuf>,
-    /// Its key: a PEM file.
+    /// Private key of the client certificate: a PEM file.
     pub key: Option<PathBuf>,
 }
 
-/// An address that is none of a NATS server.
+/// Error: the text is not an address of a NATS server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{place}` is no address of a NATS server, which is like `nats://host:4222`: {why}")]
+#[error("`{address}` is no address of a NATS server, which is like `nats://host:4222`: {why}")]
 pub struct BadAddress {
-    place: String,
+    address: String,
     why: String,
 }
 
-/// Checks an address, without connecting.
+/// Validates an address without connecting.
 pub fn check_address(server: &str) -> Result<(), BadAddress> {
     parse_address(server).map(|_| ())
 }
 
-/// Reads an address.
+/// Parses an address.
 pub(crate) fn parse_address(server: &str) -> Result<ServerAddr, BadAddress> {
-    let bad = |why: String| BadAddress { place: redact_address(server), why };
+    let bad = |why: String| BadAddress { address: redact_address(server), why };
     let address: ServerAddr = server.parse().map_err(|error: std::io::Error| bad(error.to_string()))?;
     match address.scheme() {
         "nats" | "tls" if !address.host().is_empty() => Ok(address),
@@ -135,14 +134,14 @@ pub(crate) fn parse_address(server: &str) -> Result<ServerAddr, BadAddress> {
     }
 }
 
-/// An address without what must not be seen.
+/// Returns an address with secrets redacted.
 fn redact_address(server: &str) -> String {
     match server.parse::<ServerAddr>() {
         Ok(address) if address.host().contains(':') => {
             format!("{}://[{}]:{}", address.scheme(), address.host(), address.port())
         }
         Ok(address) => format!("{}://{}:{}", address.scheme(), address.host(), address.port()),
-        // Whatever is before the last `@` may be a secret.
+        // Anything before the last `@` may be a secret.
         Err(_) => server.rsplit('@').next().unwrap_or_default().to_owned(),
     }
 }
@@ -165,8 +164,8 @@ mod tests {
             ("ftp://a:secret@b@host", "host"),
             ("nats://a:secret@host:port", "host:port"),
         ];
-        for (server, place) in table {
-            assert_eq!(options(&[server]).redacted_addresses(), place);
+        for (server, address) in table {
+            assert_eq!(options(&[server]).redacted_addresses(), address);
             let check = check_address(server).map_err(|error| error.to_string());
             assert!(!format!("{check:?}").contains("secret"), "{check:?}");
         }

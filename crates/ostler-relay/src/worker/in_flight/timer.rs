@@ -1,4 +1,4 @@
-//! The time of calls: one timer serves all of them.
+//! Timer of the calls in flight: one task serves all of them.
 
 use std::time::Duration;
 
@@ -6,15 +6,14 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{RelayedCalls, RelayedCallsState};
 
-/// A look that comes so much later than it was meant to shows that this
-/// process, or its machine, has slept.
+/// Lateness of a wake-up that shows that the process or its machine was suspended.
 const LATE: Duration = Duration::from_millis(500);
 
-/// How long what was said meanwhile may take to be read.
+/// Time to read the messages that arrived during a suspension.
 const CATCH_UP: Duration = Duration::from_millis(50);
 
 impl RelayedCalls {
-    /// Makes sure that the clock looks no later than this.
+    /// Makes the timer run no later than `wake`.
     pub(super) fn wake_by(&self, state: &mut RelayedCallsState, wake: Instant) {
         if state.next_wake.is_none_or(|next| wake < next) {
             state.next_wake = Some(wake);
@@ -22,7 +21,7 @@ impl RelayedCalls {
         }
     }
 
-    /// Ends every call whose time is over; until the table is closed.
+    /// Fails calls whose deadline has passed, until the table is closed.
     pub(in crate::worker) async fn run_timer(&self) {
         loop {
             let (next, is_closed) = {
@@ -35,7 +34,7 @@ impl RelayedCalls {
                 Some(next) => tokio::select! {
                     () = sleep_until(next) => {
                         if Instant::now() > next + LATE {
-                            // We were not there ourselves: what was said meanwhile is heard first.
+                            // After a suspension, queued messages are read before calls expire.
                             tokio::time::sleep(CATCH_UP).await;
                         }
                         self.fail_expired();
@@ -50,7 +49,7 @@ impl RelayedCalls {
         let now = Instant::now();
         self.fail_matching(|_, pending, _| pending.on_time_passed(now));
         let mut state = self.lock();
-        let out = state.calls.values().filter(|waiting| waiting.outcome_sender.is_some());
-        state.next_wake = out.map(|waiting| waiting.pending.next_wake()).min();
+        let published = state.calls.values().filter(|relayed| relayed.outcome_sender.is_some());
+        state.next_wake = published.map(|relayed| relayed.pending.next_wake()).min();
     }
 }

@@ -1,4 +1,4 @@
-//! A worker sees and uses what its role may.
+//! Roles: a worker lists and uses only what its role permits.
 
 use ostler_core::config::Role;
 use ostler_host::Rules;
@@ -15,7 +15,7 @@ fn rules(allow: &[&str]) -> Rules {
     Rules::from_roles(&[("dev".to_owned(), role)].into())
 }
 
-fn opening(allow: &[&str]) -> TestHostBuilder {
+fn builder(allow: &[&str]) -> TestHostBuilder {
     let rules = rules(allow);
     TestHost::new()
         .options(|options| options.rules = rules)
@@ -31,7 +31,7 @@ async fn names(agent: &mut AgentClient) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn what_the_role_may_not_use_does_not_exist() {
-    let pair = RelayPair::open(opening(&["a/yes"])).await;
+    let pair = RelayPair::open(builder(&["a/yes"])).await;
     let (mut agent, mut client) =
         (pair.agent(Era::Modern, json!({})).await, pair.client(Era::Modern, json!({})).await);
     assert_eq!(names(&mut agent).await, ["a__yes"]);
@@ -41,34 +41,34 @@ async fn what_the_role_may_not_use_does_not_exist() {
         assert_eq!(there["error"]["data"]["code"], "unknown-tool", "{there}");
         assert_eq!(there["error"], here["error"], "{hidden}");
     }
-    assert_eq!((pair.world.server("a").count("no"), pair.world.server("b").count("no")), (0, 0));
+    assert_eq!((pair.test_host.server("a").count("no"), pair.test_host.server("b").count("no")), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_role_that_nobody_knows_gets_an_error_and_no_empty_list() {
-    let pair = RelayPair::with_role(opening(&["*"]), "ghost").await;
+    let pair = RelayPair::with_role(builder(&["*"]), "ghost").await;
     let mut agent = pair.agent(Era::Modern, json!({})).await;
     let listed = agent.request("tools/list", json!({})).await;
     assert!(listed.get("error").is_some(), "{listed}");
     let called = agent.call("a__yes", json!({})).await;
     assert!(called.get("error").is_some(), "{called}");
-    assert_eq!(pair.world.server("a").count("yes"), 0);
+    assert_eq!(pair.test_host.server("a").count("yes"), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn other_rules_reach_the_agent_as_a_changed_list() {
-    let pair = RelayPair::open(opening(&["a/yes"])).await;
+    let pair = RelayPair::open(builder(&["a/yes"])).await;
     let mut agent = pair.agent(Era::Legacy, json!({})).await;
     assert_eq!(names(&mut agent).await, ["a__yes"]);
-    pair.world.host.set_rules(rules(&["a/*", "b/*"])).await;
-    let told: Value = serde_json::from_str(&agent.line().await).unwrap();
-    assert_eq!(told["method"], "notifications/tools/list_changed");
-    // What is told first may be the change of one server of several.
+    pair.test_host.host.set_rules(rules(&["a/*", "b/*"])).await;
+    let notification: Value = serde_json::from_str(&agent.line().await).unwrap();
+    assert_eq!(notification["method"], "notifications/tools/list_changed");
+    // The first notification may be the change of one of several servers.
     while names(&mut agent).await.len() < 3 {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
     assert_eq!(names(&mut agent).await, ["a__yes", "a__no", "b__no"]);
-    pair.world.host.set_rules(rules(&["a/no"])).await;
+    pair.test_host.host.set_rules(rules(&["a/no"])).await;
     while names(&mut agent).await.len() > 1 {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }

@@ -1,4 +1,4 @@
-//! Brokers and hosts that go away, seen by an agent.
+//! Brokers and hosts that go away, as an agent sees it.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ async fn a_call_outlives_an_outage_of_the_broker() {
     let pair = RelayPair::open(TestHost::new().server("a", Script::new().tool_replying("t", reply))).await;
     let mut agent = pair.agent(Era::Modern, json!({})).await;
     let id = agent.send_request("tools/call", json!({"name": "a__t"})).await;
-    let stage = pair.world.server("a").clone();
-    pair.until("the call reaches the server", || stage.in_flight() == 1).await;
-    // Long enough that the answer is ready before the broker is back.
+    let server = pair.test_host.server("a").clone();
+    pair.until("the call reaches the server", || server.in_flight() == 1).await;
+    // Long enough that the answer is ready before the broker returns.
     tokio::time::sleep(Duration::from_secs(1)).await;
     pair.broker.go_down();
     tokio::time::sleep(Duration::from_secs(10)).await;
     pair.broker.come_up();
     let done = agent.answer_to(id).await;
     assert_eq!(done["result"]["content"][0]["text"], "done", "{done}");
-    assert_eq!(stage.count("t"), 1);
+    assert_eq!(server.count("t"), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -49,8 +49,8 @@ async fn the_death_of_a_host_is_noticed_in_seconds() {
     .await;
     let mut agent = pair.agent(Era::Modern, json!({})).await;
     let id = agent.send_request("tools/call", json!({"name": "a__t"})).await;
-    let stage = pair.world.server("a").clone();
-    pair.until("the call reaches the server", || stage.in_flight() == 1).await;
+    let server = pair.test_host.server("a").clone();
+    pair.until("the call reaches the server", || server.in_flight() == 1).await;
     let began = tokio::time::Instant::now();
     pair.broker.set_fault_injector(Some(Box::new(|from, _, _| match from {
         "host" => MessageAction::Drop,
@@ -61,16 +61,15 @@ async fn the_death_of_a_host_is_noticed_in_seconds() {
     assert!(began.elapsed() <= Duration::from_millis(3_500), "{:?}", began.elapsed());
 }
 
-/// What was handed to a connection that breaks may never have left, and
-/// nobody is told.
+/// A broken connection may drop what was handed to it, unnoticed.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_lost_with_the_hosts_connection_is_asked_for() {
     let reply = ScriptedReply::text("done").after(Duration::from_secs(1));
     let pair = RelayPair::open(TestHost::new().server("a", Script::new().tool_replying("t", reply))).await;
     let mut agent = pair.agent(Era::Modern, json!({})).await;
     let id = agent.send_request("tools/call", json!({"name": "a__t"})).await;
-    let stage = pair.world.server("a").clone();
-    pair.until("the call reaches the server", || stage.in_flight() == 1).await;
+    let server = pair.test_host.server("a").clone();
+    pair.until("the call reaches the server", || server.in_flight() == 1).await;
     pair.broker.set_fault_injector(Some(Box::new(|_, _, message| {
         match message.subject.starts_with("_INBOX") {
             true => MessageAction::Drop,
@@ -84,20 +83,21 @@ async fn an_answer_that_is_lost_with_the_hosts_connection_is_asked_for() {
     let done = agent.answer_to(id).await;
     assert_eq!(done["result"]["content"][0]["text"], "done", "{done}");
     assert!(began.elapsed() <= Duration::from_secs(1), "{:?}", began.elapsed());
-    assert_eq!(stage.count("t"), 1);
+    assert_eq!(server.count("t"), 1);
 }
 
-/// Neither may a question, and its caller would never hear it.
+/// A server request may be dropped as well.
 #[tokio::test(start_paused = true)]
 async fn a_question_that_is_lost_with_the_hosts_connection_is_asked_again() {
-    let question = json!({"message": "who?", "requestedSchema": {"type": "object", "properties": {}}});
-    let reply =
-        ScriptedReply::text("done").pausing(Duration::from_secs(1)).asking("elicitation/create", question);
+    let server_request = json!({"message": "who?", "requestedSchema": {"type": "object", "properties": {}}});
+    let reply = ScriptedReply::text("done")
+        .pausing(Duration::from_secs(1))
+        .asking("elicitation/create", server_request);
     let pair = RelayPair::open(TestHost::new().server("a", Script::new().tool_replying("t", reply))).await;
     let mut agent = pair.agent(Era::Legacy, json!({"elicitation": {}})).await;
     let id = agent.send_request("tools/call", json!({"name": "a__t"})).await;
-    let stage = pair.world.server("a").clone();
-    pair.until("the call reaches the server", || stage.in_flight() == 1).await;
+    let server = pair.test_host.server("a").clone();
+    pair.until("the call reaches the server", || server.in_flight() == 1).await;
     pair.broker.set_fault_injector(Some(Box::new(|from, _, message| {
         match from == "host" && message.subject.contains(".progress.") {
             true => MessageAction::Drop,
@@ -107,8 +107,8 @@ async fn a_question_that_is_lost_with_the_hosts_connection_is_asked_again() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     pair.broker.set_fault_injector(None);
     pair.broker.disconnect("host");
-    let question = agent.next_server_request().await;
-    agent.respond(&question, json!({"action": "decline"})).await;
+    let server_request = agent.next_server_request().await;
+    agent.respond(&server_request, json!({"action": "decline"})).await;
     let done = agent.answer_to(id).await;
     assert_eq!(done["result"]["content"][0]["text"], "done", "{done}");
 }
@@ -119,8 +119,8 @@ async fn a_draining_host_finishes_what_it_has_begun() {
     let pair = RelayPair::open(TestHost::new().server("a", Script::new().tool_replying("t", reply))).await;
     let mut agent = pair.agent(Era::Modern, json!({})).await;
     let id = agent.send_request("tools/call", json!({"name": "a__t"})).await;
-    let stage = pair.world.server("a").clone();
-    pair.until("the call reaches the server", || stage.in_flight() == 1).await;
+    let server = pair.test_host.server("a").clone();
+    pair.until("the call reaches the server", || server.in_flight() == 1).await;
     let began = tokio::time::Instant::now();
     pair.service.drain(Duration::from_secs(10)).await;
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
@@ -131,10 +131,10 @@ async fn a_draining_host_finishes_what_it_has_begun() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_hangs_while_it_starts_hides_no_other() {
     let hangs = Script::echo().start_after(Duration::from_secs(3_600));
-    let world = TestHost::new().server("a", Script::echo()).server_with("b", hangs, |spec| {
+    let test_host = TestHost::new().server("a", Script::echo()).server_with("b", hangs, |spec| {
         spec.start_timeout = Duration::from_secs(60);
     });
-    let pair = RelayPair::open(world).await;
+    let pair = RelayPair::open(test_host).await;
     let mut agent = pair.agent(Era::Modern, json!({})).await;
     let began = tokio::time::Instant::now();
     let list = agent.request("tools/list", json!({})).await;

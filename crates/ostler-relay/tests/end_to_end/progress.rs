@@ -1,4 +1,4 @@
-//! What happens while a call is under way: progress, log lines, cancelling.
+//! Progress, logs and cancellation of calls in flight.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn progress_and_log_lines_reach_the_agent_before_the_answer() {
         }
         agent.request("tools/call", json!({"name": "a__t", "_meta": meta})).await;
         let methods: Vec<&str> =
-            agent.other_messages.iter().map(|heard| heard["method"].as_str().unwrap()).collect();
+            agent.other_messages.iter().map(|message| message["method"].as_str().unwrap()).collect();
         assert_eq!(methods, ["notifications/progress", "notifications/message"], "{era:?}");
         let params = &agent.other_messages[0]["params"];
         assert_eq!(params["progressToken"], "mine");
@@ -41,15 +41,15 @@ async fn a_call_that_the_agent_cancels_is_cancelled_at_the_server() {
     .await;
     let mut agent = pair.agent(Era::Legacy, json!({})).await;
     let id = agent.send_request("tools/call", json!({"name": "a__t"})).await;
-    let stage = pair.world.server("a").clone();
-    pair.until("the call reaches the server", || stage.in_flight() == 1).await;
+    let server = pair.test_host.server("a").clone();
+    pair.until("the call reaches the server", || server.in_flight() == 1).await;
     let began = tokio::time::Instant::now();
     agent
         .send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}))
         .await;
-    pair.until("the call is cancelled", || stage.cancelled() == 1).await;
+    pair.until("the call is cancelled", || server.cancelled() == 1).await;
     assert!(began.elapsed() <= Duration::from_millis(50), "{:?}", began.elapsed());
-    assert_eq!((stage.in_flight(), stage.count("t")), (0, 1));
+    assert_eq!((server.in_flight(), server.count("t")), (0, 1));
     pair.until("the host forgets the call", || pair.service.status().in_flight == 0).await;
 }
 
@@ -72,7 +72,7 @@ async fn other_prompts_and_resources_are_told_to_the_agent() {
     let pair = RelayPair::open(TestHost::new().server("a", Script::echo())).await;
     let mut agent = pair.agent(Era::Legacy, json!({})).await;
     agent.request("tools/list", json!({})).await;
-    pair.world.server("a").emit(ServerNotification::PromptsChanged);
-    let told: Value = serde_json::from_str(&agent.line().await).unwrap();
-    assert_eq!(told["method"], "notifications/prompts/list_changed");
+    pair.test_host.server("a").emit(ServerNotification::PromptsChanged);
+    let notification: Value = serde_json::from_str(&agent.line().await).unwrap();
+    assert_eq!(notification["method"], "notifications/prompts/list_changed");
 }

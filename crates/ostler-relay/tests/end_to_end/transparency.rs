@@ -1,4 +1,4 @@
-//! What an agent reads is, byte for byte, what the host's own clients read.
+//! Transparency: an agent reads, byte for byte, what the host's own clients read.
 
 use ostler_testkit::{Script, ScriptedReply, TestHost};
 use ostler_wire::Era;
@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::pair::RelayPair;
 
-/// A result that careless hands would spoil: an image, structure, numbers that
-/// no type holds, keys in an order of their own.
+/// Returns a result that re-encoding would change: an image, nested structure, numbers that no type
+/// holds, unsorted keys.
 const RICH: &str = r#"{"zz": 1.50, "content":[{"type":"image","data":"aGk=","mimeType":"image/png"},{"type":"text","text":"\u00e9\u0000"}],"structuredContent":{"b":123456789012345678901234567890,"a":[1e400,-0]},"_meta":{"x/y":{}},"later":[ ]}"#;
 
 fn script() -> Script {
@@ -63,13 +63,21 @@ fn requests() -> Vec<(&'static str, Value)> {
 
 async fn compare(agents: Era, script: Script) {
     let pair = RelayPair::open(TestHost::new().server("a", script)).await;
-    let (mut far, mut near) = (pair.agent(agents, json!({})).await, pair.client(agents, json!({})).await);
+    let (mut agent, mut client) = (pair.agent(agents, json!({})).await, pair.client(agents, json!({})).await);
     for (method, params) in requests() {
-        let (there, here) =
-            (far.send_request(method, params.clone()).await, near.send_request(method, params.clone()).await);
-        let (there, here) = (far.line_for(there).await, near.line_for(here).await);
+        let (agent_line, client_line) = (
+            agent.send_request(method, params.clone()).await,
+            client.send_request(method, params.clone()).await,
+        );
+        let (agent_line, client_line) =
+            (agent.line_for(agent_line).await, client.line_for(client_line).await);
         let short = |line: &str| line.chars().take(600).collect::<String>();
-        assert!(there == here, "{method} {params}\nagent:  {}\nclient: {}", short(&there), short(&here));
+        assert!(
+            agent_line == client_line,
+            "{method} {params}\nagent:  {}\nclient: {}",
+            short(&agent_line),
+            short(&client_line)
+        );
     }
 }
 
@@ -107,9 +115,9 @@ async fn the_result_of_a_tool_passes_byte_for_byte() {
 #[tokio::test(start_paused = true)]
 async fn arguments_reach_the_server_byte_for_byte() {
     let pair = RelayPair::open(TestHost::new().server("a", script())).await;
-    let (caller, far) = (ostler_host::Caller::local(), pair.worker_gateway.host().clone());
+    let (caller, host) = (ostler_host::Caller::local(), pair.worker_gateway.host().clone());
     pair.agent(Era::Modern, json!({})).await.request("tools/list", json!({})).await;
     let text = r#"{ "n" : 123456789012345678901234567890, "b":1, "a":[1e400] }"#;
-    far.call(&caller, "a", "echo", ostler_host::CallArguments::raw(text)).await.unwrap();
-    assert_eq!(pair.world.server("a").requests_for("echo")[0].arguments.as_deref(), Some(text));
+    host.call(&caller, "a", "echo", ostler_host::CallArguments::raw(text)).await.unwrap();
+    assert_eq!(pair.test_host.server("a").requests_for("echo")[0].arguments.as_deref(), Some(text));
 }

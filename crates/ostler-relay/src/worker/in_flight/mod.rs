@@ -1,9 +1,7 @@
-//! The calls of a worker that wait: who waits for which id, and what has
-//! become of it.
+//! Relayed calls in flight: the pending state of each call id and the channel to its caller.
 //!
-//! One short lock covers them all. A call that is on its way is a
-//! [`Pending`]; whatever ends it goes to its caller through a channel that is
-//! made for each time it is sent. One timer serves all of them.
+//! One lock covers all calls and is held briefly. A call in flight is a [`PendingRelayCall`]; its outcome goes to
+//! its caller through a channel that is created for each publish. One timer serves all calls.
 
 mod handle;
 mod timer;
@@ -26,56 +24,55 @@ use crate::chunk::MAX_ANSWER;
 use crate::envelope::Control;
 use crate::name::RelayName;
 
-/// Calls of a worker at once.
+/// Limit of calls in flight per worker.
 pub(super) const MOST: usize = 1_024;
 
-/// Questions that one call may have open.
-const MAX_QUESTIONS: usize = 16;
+/// Limit of open server requests per call.
+const MAX_SERVER_REQUESTS: usize = 16;
 
-/// Bytes of answers in chunks that are kept until they are whole, of all calls
-/// together. A call whose chunk comes beyond that has no answer.
-const MAX_HELD: usize = 512 << 20;
+/// Bound on the bytes of partly received answers of all calls. A call whose chunk exceeds it fails.
+const MAX_BUFFERED_BYTES: usize = 512 << 20;
 
-/// The calls of a worker that wait.
+/// Calls in flight of a worker.
 #[derive(Debug)]
 pub(super) struct RelayedCalls {
     state: Mutex<RelayedCallsState>,
     outbox: Outbox,
-    /// Tells the clock that it has to look sooner.
+    /// Wakes the timer when it must run earlier.
     timer_wake: Notify,
 }
 
 #[derive(Debug, Default)]
 struct RelayedCallsState {
     calls: HashMap<CallId, RelayedCall>,
-    /// The connection through which calls are heard of, if there is one.
+    /// Epoch of the current connection; `None` while disconnected.
     epoch: Option<u64>,
-    /// What the clock waits for: nothing changes by time alone before it.
+    /// Next wake-up of the timer; time alone changes nothing before it.
     next_wake: Option<Instant>,
     is_closed: bool,
 }
 
-/// What is known of a call that waits.
+/// Facts about a call that stay fixed while it is in flight.
 pub(super) struct RelayedCallInfo {
-    /// Where it is published.
+    /// Subject that the call is published to.
     pub(super) subject: String,
-    /// Its times.
+    /// Deadlines of the call.
     pub(super) times: CallTimes,
-    /// The session that it belongs to; none for what the worker itself asks.
+    /// Session that the call belongs to; `None` for a manifest request.
     pub(super) session: Option<u64>,
-    /// Who hears of it meanwhile.
+    /// Observer of the call.
     pub(super) observer: Option<SharedCallObserver>,
 }
 
 struct RelayedCall {
     info: RelayedCallInfo,
     pending: PendingRelayCall,
-    /// Where the end is told; none while it is with its caller.
+    /// Channel to the caller; `None` until the call is published and after its outcome.
     outcome_sender: Option<oneshot::Sender<RelaySendOutcome>>,
-    /// An answer that came although nobody should have got the call.
+    /// An answer that arrived after the broker had reported no responders.
     early_outcome: Option<RelaySendOutcome>,
     assembly: Option<Box<ChunkAssembly>>,
-    /// The questions that are open. Dropping them withdraws them.
+    /// Open server requests; dropping a sender withdraws the request.
     server_requests: Vec<(u32, oneshot::Sender<()>)>,
 }
 
@@ -85,16 +82,16 @@ impl std::fmt::Debug for RelayedCall {
     }
 }
 
-/// What came of sending a call once.
+/// Outcome of publishing a call once.
 #[derive(Debug)]
 pub(super) enum RelaySendOutcome {
-    /// The whole response.
+    /// The complete response.
     Answer(Bytes),
-    /// The same, in chunks.
+    /// All chunks of the response.
     Chunks(Box<ChunkAssembly>),
-    /// There is no answer.
+    /// No answer.
     Fault(Fault),
-    /// Nobody has got it: it may be sent again.
+    /// No host received the call; it may be sent again.
     NoResponders,
 }
 
@@ -107,54 +104,54 @@ impl RelayedCalls {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a call in, before it is sent.
+    /// Registers a call before it is published.
     pub(super) fn register(
         &self,
         call: CallId,
-        entry: RelayedCallInfo,
+        info: RelayedCallInfo,
     ) -> Result<RelayedCallHandle<'_>, Fault> {
         let mut state = self.lock();
         if state.is_closed {
             return Err(shutdown_fault());
         }
-        // Two calls never share an id, so the last condition is about what can't be.
-        let is_full = entry.session.is_some() && state.calls.len() >= MOST;
+        // Call ids are unique, so a duplicate is a bug; it fails like a full table.
+        let is_full = info.session.is_some() && state.calls.len() >= MOST;
         if is_full || state.calls.contains_key(&call) {
             return Err(Fault::not_sent(FaultKind::Congested));
         }
-        let pending = PendingRelayCall::new(entry.times);
-        let waiting = RelayedCall {
-            info: entry,
+        let pending = PendingRelayCall::new(info.times);
+        let relayed = RelayedCall {
+            info,
             pending,
             outcome_sender: None,
             early_outcome: None,
             assembly: None,
             server_requests: Vec::new(),
         };
-        state.calls.insert(call, waiting);
+        state.calls.insert(call, relayed);
         Ok(RelayedCallHandle { calls: self, call })
     }
 
-    /// Whether any call is with a host, or on its way.
+    /// Returns whether any call of a session may be at a host.
     pub(super) fn has_outstanding(&self) -> bool {
-        let is_out =
-            |waiting: &RelayedCall| waiting.info.session.is_some() && waiting.pending.may_have_left();
-        self.lock().calls.values().any(is_out)
+        let may_have_left =
+            |relayed: &RelayedCall| relayed.info.session.is_some() && relayed.pending.may_have_left();
+        self.lock().calls.values().any(may_have_left)
     }
 
-    /// The response of a call.
+    /// Completes a call with its response.
     pub(super) fn answer(&self, call: CallId, body: Bytes) {
         self.lock().finish(call, RelaySendOutcome::Answer(body));
     }
 
-    /// A response that comes in chunks.
+    /// Records length and hash of a chunked response.
     pub(super) fn announce(&self, call: CallId, length: u64, sha256: &str) {
         self.assemble(call, |assembly| assembly.announce(length, sha256));
     }
 
-    /// One chunk of a response.
+    /// Adds one chunk of a response.
     pub(super) fn add_chunk(&self, call: CallId, number: u32, body: Bytes) {
-        if self.lock().buffered_bytes() + body.len() > MAX_HELD {
+        if self.lock().buffered_bytes() + body.len() > MAX_BUFFERED_BYTES {
             let why = "there is no room for more long answers at once".into();
             return self.fail(call, Fault::unknown(FaultKind::Transfer(why)));
         }
@@ -163,14 +160,14 @@ impl RelayedCalls {
 
     fn assemble(&self, call: CallId, add: impl FnOnce(&mut ChunkAssembly) -> AssemblyStep) {
         let mut state = self.lock();
-        let Some(waiting) = state.calls.get_mut(&call) else { return };
-        waiting.pending.on_progress(Instant::now());
-        let assembly = waiting.assembly.get_or_insert_default();
+        let Some(relayed) = state.calls.get_mut(&call) else { return };
+        relayed.pending.on_progress(Instant::now());
+        let assembly = relayed.assembly.get_or_insert_default();
         let ack = match add(assembly) {
             AssemblyStep::Wait => None,
             AssemblyStep::Ack(number) => Some(number),
             AssemblyStep::Complete(number) => {
-                if let Some(assembly) = waiting.assembly.take() {
+                if let Some(assembly) = relayed.assembly.take() {
                     state.finish(call, RelaySendOutcome::Chunks(assembly));
                 }
                 Some(number)
@@ -187,23 +184,23 @@ impl RelayedCalls {
         }
     }
 
-    /// Nobody listens to where a call was published.
+    /// Handles the broker's report that a published call had no subscriber.
     pub(super) fn on_no_responders(&self, call: CallId) {
         let mut state = self.lock();
-        let Some(waiting) = state.calls.get_mut(&call) else { return };
-        if waiting.pending.on_no_responders()
-            && let Some(tell) = waiting.outcome_sender.take()
+        let Some(relayed) = state.calls.get_mut(&call) else { return };
+        if relayed.pending.on_no_responders()
+            && let Some(sender) = relayed.outcome_sender.take()
         {
-            let _ = tell.send(RelaySendOutcome::NoResponders);
+            let _ = sender.send(RelaySendOutcome::NoResponders);
         }
     }
 
-    /// A host has claimed a call.
+    /// Records that a host has accepted a call.
     pub(super) fn on_accepted(&self, call: CallId, host: RelayName, generation: Instance) {
         let mut state = self.lock();
-        let Some(waiting) = state.calls.get_mut(&call) else { return };
-        let next = waiting.pending.on_accepted(host, generation, Instant::now());
-        let wake = waiting.pending.next_wake();
+        let Some(relayed) = state.calls.get_mut(&call) else { return };
+        let next = relayed.pending.on_accepted(host, generation, Instant::now());
+        let wake = relayed.pending.next_wake();
         self.wake_by(&mut state, wake);
         drop(state);
         if next == PendingAction::Resume {
@@ -211,122 +208,120 @@ impl RelayedCalls {
         }
     }
 
-    /// Something is told about a call: its voice.
+    /// Records a notification of a call and returns the call's observer.
     pub(super) fn on_notification(&self, call: CallId, is_progress: bool) -> Option<SharedCallObserver> {
         let mut state = self.lock();
-        let RelayedCall { info: entry, pending, .. } = state.calls.get_mut(&call)?;
+        let RelayedCall { info, pending, .. } = state.calls.get_mut(&call)?;
         match is_progress {
             true => pending.on_progress(Instant::now()),
             false => pending.on_host_message(Instant::now()),
         }
-        entry.observer.clone()
+        info.observer.clone()
     }
 
-    /// A question about a call: who answers it, and a channel that closes when
-    /// the call is over. A question that is open already is not asked again.
+    /// Opens a server request. Returns the call's observer and a channel that closes when the call
+    /// ends; `None` for a request that is open already.
     pub(super) fn open_server_request(
         &self,
         call: CallId,
         number: u32,
     ) -> Option<(Option<SharedCallObserver>, oneshot::Receiver<()>)> {
         let mut state = self.lock();
-        let RelayedCall { info: entry, pending, server_requests: questions, .. } =
-            state.calls.get_mut(&call)?;
-        let is_known = questions.iter().any(|(open, _)| *open == number);
-        if is_known || questions.len() >= MAX_QUESTIONS {
+        let RelayedCall { info, pending, server_requests, .. } = state.calls.get_mut(&call)?;
+        let is_known = server_requests.iter().any(|(open, _)| *open == number);
+        if is_known || server_requests.len() >= MAX_SERVER_REQUESTS {
             return None;
         }
-        let (open, over) = oneshot::channel();
-        questions.push((number, open));
+        let (open, call_ended) = oneshot::channel();
+        server_requests.push((number, open));
         pending.on_server_request(Instant::now());
-        Some((entry.observer.clone(), over))
+        Some((info.observer.clone(), call_ended))
     }
 
-    /// A question was answered or refused: the call's time runs again.
+    /// Closes a server request; the call's timeout runs again.
     pub(super) fn close_server_request(&self, call: CallId, number: u32) {
         let mut state = self.lock();
-        let Some(RelayedCall { pending, server_requests: questions, .. }) = state.calls.get_mut(&call) else {
+        let Some(RelayedCall { pending, server_requests, .. }) = state.calls.get_mut(&call) else {
             return;
         };
-        questions.retain(|(open, _)| *open != number);
+        server_requests.retain(|(open, _)| *open != number);
         pending.on_server_request_closed(Instant::now());
         let wake = pending.next_wake();
         self.wake_by(&mut state, wake);
     }
 
-    /// A host lives.
+    /// Records a heartbeat of a host.
     pub(super) fn on_heartbeat(&self, host: &RelayName, generation: Instance) {
         let now = Instant::now();
-        let mut asked = Vec::new();
+        let mut to_resume = Vec::new();
         self.fail_matching(|call, pending, _| match pending.on_heartbeat(host, generation, now) {
             PendingAction::Nothing => None,
             PendingAction::Resume => {
-                asked.push(call);
+                to_resume.push(call);
                 None
             }
             PendingAction::Fail(fault) => Some(fault),
         });
-        asked.into_iter().for_each(|call| self.outbox.resume(call));
+        to_resume.into_iter().for_each(|call| self.outbox.resume(call));
     }
 
-    /// The broker does not let us publish to a subject. True if a call was meant.
+    /// Fails the calls of a subject that the broker denies. Returns whether there were any.
     pub(super) fn on_denied(&self, subject: &str) -> bool {
-        self.fail_matching(|_, pending, entry| match entry.subject == subject {
+        self.fail_matching(|_, pending, info| match info.subject == subject {
             true => pending.on_denied(subject),
             false => None,
         }) > 0
     }
 
-    /// There is a connection, and what is said of calls is heard on it. What
-    /// was severed is asked about.
+    /// Records a new connection and asks for the state of disconnected calls.
     pub(super) fn on_link_up(&self, epoch: u64) {
         let now = Instant::now();
         let mut state = self.lock();
         state.epoch = Some(epoch);
-        let mut severed = Vec::new();
-        for (call, waiting) in &mut state.calls {
-            if waiting.pending.is_disconnected() {
-                waiting.pending.on_resumed(now);
-                severed.push((*call, waiting.pending.next_wake()));
+        let mut disconnected = Vec::new();
+        for (call, relayed) in &mut state.calls {
+            if relayed.pending.is_disconnected() {
+                relayed.pending.on_resumed(now);
+                disconnected.push((*call, relayed.pending.next_wake()));
             }
         }
-        if let Some(wake) = severed.iter().map(|(_, wake)| *wake).min() {
+        if let Some(wake) = disconnected.iter().map(|(_, wake)| *wake).min() {
             self.wake_by(&mut state, wake);
         }
         drop(state);
-        for (call, _) in severed {
+        for (call, _) in disconnected {
             self.outbox.resume(call);
         }
     }
 
-    /// The connection is lost.
+    /// Records a lost connection.
     pub(super) fn on_link_lost(&self) {
         let mut state = self.lock();
         state.epoch = None;
-        state.calls.values_mut().for_each(|waiting| waiting.pending.on_link_lost());
+        state.calls.values_mut().for_each(|relayed| relayed.pending.on_link_lost());
     }
 
-    /// Ends one call without an answer.
+    /// Fails one call.
     pub(super) fn fail(&self, call: CallId, fault: Fault) {
         let mut state = self.lock();
-        let is_out = state.calls.get(&call).is_some_and(|waiting| waiting.pending.may_have_left());
+        let may_have_left = state.calls.get(&call).is_some_and(|relayed| relayed.pending.may_have_left());
         state.finish(call, RelaySendOutcome::Fault(fault));
         drop(state);
-        if is_out {
+        if may_have_left {
             self.cancel(call);
         }
     }
 
-    /// Ends the calls of a session.
+    /// Fails the calls of a session.
     pub(super) fn end_session(&self, session: u64) {
-        self.fail_matching(|_, pending, entry| match entry.session == Some(session) {
+        self.fail_matching(|_, pending, info| match info.session == Some(session) {
             true if pending.may_have_left() => Some(Fault::unknown(FaultKind::Retired)),
             true => Some(Fault::not_sent(FaultKind::Retired)),
             false => None,
         });
     }
 
-    /// Ends all calls, and takes no more.
+    /// Fails all calls and accepts no more.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
         self.fail_matching(|_, pending, _| match pending.may_have_left() {
@@ -336,26 +331,26 @@ impl RelayedCalls {
         self.timer_wake.notify_one();
     }
 
-    /// Ends every call on its way for which there is a fault, and says how many
-    /// those were. Hosts are told of those that may have left.
+    /// Fails every published call that `find_fault` returns a fault for, and cancels those that may
+    /// have left. Returns their number.
     fn fail_matching(
         &self,
-        mut judge: impl FnMut(CallId, &mut PendingRelayCall, &RelayedCallInfo) -> Option<Fault>,
+        mut find_fault: impl FnMut(CallId, &mut PendingRelayCall, &RelayedCallInfo) -> Option<Fault>,
     ) -> usize {
-        let mut over = Vec::new();
+        let mut failed = Vec::new();
         let mut state = self.lock();
-        for (call, waiting) in &mut state.calls {
-            if waiting.outcome_sender.is_some()
-                && let Some(fault) = judge(*call, &mut waiting.pending, &waiting.info)
+        for (call, relayed) in &mut state.calls {
+            if relayed.outcome_sender.is_some()
+                && let Some(fault) = find_fault(*call, &mut relayed.pending, &relayed.info)
             {
-                over.push((*call, fault));
+                failed.push((*call, fault));
             }
         }
-        let count = over.len();
+        let count = failed.len();
         let mut cancelled = Vec::new();
-        for (call, fault) in over {
-            let waiting = state.calls.get(&call);
-            if waiting.is_some_and(|waiting| waiting.pending.may_have_left() && !is_rejected(&fault)) {
+        for (call, fault) in failed {
+            let relayed = state.calls.get(&call);
+            if relayed.is_some_and(|relayed| relayed.pending.may_have_left() && !is_rejected(&fault)) {
                 cancelled.push(call);
             }
             state.finish(call, RelaySendOutcome::Fault(fault));
@@ -371,31 +366,31 @@ impl RelayedCalls {
 }
 
 impl RelayedCallsState {
-    /// Bytes of answers that are not whole.
+    /// Returns the bytes of all partly received answers.
     fn buffered_bytes(&self) -> usize {
-        let assemblies = self.calls.values().filter_map(|waiting| waiting.assembly.as_deref());
+        let assemblies = self.calls.values().filter_map(|relayed| relayed.assembly.as_deref());
         assemblies.map(ChunkAssembly::buffered_bytes).sum()
     }
 
-    /// Tells the caller of a call that is on its way how that ended. Its entry
-    /// stays until the caller has gone, with nothing open any more.
-    fn finish(&mut self, call: CallId, verdict: RelaySendOutcome) {
-        let Some(waiting) = self.calls.get_mut(&call) else { return };
-        waiting.server_requests.clear();
-        match waiting.outcome_sender.take() {
-            Some(tell) => drop(tell.send(verdict)),
-            None if matches!(verdict, RelaySendOutcome::Fault(_)) => {}
-            None => waiting.early_outcome = Some(verdict),
+    /// Sends the outcome of a published call to its caller and withdraws its server requests. The
+    /// entry stays until the caller drops its handle.
+    fn finish(&mut self, call: CallId, outcome: RelaySendOutcome) {
+        let Some(relayed) = self.calls.get_mut(&call) else { return };
+        relayed.server_requests.clear();
+        match relayed.outcome_sender.take() {
+            Some(sender) => drop(sender.send(outcome)),
+            None if matches!(outcome, RelaySendOutcome::Fault(_)) => {}
+            None => relayed.early_outcome = Some(outcome),
         }
     }
 }
 
-/// Whether nothing has come to a host.
+/// Returns whether no host received the call.
 fn is_rejected(fault: &Fault) -> bool {
     fault.delivery == ostler_core::fault::Delivery::Rejected
 }
 
-/// Nothing is sent any more. No other attempt would be.
+/// Returns the fault of a worker that shuts down: no retry would be sent either.
 fn shutdown_fault() -> Fault {
     Fault::rejected(FaultKind::Unreachable("the worker is shutting down".into()))
 }

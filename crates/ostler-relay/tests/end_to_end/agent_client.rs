@@ -1,4 +1,4 @@
-//! An agent over a pair of pipes, of either era.
+//! MCP client of either era over a pair of pipes.
 
 use std::time::Duration;
 
@@ -8,29 +8,29 @@ use ostler_wire::Era;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
 
-/// Longer than anything in memory takes; only a test that hangs waits for it.
+/// Timeout of every wait: only a test that hangs reaches it.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What tells a message from others.
+/// Routing fields of a message.
 #[derive(serde::Deserialize)]
-struct Head {
+struct MessageHead {
     id: Option<Value>,
     method: Option<String>,
 }
 
-/// An agent and the connection it talks over.
+/// An agent and its connection.
 pub(crate) struct AgentClient {
     lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
     out: WriteHalf<DuplexStream>,
     next_id: u64,
     era: Era,
     capabilities: Value,
-    /// Messages that came while another was waited for.
+    /// Messages received while waiting for another one.
     pub(crate) other_messages: Vec<Value>,
 }
 
 impl AgentClient {
-    /// An agent of an era that can do this, with its session open if it has one.
+    /// Opens a client with these capabilities; initializes the session in the legacy era.
     pub(crate) async fn open(gateway: &Gateway, caller: Caller, era: Era, capabilities: Value) -> Self {
         let (ours, theirs) = tokio::io::duplex(8 << 20);
         let gateway = gateway.clone();
@@ -42,12 +42,12 @@ impl AgentClient {
         let lines = BufReader::new(reader).lines();
         let mut client = Self { lines, out, next_id: 1, era, capabilities, other_messages: Vec::new() };
         if era == Era::Legacy {
-            let hello = json!({
+            let params = json!({
                 "protocolVersion": "2025-11-25",
                 "capabilities": client.capabilities,
                 "clientInfo": {"name": "agent", "version": "1"},
             });
-            let answer = client.request("initialize", hello).await;
+            let answer = client.request("initialize", params).await;
             assert_eq!(answer["result"]["protocolVersion"], "2025-11-25", "{answer}");
             client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
         }
@@ -71,18 +71,18 @@ impl AgentClient {
         id
     }
 
-    /// The next line, byte for byte.
+    /// Returns the next line, byte for byte.
     pub(crate) async fn line(&mut self) -> String {
         let line = tokio::time::timeout(PATIENCE, self.lines.next_line()).await.expect("a message in time");
         line.unwrap().expect("the connection is open")
     }
 
-    /// The line of the answer to a request; what comes before is kept in `heard`.
+    /// Returns the line of the answer to a request; earlier messages go to `other_messages`.
     pub(crate) async fn line_for(&mut self, id: u64) -> String {
         loop {
             let line = self.line().await;
-            // Not all that is in an answer fits a type.
-            let head: Head = serde_json::from_str(&line).unwrap();
+            // A result may contain numbers that no type holds.
+            let head: MessageHead = serde_json::from_str(&line).unwrap();
             if head.id == Some(id.into()) && head.method.is_none() {
                 return line;
             }
@@ -103,7 +103,7 @@ impl AgentClient {
         self.request("tools/call", json!({"name": tool, "arguments": arguments})).await
     }
 
-    /// What the client is asked next; everything else is kept in `heard`.
+    /// Returns the next server request; other messages go to `other_messages`.
     pub(crate) async fn next_server_request(&mut self) -> Value {
         loop {
             let message: Value = serde_json::from_str(&self.line().await).unwrap();
@@ -114,14 +114,14 @@ impl AgentClient {
         }
     }
 
-    /// Answers a question.
-    pub(crate) async fn respond(&mut self, question: &Value, result: Value) {
-        self.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": result})).await;
+    /// Responds to a server request.
+    pub(crate) async fn respond(&mut self, server_request: &Value, result: Value) {
+        self.send(&json!({"jsonrpc": "2.0", "id": server_request["id"], "result": result})).await;
     }
 
-    /// Repeats a call with answers to what its server wants to know.
-    pub(crate) async fn retry(&mut self, tool: &str, asked: &Value, responses: Value) -> Value {
-        let state = &asked["result"]["requestState"];
+    /// Retries a call with the input that its server requires.
+    pub(crate) async fn retry(&mut self, tool: &str, input_required: &Value, responses: Value) -> Value {
+        let state = &input_required["result"]["requestState"];
         let params =
             json!({"name": tool, "arguments": {}, "inputResponses": responses, "requestState": state});
         self.request("tools/call", params).await

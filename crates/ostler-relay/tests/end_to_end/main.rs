@@ -1,5 +1,5 @@
-//! Both sides as they are, over a broker in memory, with a gateway at each
-//! end: whoever asks a worker's gateway reads what the host's would say.
+//! Both sides over an in-memory broker with a gateway at each end: the worker's gateway must answer
+//! as the host's does.
 
 #![expect(clippy::unwrap_used, reason = "what tests share fails like a test")]
 #![expect(clippy::expect_used, reason = "what tests share fails like a test")]
