@@ -61,8 +61,8 @@ fn the_telling_line_of_real_programs_is_found() {
         "uvx-refused" => "error: Request failed after 3 retries in 11.5s: Failed to fetch: http://127.0.0.1:1/simple/abc-xyz/: \
                           error sending request for url (http://127.0.0.1:1/simple/abc-xyz/): client error (Connect): tcp \
                           connect error: Connection refused (os error 111)",
-        "uvx-certificate" => "error: Failed to fetch: https://pypi.org/simple/mcp-server-time/: error sending request for url \
-                              (https://pypi.org/simple/mcp-server-time/): client error (Connect): invalid peer certificate: \
+        "uvx-certificate" => "error: Failed to fetch: https://index.example/simple/mcp-server-time/: error sending request for url \
+                              (https://index.example/simple/mcp-server-time/): client error (Connect): invalid peer certificate: \
                               UnknownIssuer",
         "uvx-no-program" => "Package `iniconfig` does not provide any executables.",
         "uv-run" => "error: Failed to spawn: nope.py: No such file or directory (os error 2)",
