@@ -1,5 +1,6 @@
 //! Connection: requests under way, what its client has taken, and whether it has to leave.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -57,6 +58,10 @@ struct ConnectionState {
     is_sending_head: bool,
     /// What the client has taken since it first had to be waited for.
     stalled: Option<Stalled>,
+    /// The sizes of the large parts of answers that are not written to the end, in order, and how much of the first one
+    /// is. A part is in memory as a whole until then.
+    parts: VecDeque<usize>,
+    taken_of_first: usize,
     is_evicted: bool,
     /// Whether the last answer was to a caller that was authenticated.
     served_caller: bool,
@@ -89,11 +94,31 @@ impl ConnectionState {
             since: Instant::now(),
             is_sending_head: true,
             stalled: None,
+            parts: VecDeque::new(),
+            taken_of_first: 0,
             is_evicted: false,
             served_caller: false,
             has_prelude: false,
             is_privileged: false,
         }
+    }
+
+    /// Notes that so many bytes were taken, and returns the size of the parts that this completes.
+    fn complete_parts(&mut self, taken: usize) -> usize {
+        if self.parts.is_empty() {
+            return 0;
+        }
+        self.taken_of_first += taken;
+        let mut completed = 0;
+        while let Some(first) = self.parts.pop_front_if(|first| *first <= self.taken_of_first) {
+            self.taken_of_first -= first;
+            completed += first;
+        }
+        if self.parts.is_empty() {
+            // What was taken beyond them is of small parts, which are not counted.
+            self.taken_of_first = 0;
+        }
+        completed
     }
 
     /// Whether the client takes too little; a new time begins when it has taken enough.
@@ -182,8 +207,9 @@ impl HttpConnection {
             }
             _ => {}
         }
+        let completed = state.complete_parts(taken.unwrap_or(0));
         drop(state);
-        self.subtract_unread(taken.unwrap_or(0));
+        self.subtract_unread(completed);
     }
 
     /// The client has taken everything.
@@ -193,6 +219,8 @@ impl HttpConnection {
         if state.stalled.take().is_some() && state.requests == 0 {
             state.since = Instant::now();
         }
+        state.parts.clear();
+        state.taken_of_first = 0;
         drop(state);
         self.subtract_unread(usize::MAX);
     }
@@ -202,8 +230,9 @@ impl HttpConnection {
         self.state().stalled.is_some()
     }
 
-    /// So many bytes are to be written.
+    /// A part of so many bytes is to be written.
     pub(super) fn add_unread(&self, bytes: usize) {
+        self.state().parts.push_back(bytes);
         self.add(&self.unread, bytes);
     }
 

@@ -145,3 +145,16 @@ async fn what_waits_for_a_stream_counts_as_unread_until_the_stream_takes_it() {
     drop(waiting);
     assert_eq!(table.unread_bytes(), 0, "it is counted out once");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_part_counts_as_a_whole_until_its_last_byte_is_taken() {
+    let table = table();
+    let connection = slow(&table, MIB);
+    connection.add_unread(MIB / 2);
+    connection.note_write(Some(MIB - 1));
+    assert_eq!(table.unread_bytes(), MIB + MIB / 2, "all of it is in memory");
+    connection.note_write(Some(2));
+    assert_eq!(table.unread_bytes(), MIB / 2);
+    connection.note_write(Some(MIB / 2 - 1));
+    assert_eq!(table.unread_bytes(), 0);
+}
