@@ -106,7 +106,7 @@ impl ChaosCaller {
         let next = number as u64 * RANGE + 1;
         Self {
             context: Arc::clone(context),
-            profile: CallerProfile { user: user, way, focus: context.focus },
+            profile: CallerProfile { user, way, focus: context.focus },
             rng,
             next,
             client,
