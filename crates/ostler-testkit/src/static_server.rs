@@ -55,7 +55,7 @@ impl ServerSession for StaticSession {
                 let tools: Vec<String> = (0..self.tools).map(tool).collect();
                 format!(r#"{{"tools":[{}]}}"#, tools.join(",")).into()
             }
-            _ => Bytes::from_static(br#"{"content":[{"type":"text","text":"server_info"}]}"#),
+            _ => Bytes::from_static(br#"{"content":[{"type":"text","text":"hello"}]}"#),
         };
         Box::pin(async move { Ok(RpcOutcome::Result(answer)) })
     }
