@@ -1,4 +1,4 @@
-//! Connection: requests under way, what its client has taken, and whether it has to leave.
+//! HTTP connection: its requests in flight, its unread bytes, and its eviction.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,38 +10,36 @@ use tokio::time::Instant;
 use super::connection_table::ConnectionTable;
 use super::{ConnectionLimits, Privilege};
 
-/// What a client that has to be waited for must take at least, in bytes per second.
+/// Minimum rate of a client that does not take its answer at once, in bytes per second.
 const MIN_RATE: f64 = 8.0 * 1024.0;
 
-/// Parts of answers that are smaller fit what the kernel keeps for a client, and
-/// are not counted.
+/// Size above which a part of an answer counts as unread. Smaller parts fit the kernel's send buffer.
 const LARGE: usize = 64 * 1024;
 
 /// Time for which a reserved connection stays after a privileged request: enough for the next request of the same
 /// command. Only clients that know the secret have it, so that others can't fill the reserved connections with it.
 pub(super) const RESERVATION_TIME: Duration = Duration::from_secs(1);
 
-/// How long a caller's connection may take nothing before newcomers evict it: a slow client takes something in this time.
+/// Time without progress after which newcomers may evict a caller's connection: a slow client takes some bytes in it.
 pub(super) const STALL_GRACE: Duration = Duration::from_secs(1);
 
-/// When a connection is evicted for a newcomer: the lowest first.
+/// Eviction order of a connection for a newcomer: the lowest rank first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct EvictionRank {
-    /// Whether it owes an answer to a caller, who has a limit of its own. Strangers are evicted first.
+    /// True if it owes an answer to a caller, which has a limit of its own. Connections of strangers are evicted first.
     owes_caller: bool,
-    /// Since when it idles, or its client has taken nothing.
+    /// Start of its idle time, or of the time in which its client has taken nothing.
     since: Instant,
 }
 
-/// One connection. It lives as long as the socket does, also when that has
-/// been upgraded.
+/// HTTP connection. It lives as long as the socket does, also after an upgrade.
 #[derive(Debug)]
 pub(super) struct HttpConnection {
     table: Weak<ConnectionTable>,
     number: u64,
     is_reserved: bool,
     state: Mutex<ConnectionState>,
-    /// Its part of the unread bytes of all: given to the socket, and waiting for it to be free.
+    /// Its part of the table's unread bytes: written to the socket, or waiting for the socket to be writable.
     unread: AtomicUsize,
     backlog: AtomicUsize,
     evicted: Notify,
@@ -49,29 +47,28 @@ pub(super) struct HttpConnection {
 
 #[derive(Debug)]
 struct ConnectionState {
-    /// Requests being answered.
+    /// Requests in flight.
     requests: u32,
-    /// Since when it idles or sends the head of a request; means nothing
-    /// while it has users.
+    /// Start of the idle time or of the head of a request; not meaningful while requests are in flight.
     since: Instant,
     is_sending_head: bool,
-    /// What the client has taken since it first had to be waited for.
+    /// Bytes that the client has taken since it first stalled; `None` while it does not stall.
     stalled: Option<Stalled>,
     is_evicted: bool,
-    /// Whether the last answer was to a caller that was authenticated.
+    /// True if the last answer was to a caller that was authenticated.
     served_caller: bool,
-    /// Whether a request came that precedes a privileged one.
+    /// True once a prelude to a privileged request has arrived.
     has_prelude: bool,
-    /// Whether a privileged request came.
+    /// True once a privileged request has arrived.
     is_privileged: bool,
 }
 
-/// A client that has to be waited for.
+/// Progress of a client that does not take its answer at once.
 #[derive(Debug, Clone, Copy)]
 struct Stalled {
     since: Instant,
     taken: usize,
-    /// When it last took anything.
+    /// Time at which it last took any bytes.
     last: Instant,
 }
 
@@ -96,7 +93,7 @@ impl ConnectionState {
         }
     }
 
-    /// Whether the client takes too little; a new time begins when it has taken enough.
+    /// Returns whether the client is below the minimum rate; a new period starts when it has taken enough.
     fn is_too_slow(&mut self, now: Instant, limits: &ConnectionLimits) -> bool {
         let Some(stalled) = &mut self.stalled else { return false };
         if now < stalled.since + limits.write_timeout {
@@ -132,7 +129,7 @@ impl HttpConnection {
         self.number
     }
 
-    /// A request has arrived; `None` if the connection has to leave.
+    /// Counts a request that has arrived; `None` if the connection is evicted.
     pub(super) fn begin_request(self: &Arc<Self>) -> Option<BusyGuard> {
         let mut state = self.state();
         if state.is_evicted {
@@ -144,13 +141,13 @@ impl HttpConnection {
         Some(BusyGuard { connection: Some(Arc::clone(self)), serves_caller: false })
     }
 
-    /// Returns whether it is kept for privileged requests.
+    /// Returns whether it is reserved for privileged requests.
     pub(super) fn is_reserved(&self) -> bool {
         self.is_reserved
     }
 
-    /// Returns whether a request may be answered on a reserved connection. A
-    /// prelude may once: a client that repeats it does not hold the connection.
+    /// Returns whether a request may be answered on a reserved connection. A prelude may once: a client that repeats it
+    /// does not hold the connection.
     pub(super) fn may_serve(&self, privilege: Privilege) -> bool {
         match privilege {
             Privilege::None => false,
@@ -162,7 +159,7 @@ impl HttpConnection {
         }
     }
 
-    /// Bytes have arrived.
+    /// Records that bytes have arrived.
     pub(super) fn note_read(&self) {
         let mut state = self.state();
         if state.requests == 0 && !state.is_sending_head {
@@ -171,7 +168,7 @@ impl HttpConnection {
         }
     }
 
-    /// The client has taken so many bytes, or none for now.
+    /// Records that the client has taken that many bytes; `None` means that the socket is not writable.
     pub(super) fn note_write(&self, taken: Option<usize>) {
         let mut state = self.state();
         match (taken, &mut state.stalled) {
@@ -186,10 +183,10 @@ impl HttpConnection {
         self.subtract_unread(taken.unwrap_or(0));
     }
 
-    /// The client has taken everything.
+    /// Records that the client has taken every byte.
     pub(super) fn note_flush(&self) {
         let mut state = self.state();
-        // Who had to be waited for idles only from now on.
+        // The idle time of a client that stalled starts only now.
         if state.stalled.take().is_some() && state.requests == 0 {
             state.since = Instant::now();
         }
@@ -197,12 +194,12 @@ impl HttpConnection {
         self.subtract_unread(usize::MAX);
     }
 
-    /// Whether the client has to be waited for.
+    /// Returns whether the client stalls.
     pub(super) fn is_stalled(&self) -> bool {
         self.state().stalled.is_some()
     }
 
-    /// So many bytes are to be written.
+    /// Counts bytes that are to be written.
     pub(super) fn add_unread(&self, bytes: usize) {
         self.add(&self.unread, bytes);
     }
@@ -215,13 +212,13 @@ impl HttpConnection {
         table.enforce_unread_limit();
     }
 
-    /// Up to so many bytes are not unread any more; how many that are.
+    /// Subtracts at most that many unread bytes; returns the number subtracted.
     fn subtract_unread(&self, bytes: usize) -> usize {
         self.subtract(&self.unread, bytes)
     }
 
     fn subtract(&self, part: &AtomicUsize, bytes: usize) -> usize {
-        // Small answers were never counted, and need nothing here.
+        // Small answers were never counted, and need no subtraction.
         if bytes == 0 || part.load(Ordering::Relaxed) == 0 {
             return 0;
         }
@@ -234,17 +231,17 @@ impl HttpConnection {
         taken
     }
 
-    /// Returns where bytes count that wait for a stream of the connection.
+    /// Returns the counter of bytes that wait for a stream of the connection.
     pub(super) fn backlog(self: &Arc<Self>) -> Backlog {
         Backlog(Arc::downgrade(self))
     }
 
-    /// Returns since when the client has taken nothing of large answers that it is owed.
+    /// Returns the time since which the client has taken nothing of the large answers it is owed.
     pub(super) fn stalled_since(&self) -> Option<Instant> {
         Some(self.state().stalled.filter(|_| self.has_unread())?.last)
     }
 
-    /// Counts nothing of what it is owed any more, and returns how much that was.
+    /// Clears its unread bytes and returns their number.
     pub(super) fn clear_unread(&self) -> usize {
         self.subtract_unread(usize::MAX) + self.subtract(&self.backlog, usize::MAX)
     }
@@ -256,8 +253,7 @@ impl HttpConnection {
         state.is_too_slow(now, limits) || !is_served && state.is_idle_for_too_long(now, limits)
     }
 
-    /// Returns its rank among those that newcomers evict; `None` while a request is answered or its client takes the
-    /// answer.
+    /// Returns its eviction rank; `None` while a request is answered or its client takes the answer.
     pub(super) fn eviction_rank(&self) -> Option<EvictionRank> {
         let has_unread = self.has_unread();
         let state = self.state();
@@ -285,17 +281,17 @@ impl HttpConnection {
         self.unread.load(Ordering::Relaxed) > 0 || self.backlog.load(Ordering::Relaxed) > 0
     }
 
-    /// Waits until the connection has to leave.
+    /// Waits until the connection is evicted.
     pub(super) async fn evicted(&self) {
         self.evicted.notified().await;
     }
 
-    /// Whether the connection has to leave.
+    /// Returns whether the connection is evicted.
     pub(super) fn is_evicted(&self) -> bool {
         self.state().is_evicted
     }
 
-    /// Makes the connection leave if no request is being answered.
+    /// Evicts the connection if no request is in flight; returns whether it did.
     pub(super) fn evict_if_unused(&self) -> bool {
         let mut state = self.state();
         if state.requests > 0 {
@@ -307,7 +303,7 @@ impl HttpConnection {
         true
     }
 
-    /// Makes the connection leave in any case.
+    /// Evicts the connection in any case.
     pub(super) fn evict_now(&self) {
         self.state().is_evicted = true;
         self.evicted.notify_one();
@@ -327,11 +323,11 @@ impl Drop for HttpConnection {
     }
 }
 
-/// Where bytes count that wait for a stream of a connection.
+/// Counter of bytes that wait for a stream of a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Backlog(Weak<HttpConnection>);
 
-/// Bytes that wait for a stream of a connection. Dropping it counts them out.
+/// Bytes that wait for a stream of a connection, subtracted when dropped.
 #[derive(Debug)]
 pub(crate) struct BacklogShare {
     connection: Weak<HttpConnection>,
@@ -339,7 +335,7 @@ pub(crate) struct BacklogShare {
 }
 
 impl Backlog {
-    /// Counts bytes in; `None` if the connection has ended.
+    /// Adds bytes; `None` if the connection has ended.
     pub(crate) fn add(&self, bytes: usize) -> Option<BacklogShare> {
         let connection = self.0.upgrade()?;
         connection.add(&connection.backlog, bytes);
@@ -355,7 +351,7 @@ impl Drop for BacklogShare {
     }
 }
 
-/// A request that is being answered.
+/// Request in flight on a connection.
 #[derive(Debug)]
 pub(super) struct BusyGuard {
     connection: Option<Arc<HttpConnection>>,
@@ -363,19 +359,19 @@ pub(super) struct BusyGuard {
 }
 
 impl BusyGuard {
-    /// A part of the answer is to be written.
+    /// Counts a part of the answer that is to be written.
     pub(super) fn add_unread(&self, bytes: usize) {
         if let Some(connection) = self.connection.as_ref().filter(|_| bytes >= LARGE) {
             connection.add_unread(bytes);
         }
     }
 
-    /// Whether the answer is to a caller that was authenticated.
+    /// Records if the answer is to a caller that was authenticated.
     pub(super) fn set_serves_caller(&mut self, serves_caller: bool) {
         self.serves_caller = serves_caller;
     }
 
-    /// The connection is its handler's from now on, which never idles.
+    /// Hands the connection over to the handler of an upgrade; it never counts as idle again.
     pub(super) fn detach(mut self) {
         self.connection = None;
     }
