@@ -1,4 +1,4 @@
-//! Who a client is: its credential says, never its messages.
+//! Authentication of clients: a caller comes from its credential, never from its messages.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -10,47 +10,44 @@ use ostler_core::loopback::{is_loopback, is_loopback_authority};
 
 use crate::credential_lifetime::CredentialLifetime;
 
-/// Headers that a proxy adds. A request that has one comes from whoever the
-/// proxy serves, however near the proxy itself is.
+/// Headers that a proxy adds. The caller of a request that has one is a client of the proxy, even if the proxy runs on
+/// this machine.
 const PROXY_HEADERS: [&str; 6] =
     ["forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "x-original-forwarded-for"];
 const PROXY_HEADER_PREFIXES: [&str; 4] = ["x-forwarded-", "cf-", "x-envoy-", "tailscale-"];
 
-/// Turns what a connection shows into a caller.
+/// Authenticator: turns the credential of a request into a caller.
 pub trait Authenticate: Send + Sync + 'static {
-    /// The caller, or why there is none. Asked for every HTTP request before
-    /// its body is read, so it must be quick; what has to wait says so.
+    /// Returns the caller or the reason for the refusal. Runs for every HTTP request before its body is read, so it
+    /// must be quick; a check that has to wait returns [`AuthOutcome::Pending`].
     fn check(&self, knock: &AuthRequest<'_>) -> AuthOutcome;
 }
 
-/// What is known of a request before its body is read.
+/// Head of a request: the facts known before its body is read.
 #[derive(Debug, Clone, Copy)]
 pub struct AuthRequest<'a> {
-    /// Its headers.
     pub headers: &'a HeaderMap,
-    /// The address it comes from.
+    /// Remote address of the connection.
     pub peer: Option<SocketAddr>,
-    /// The host that it names, which is one of those that are served.
+    /// Host that the request names; always one that is served.
     pub host: &'a str,
 }
 
-/// What a credential comes to.
+/// Result of a credential check.
 pub enum AuthOutcome {
-    /// It is somebody's.
+    /// The credential belongs to a caller.
     Accepted(Authenticated),
-    /// It is nobody's, or there is none.
+    /// The credential belongs to no caller, or is missing.
     Refused(Unauthorized),
-    /// It can't be told at once. The wait is bounded by the gateway, and
-    /// dropped when its client leaves.
+    /// The check has to wait. The gateway bounds the wait and drops the future when the client leaves.
     Pending(Pin<Box<dyn Future<Output = Result<Authenticated, Unauthorized>> + Send>>),
 }
 
-/// A caller, and for how long it is one.
+/// Caller and the lifetime of its credential.
 #[derive(Debug, Clone)]
 pub struct Authenticated {
-    /// Who asks.
     pub caller: Caller,
-    /// Ends with the credential; without one, what is begun is never ended.
+    /// Ends with the credential; `None` means that requests and streams outlive it.
     pub lifetime: Option<CredentialLifetime>,
 }
 
@@ -60,30 +57,30 @@ impl From<Caller> for Authenticated {
     }
 }
 
-/// Why a request has no caller.
+/// Refusal of a request without a caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unauthorized {
-    /// What is said to the client: what is wrong, never what would be right.
+    /// Text for the client: names what is wrong, never what would be right.
     pub message: String,
-    /// The same for programs.
+    /// Machine-readable reason.
     pub reason: UnauthorizedReason,
 }
 
-/// Why a request has no caller, in the words of RFC 6750.
+/// Reason for a missing caller, in the terms of RFC 6750.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnauthorizedReason {
-    /// It shows no credential.
+    /// The request has no credential.
     Missing,
-    /// The header can't be read.
+    /// The header can't be parsed.
     InvalidRequest,
-    /// The credential is unknown, over, or not for us.
+    /// The credential is unknown, expired, or for another audience.
     InvalidToken,
-    /// The credential is somebody's who may do nothing here.
+    /// The credential is valid, and its caller has no rights here.
     InsufficientScope,
 }
 
 impl UnauthorizedReason {
-    /// The OAuth error code; none when nothing was shown.
+    /// Returns the OAuth error code; `None` if the request has no credential.
     pub fn code(self) -> Option<&'static str> {
         match self {
             Self::Missing => None,
@@ -95,20 +92,19 @@ impl UnauthorizedReason {
 }
 
 impl Unauthorized {
-    /// The request shows no credential.
+    /// Makes the refusal of a request without a credential.
     pub fn missing(why: impl Into<String>) -> Self {
         Self { message: why.into(), reason: UnauthorizedReason::Missing }
     }
 
-    /// The credential is not good.
+    /// Makes the refusal of an invalid credential.
     pub fn invalid(why: impl Into<String>) -> Self {
         Self { message: why.into(), reason: UnauthorizedReason::InvalidToken }
     }
 }
 
 impl<'a> AuthRequest<'a> {
-    /// The bearer token that is shown, if any is. A header that can't be read
-    /// is an error and never the same as none.
+    /// Returns the bearer token, if there is one. A header that can't be parsed is an error and never counts as absent.
     pub fn bearer(&self) -> Result<Option<&'a str>, Unauthorized> {
         let unreadable =
             |why: &str| Unauthorized { message: why.into(), reason: UnauthorizedReason::InvalidRequest };
@@ -128,14 +124,14 @@ impl<'a> AuthRequest<'a> {
         }
     }
 
-    /// Whether the request was made on this machine, for this machine, and
-    /// passed on by nobody. A proxy beside us must not make the world local.
+    /// Returns whether the request was made on this machine, for this machine, and without a proxy. A proxy on this
+    /// machine must not make remote clients local.
     pub fn is_local(&self) -> bool {
         let is_near = self.peer.is_some_and(|peer| is_loopback(peer.ip()));
         is_near && is_loopback_authority(self.host) && !self.is_proxied()
     }
 
-    /// Whether a proxy says that it has passed the request on.
+    /// Returns whether a proxy header says that the request was forwarded.
     pub fn is_proxied(&self) -> bool {
         let is_mark = |name: &str| {
             PROXY_HEADERS.contains(&name)
@@ -145,7 +141,7 @@ impl<'a> AuthRequest<'a> {
     }
 }
 
-/// Everybody who reaches the endpoint is `local`. Right for loopback only.
+/// Authenticator that makes every client the caller `local`. Safe on loopback only.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LocalOnly;
 

@@ -1,4 +1,4 @@
-//! What an edge hands to the core, and what it gets back.
+//! Client request and its reply: the types between the edges (HTTP, stdio) and `dispatch/`.
 
 use std::sync::Arc;
 
@@ -18,29 +18,28 @@ pub(crate) struct ClientRequest {
     pub(crate) caller: Caller,
     pub(crate) scope: Scope,
     pub(crate) client: ClientEra,
-    /// As the client wrote it; only listens put it into what they say.
+    /// As the client wrote it; only listens repeat it in their messages.
     pub(crate) id: RequestId,
     pub(crate) method: MethodName,
     pub(crate) params: Params,
-    /// The headers of a modern HTTP request, to be checked against the
-    /// schema of the tool that is called; streams have none.
+    /// Headers of a modern HTTP request, to be checked against the schema of the called tool; `None` on stdio.
     pub(crate) headers: Option<HeaderMap>,
-    /// Where notifications and questions go that belong to the request.
+    /// Destination of notifications and server requests that belong to the request.
     pub(crate) sink: NotificationSink,
-    /// Set for the program's own commands.
+    /// Set for requests of the program's own commands.
     pub(crate) command_extensions: Option<SharedCommandExtensions>,
 }
 
-/// The era of a client, which decides how it is spoken to.
+/// Era of a client, which decides the protocol spoken with it.
 #[derive(Debug, Clone)]
 pub(crate) enum ClientEra {
-    /// Says everything in every request.
+    /// Declares itself in every request.
     Modern,
-    /// Has said in its session what it is.
+    /// Has declared itself in its session.
     Legacy(Arc<ClientSession>),
 }
 
-/// What a request comes to.
+/// Reply to a client request.
 #[derive(Debug)]
 pub(crate) enum GatewayReply {
     /// The JSON text of the result.

@@ -1,4 +1,4 @@
-//! The session of a legacy client: what it said once, kept for every request.
+//! Session of a legacy client: keeps its `initialize` parameters for every request.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,55 +17,52 @@ use crate::session_requests::SessionRequests;
 use crate::session_streams::SessionStreams;
 use ostler_host::Scope;
 
-/// What a legacy client hears of a modern server's log before it has said how
-/// much it wants. Modern servers are silent unless a level is named; legacy
-/// ones are not, and their clients expect as much.
+/// Log level for a legacy client of a modern server until the client sets one. Modern servers send no log without a
+/// level; legacy servers do, and their clients expect it.
 const DEFAULT_LOG_LEVEL: &str = "info";
 
-/// The session of a legacy client. Thousands of them may be abandoned, so
-/// whatever is not always needed is boxed.
+/// Session of a legacy client. Thousands may be abandoned, so rarely used fields are boxed.
 #[derive(Debug)]
 pub(crate) struct ClientSession {
-    /// Knows the id of the session.
+    /// Contains the id of the session.
     caller: Caller,
     scope: Scope,
-    /// What the client said of itself.
+    /// Parameters of the client's `initialize`.
     initialize_params: Arc<InitializeParams>,
-    /// Whether the client declared that it answers anything.
+    /// True if the client declared a capability to answer requests.
     answers_requests: bool,
-    /// What a modern server reads of this client; written when first needed,
-    /// since an abandoned session never needs it.
+    /// `_meta` for modern servers; made on first use, since an abandoned session never needs it.
     meta: ArcSwapOption<SessionMeta>,
     state: Mutex<ClientSessionState>,
-    /// The workspace that the client's first root names, once somebody has asked.
+    /// Workspace named by the client's first root; set once the client was asked for its roots.
     first_root: ArcSwapOption<FirstRoot>,
     next_request_id: AtomicU64,
-    /// Requests under way, which can be cancelled by their ids.
+    /// Requests in flight, cancellable by their ids.
     pub(crate) requests: SessionRequests,
-    /// Where frames go that belong to no request, and streams that can be resumed.
+    /// Destination of frames that belong to no request, and streams that can be resumed.
     pub(crate) streams: SessionStreams,
-    /// When it was last used, in milliseconds of the clock of all sessions.
+    /// Last use, in milliseconds of the clock of all sessions.
     last_used: AtomicU64,
-    /// Requests and streams that use it now; such a session does not expire.
+    /// Requests and streams that use it now; a session in use does not expire.
     active_uses: AtomicU32,
 }
 
-/// The answer of a client to the question for its roots.
+/// Answer of a client to `roots/list`.
 pub(crate) type FirstRoot = OnceCell<Option<Arc<str>>>;
 
 #[derive(Debug, Default)]
 struct ClientSessionState {
     log_level: Option<Box<str>>,
-    /// Questions to the client that wait for their answer.
+    /// Server requests that wait for the client's answer.
     pending_requests: HashMap<u64, oneshot::Sender<RpcOutcome>>,
-    /// Whether nobody answers questions any more.
+    /// True once no server request can be answered.
     has_ended: bool,
 }
 
-/// What `initialize` said.
+/// Parameters of a new session.
 #[derive(Debug)]
 pub(crate) struct NewSession {
-    /// In the session that is opened.
+    /// Already in the session that is opened.
     pub(crate) caller: Caller,
     pub(crate) scope: Scope,
     pub(crate) initialize_params: Arc<InitializeParams>,
@@ -76,10 +73,10 @@ impl ClientSession {
         Self::with_streams(opening, SessionStreams::default())
     }
 
-    /// A session whose frames all go into the line of one connection.
+    /// Makes a session that sends all frames to the queue of one connection.
     ///
-    /// A client may take its conversation from one daemon to the next, and answer a question of the first when the
-    /// second has asked some: the numbers of their questions differ.
+    /// A client may move from one daemon to the next and answer a request of the first after the second has sent some:
+    /// the ids of their requests differ.
     pub(crate) fn on_connection(opening: NewSession, line: mpsc::Sender<Bytes>) -> Arc<Self> {
         let session = Self::with_streams(opening, SessionStreams::on_connection(line));
         session.next_request_id.store(first_request_id(session.id()), Ordering::Relaxed);
@@ -106,7 +103,7 @@ impl ClientSession {
     }
 
     pub(crate) fn id(&self) -> &str {
-        // Its caller was given one before it was made.
+        // Its caller is put into a session before the session is made.
         self.caller.session().unwrap_or_default()
     }
 
@@ -122,18 +119,18 @@ impl ClientSession {
         self.initialize_params.version
     }
 
-    /// What a modern server reads of this client in `_meta`.
+    /// Returns the `_meta` that a modern server reads of this client.
     pub(crate) fn meta(&self) -> Arc<SessionMeta> {
         if let Some(meta) = self.meta.load_full() {
             return meta;
         }
         let meta = Arc::new(self.build_meta(DEFAULT_LOG_LEVEL));
-        // A level that was set at the same moment wins.
+        // A level that is set concurrently wins.
         let before = self.meta.compare_and_swap(&None::<Arc<SessionMeta>>, Some(Arc::clone(&meta)));
         Option::clone(&before).unwrap_or(meta)
     }
 
-    /// The same for a request whose server can ask nobody.
+    /// Returns the same for a request during which the server can't send requests to the client.
     pub(crate) fn meta_without_capabilities(&self) -> Arc<SessionMeta> {
         let meta = SessionMeta::modern(MODERN_VERSION, "{}", &self.initialize_params.identity);
         Arc::new(meta.with_log_level(DEFAULT_LOG_LEVEL))
@@ -148,14 +145,14 @@ impl ClientSession {
         .with_log_level(level)
     }
 
-    /// Whether the client said that it answers requests of this method.
+    /// Returns whether the client declared that it answers requests of this method.
     pub(crate) fn can_answer(&self, method: &str) -> bool {
         let capabilities = self.initialize_params.capabilities.as_bytes();
         ostler_wire::required_client_capability(method)
             .is_some_and(|capability| ostler_wire::has_capability(capabilities, capability))
     }
 
-    /// The workspace that the client's first root names; the client is asked once.
+    /// Returns the workspace named by the client's first root; the client is asked once.
     pub(crate) fn first_root(&self) -> Arc<FirstRoot> {
         if let Some(known) = self.first_root.load_full() {
             return known;
@@ -165,12 +162,12 @@ impl ClientSession {
         Option::clone(&before).unwrap_or(unasked)
     }
 
-    /// The client's roots have changed, and are asked for again.
+    /// Clears the first root after `roots/list_changed`, so that the client is asked again.
     pub(crate) fn clear_first_root(&self) {
         self.first_root.store(None);
     }
 
-    /// Whether the client said that it answers anything at all.
+    /// Returns whether the client declared that it answers any request.
     pub(crate) fn answers_requests(&self) -> bool {
         self.answers_requests
     }
@@ -184,8 +181,7 @@ impl ClientSession {
         self.state().log_level.clone()
     }
 
-    /// Asks the client on the stream of one of its requests. Dropping the
-    /// future takes the question back.
+    /// Sends a request to the client on the stream of one of its own requests. Dropping the future cancels the request.
     pub(crate) async fn send_request(
         &self,
         outlet: &NotificationSink,
@@ -210,14 +206,13 @@ impl ClientSession {
         outcome.unwrap_or_else(|_| internal_error("the session has ended"))
     }
 
-    /// Takes an answer of the client; false if nobody waits for it.
+    /// Takes the client's answer to a server request; false if no server request waits for it.
     pub(crate) fn handle_response(&self, id: &RequestId, outcome: RpcOutcome) -> bool {
         let waiting = id.number().and_then(|number| self.state().pending_requests.remove(&number));
         waiting.is_some_and(|waiting| waiting.send(outcome).is_ok())
     }
 
-    /// Ends what the session has under way: its calls are cancelled, its
-    /// streams end, its questions stay without an answer.
+    /// Ends the session: cancels its calls, ends its streams, and leaves its server requests unanswered.
     pub(crate) fn end(&self) {
         self.requests.cancel_all();
         self.streams.end();
@@ -228,20 +223,19 @@ impl ClientSession {
         drop(asked);
     }
 
-    /// Notes that it was used at `now`, and keeps it from expiring until the
-    /// returned value is dropped.
+    /// Records a use at `now` and keeps the session from expiring until the returned value is dropped.
     pub(crate) fn touch(self: &Arc<Self>, now: u64) -> ActiveSession {
         self.last_used.store(now, Ordering::Relaxed);
         self.active_uses.fetch_add(1, Ordering::Relaxed);
         ActiveSession { session: Arc::clone(self), now, began: Instant::now() }
     }
 
-    /// When it was last used, unless it is in use now.
+    /// Returns the time of the last use; `None` while it is in use.
     pub(crate) fn idle_since(&self) -> Option<u64> {
         (self.active_uses.load(Ordering::Relaxed) == 0).then(|| self.last_used.load(Ordering::Relaxed))
     }
 
-    /// Notes a use at `now` that is over already.
+    /// Records a use at `now` that is already over.
     pub(crate) fn mark_used(&self, now: u64) {
         self.last_used.store(now, Ordering::Relaxed);
     }
@@ -251,17 +245,18 @@ impl ClientSession {
     }
 }
 
-/// Returns a number for the first question of a session: of its random id, and exact in every JSON reader.
+/// Returns the id of the first server request of a session: derived from the random session id, and exact in every JSON
+/// reader.
 fn first_request_id(id: &str) -> u64 {
     let digits = id.get(..8).and_then(|digits| u32::from_str_radix(digits, 16).ok());
     (u64::from(digits.unwrap_or(0)) << 16) + 1
 }
 
-/// A session in use.
+/// Use of a session: keeps the session from expiring until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ActiveSession {
     session: Arc<ClientSession>,
-    /// When it began, on the clock of all sessions and on the machine's.
+    /// Start of the use, on the clock of all sessions and on the machine's.
     now: u64,
     began: Instant,
 }
@@ -281,7 +276,7 @@ impl Drop for ActiveSession {
     }
 }
 
-/// A question that waits; dropped with the number in it, it is taken back.
+/// Server request in flight; dropped with its id set, it is cancelled.
 struct PendingServerRequest<'a> {
     session: &'a ClientSession,
     outlet: &'a NotificationSink,

@@ -1,4 +1,4 @@
-//! The program's own commands as clients: what they are told beyond what clients are told.
+//! Command extensions: replies to the program's own commands carry more than replies to clients.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use ostler_core::error::CallError;
 
-/// What commands are told beyond what clients are told: all parts of errors, after a patience of their own.
+/// Extensions for commands: errors with all their fields, and a list timeout of their own.
 pub trait CommandExtensions: fmt::Debug + Send + Sync {
-    /// Returns how long one server may take to list what it offers beside tools.
+    /// Returns the timeout of one server for its prompt, resource and template lists.
     fn list_patience(&self) -> Duration;
 
-    /// Returns an error with all its parts, as JSON: the `data` of the JSON-RPC error.
+    /// Returns an error with all its fields as JSON: the `data` of the JSON-RPC error.
     fn error_data(&self, error: &CallError) -> Vec<u8>;
 }
 

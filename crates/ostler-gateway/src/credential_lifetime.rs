@@ -1,4 +1,4 @@
-//! How long a credential is good: what was begun with it ends with it.
+//! Credential lifetime: requests and streams end with the credential that started them.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,54 +10,53 @@ use tokio::sync::watch;
 
 use crate::client_request::GatewayReply;
 
-/// A credential's life, held by everything that was begun with it. Whoever
-/// gives passes out ends them; clones are the same pass.
+/// Lifetime of a credential, held by every request and stream that it started. The authenticator that makes a lifetime
+/// ends it; clones share the same lifetime.
 #[derive(Debug, Clone)]
 pub struct CredentialLifetime(Arc<watch::Sender<CredentialState>>);
 
 impl CredentialLifetime {
-    /// A pass that is good.
+    /// Makes the lifetime of a valid credential.
     pub fn new() -> Self {
         Self(Arc::new(watch::Sender::new(CredentialState::Valid)))
     }
 
-    /// Its time is over.
+    /// Marks the credential as expired.
     pub fn expire(&self) {
         self.set(CredentialState::Expired);
     }
 
-    /// It is taken back.
+    /// Marks the credential as revoked.
     pub fn revoke(&self) {
         self.set(CredentialState::Revoked);
     }
 
-    /// What has become of it.
+    /// Returns the state of the credential.
     pub fn state(&self) -> CredentialState {
         *self.0.borrow()
     }
 
-    /// Whether anybody but whoever asks holds it.
+    /// Returns whether another holder exists beside the caller of this method.
     pub fn is_held(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
 
-    /// Ends when the credential is no longer good, for what would last as long
-    /// as its client wants.
+    /// Waits until the credential is expired or revoked; for streams that last as long as their client wants.
     pub async fn ended(&self) {
         self.wait_until(CredentialState::Expired).await;
     }
 
-    /// Ends when the credential is taken back, for requests under way.
+    /// Waits until the credential is revoked; for requests in flight.
     pub(crate) async fn revoked(&self) {
         self.wait_until(CredentialState::Revoked).await;
     }
 
     async fn wait_until(&self, standing: CredentialState) {
-        // The sender is held, so waiting can't fail.
+        // The sender is held, so the wait can't fail.
         let _ = self.0.subscribe().wait_for(|now| *now >= standing).await;
     }
 
-    /// A standing only gets worse.
+    /// Sets a state; a state never improves.
     fn set(&self, standing: CredentialState) {
         self.0.send_if_modified(|now| {
             let is_worse = *now < standing;
@@ -73,7 +72,8 @@ impl Default for CredentialLifetime {
     }
 }
 
-/// Answers a request, or ends it when its credential is revoked. Whether its server has run it is not known then.
+/// Answers a request, or ends it when its credential is revoked. The gateway does not know then if the server has run
+/// it.
 pub(crate) async fn unless_revoked(
     lifetime: Option<CredentialLifetime>,
     answering: impl Future<Output = GatewayReply>,
@@ -86,13 +86,13 @@ pub(crate) async fn unless_revoked(
     }
 }
 
-/// The end of a credential, for the body of a stream to look out for.
+/// End of a credential, polled by the body of a stream.
 #[derive(Default)]
 pub(crate) struct CredentialEnd(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
 
 impl CredentialEnd {
-    /// Of a stream that lasts as long as its client wants: it ends when the
-    /// time of the credential is over.
+    /// Makes the end of a stream that lasts as long as its client wants: it ends when the credential expires or is
+    /// revoked.
     pub(crate) fn for_long_stream(pass: Option<CredentialLifetime>) -> Self {
         Self(pass.map(|pass| {
             let end: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move { pass.ended().await });
@@ -100,7 +100,7 @@ impl CredentialEnd {
         }))
     }
 
-    /// Whether it has come; the task is woken when it does.
+    /// Returns whether the credential has ended; wakes the task when it does.
     pub(crate) fn has_ended(&mut self, cx: &mut Context<'_>) -> bool {
         match &mut self.0 {
             Some(end) => matches!(end.as_mut().poll(cx), Poll::Ready(())),
@@ -113,7 +113,7 @@ impl CredentialEnd {
 mod tests {
     use super::*;
 
-    /// Tells whether requests under way are ended.
+    /// Makes a check that returns whether requests in flight are ended.
     fn is_revoked(pass: &CredentialLifetime) -> impl FnMut() -> bool {
         let mut revoked: Pin<Box<dyn Future<Output = ()>>> = Box::pin({
             let pass = pass.clone();

@@ -1,5 +1,4 @@
-//! The frames of one stream: waiting for their reader, and kept for one who
-//! lost the connection.
+//! Frame queue of one stream: frames wait for their reader, and are kept for a reader that lost the connection.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,23 +7,23 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-/// How much a queue holds.
+/// Bounds of a queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QueueBounds {
     pub(crate) frames: usize,
-    /// A single frame may be larger; it then waits alone.
+    /// A single larger frame is accepted if the queue is empty.
     pub(crate) bytes: usize,
 }
 
-/// The frames of one stream. Writers never wait: what does not fit is refused.
+/// Frame queue of one stream. Writers never wait: a frame that does not fit is refused.
 ///
 /// ```text
 ///  open ──finish──▶ finished      the answer is in; readers end after it
-///    └───cancel───▶ cancelled     nobody wants more; readers end at once
+///    └───cancel───▶ cancelled     no more frames; readers end at once
 /// ```
 ///
-/// Frames are numbered from 1. Those that were read are forgotten, unless the
-/// queue [keeps](Queue::keep) them for a reader that comes back.
+/// Frames are numbered from 1. Read frames are dropped, unless the queue [keeps](FrameQueue::keep_read) them for a
+/// reader that comes back.
 #[derive(Debug)]
 pub(crate) struct FrameQueue {
     bounds: QueueBounds,
@@ -36,19 +35,19 @@ struct FrameQueueState {
     /// Read frames that are kept, then `unread` frames.
     frames: VecDeque<Bytes>,
     unread: usize,
-    /// The size of the unread frames.
+    /// Bytes of the unread frames.
     unread_bytes: usize,
-    /// The number of the first frame held.
+    /// Number of the first frame held.
     first_number: u64,
-    /// The size of all frames held.
+    /// Bytes of all frames held.
     bytes: usize,
     phase: FrameQueuePhase,
-    /// Refuses everything but the answer.
+    /// True if every frame but the answer is refused.
     accepts_only_answer: bool,
     keeps_read: bool,
-    /// Counts readers; only the last one gets frames.
+    /// Number of readers so far; only the last one gets frames.
     readers: u64,
-    /// When the last reader went away.
+    /// Time at which the last reader went away.
     detached_since: Option<Instant>,
     reader: Option<Waker>,
     producer: Option<Waker>,
@@ -80,7 +79,7 @@ impl FrameQueue {
         Self { bounds, state: Mutex::new(state) }
     }
 
-    /// Takes a frame; false if it is too late or there is no room.
+    /// Adds a frame; false if the queue is closed or full.
     pub(crate) fn push(&self, frame: Bytes) -> bool {
         let mut state = self.state();
         let is_closed = state.phase != FrameQueuePhase::Open || state.accepts_only_answer;
@@ -92,12 +91,12 @@ impl FrameQueue {
         true
     }
 
-    /// Refuses everything but the answer from now on: the client could not read it.
+    /// Refuses every frame but the answer from now on: the client could not read it.
     pub(crate) fn accept_only_answer(&self) {
         self.state().accepts_only_answer = true;
     }
 
-    /// The answer, which always finds room, ends the stream.
+    /// Ends the stream with the answer, which is accepted even if the queue is full.
     pub(crate) fn finish(&self, answer: Option<Bytes>) {
         let mut state = self.state();
         if state.phase != FrameQueuePhase::Open {
@@ -110,7 +109,7 @@ impl FrameQueue {
         wake(state.reader.take(), state);
     }
 
-    /// Nobody wants the answer any more.
+    /// Closes the queue, since the answer is no longer needed.
     pub(crate) fn cancel(&self) {
         let mut state = self.state();
         if state.phase != FrameQueuePhase::Open {
@@ -124,7 +123,7 @@ impl FrameQueue {
         }
     }
 
-    /// Ready once the answer is not wanted any more.
+    /// Ready once the queue is cancelled.
     pub(crate) fn poll_cancelled(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state();
         if state.phase == FrameQueuePhase::Cancelled {
@@ -134,7 +133,7 @@ impl FrameQueue {
         Poll::Pending
     }
 
-    /// Ready once there is something to read.
+    /// Ready once there is a frame to read.
     pub(crate) fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state();
         if state.unread > 0 {
@@ -144,22 +143,22 @@ impl FrameQueue {
         Poll::Pending
     }
 
-    /// Whether there is nothing to read.
+    /// Returns whether there is nothing to read.
     pub(crate) fn is_empty(&self) -> bool {
         self.state().unread == 0
     }
 
-    /// The next frame, if it is here.
+    /// Returns the next frame, if there is one.
     pub(crate) fn pop(&self) -> Option<Bytes> {
         self.state().pop_unread(&self.bounds).map(|(_, frame)| frame)
     }
 
-    /// Keeps what was read, up to the bounds, for a reader that comes back.
+    /// Keeps read frames, up to the bounds, for a reader that comes back.
     pub(crate) fn keep_read(&self) {
         self.state().keeps_read = true;
     }
 
-    /// Reads on behind the frame `last`, in place of whoever read before.
+    /// Attaches a reader that starts behind the frame `last`, and replaces the previous reader.
     pub(crate) fn attach(self: &Arc<Self>, last: Option<u64>) -> FrameReader {
         let mut state = self.state();
         state.readers += 1;
@@ -172,18 +171,18 @@ impl FrameQueue {
         FrameReader { queue: Arc::clone(self), number }
     }
 
-    /// Whether it is over, and since when nobody has read what is left.
+    /// Returns the time since which a closed queue has had no reader; `None` while it is open or read.
     pub(crate) fn abandoned_since(&self) -> Option<Instant> {
         let state = self.state();
         state.detached_since.filter(|_| state.phase != FrameQueuePhase::Open)
     }
 
-    /// Since when no reader has been here; `None` while one is.
+    /// Returns the time since which there has been no reader; `None` while there is one.
     pub(crate) fn detached_since(&self) -> Option<Instant> {
         self.state().detached_since
     }
 
-    /// Forgets frames that were read, and the others too if no reader is here.
+    /// Drops read frames, and unread ones too if there is no reader.
     pub(crate) fn discard(&self) {
         let mut state = self.state();
         if state.detached_since.is_some() {
@@ -192,12 +191,12 @@ impl FrameQueue {
         state.trim(&QueueBounds { frames: 0, bytes: 0 });
     }
 
-    /// The size of what is held.
+    /// Returns the bytes of all frames held.
     pub(crate) fn size(&self) -> usize {
         self.state().bytes
     }
 
-    /// Whether no frame will come any more.
+    /// Returns whether the queue is closed for new frames.
     pub(crate) fn is_closed(&self) -> bool {
         self.state().phase != FrameQueuePhase::Open
     }
@@ -231,7 +230,7 @@ impl FrameQueueState {
         Some(taken)
     }
 
-    /// Forgets what was read, oldest first, as far as it must.
+    /// Drops read frames, oldest first, until the bounds are met.
     fn trim(&mut self, bounds: &QueueBounds) {
         while self.frames.len() > self.unread {
             let fits = self.frames.len() <= bounds.frames && self.bytes <= bounds.bytes;
@@ -245,7 +244,7 @@ impl FrameQueueState {
         }
     }
 
-    /// Makes everything behind the frame `last` unread again, as far as it is held.
+    /// Marks every frame behind `last` as unread again, as far as it is still held.
     fn rewind(&mut self, last: u64) {
         let seen = last.saturating_add(1).saturating_sub(self.first_number).min(self.frames.len() as u64);
         self.unread = self.frames.len() - seen as usize;
@@ -253,7 +252,7 @@ impl FrameQueueState {
     }
 }
 
-/// Reads a queue until it is over, the client goes, or somebody else reads it.
+/// Reader of a queue, until the queue ends, the client goes, or another reader attaches.
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     queue: Arc<FrameQueue>,
@@ -261,7 +260,7 @@ pub(crate) struct FrameReader {
 }
 
 impl FrameReader {
-    /// The next frame and its number, or `None` at the end.
+    /// Returns the next frame and its number, or `None` at the end.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(u64, Bytes)>> {
         let mut state = self.queue.state();
         if state.readers != self.number || state.phase == FrameQueuePhase::Cancelled {
@@ -277,14 +276,14 @@ impl FrameReader {
         Poll::Pending
     }
 
-    /// Whether everything was read to the end.
+    /// Returns whether the queue is cancelled, or finished and read to its end.
     pub(crate) fn is_done(&self) -> bool {
         let state = self.queue.state();
         state.phase == FrameQueuePhase::Cancelled
             || state.phase == FrameQueuePhase::Finished && state.unread == 0
     }
 
-    /// The number of the last frame that was read.
+    /// Returns the number of the last frame that was read.
     pub(crate) fn position(&self) -> u64 {
         let state = self.queue.state();
         state.first_number + (state.frames.len() - state.unread) as u64 - 1
@@ -311,7 +310,7 @@ fn store_waker(place: &mut Option<Waker>, cx: &Context<'_>) {
     }
 }
 
-/// Wakes after the lock is gone, so that the woken does not wait for it.
+/// Wakes after the lock is released, so that the woken task does not wait for it.
 fn wake(waker: Option<Waker>, state: MutexGuard<'_, FrameQueueState>) {
     drop(state);
     if let Some(waker) = waker {

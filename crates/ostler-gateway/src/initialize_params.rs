@@ -1,4 +1,4 @@
-//! What a legacy client says in `initialize`.
+//! Parameters of a legacy client's `initialize`.
 
 use std::borrow::Cow;
 
@@ -8,18 +8,17 @@ use serde_json::value::RawValue;
 
 use crate::client_request::GatewayReply;
 
-/// The most that a client may say of itself. It is kept as long as the
-/// session, and there may be thousands of those.
+/// Bytes of `clientInfo`. It is kept as long as the session, and there may be thousands of sessions.
 const MAX_CLIENT_INFO: usize = 8 * 1024;
 
-/// What a client that does not name itself is called.
+/// Name of a client that sends none.
 const UNNAMED_CLIENT: &str = "unnamed";
 
-/// What a legacy client says in `initialize`, checked. Clients of one kind say
-/// the same, and their sessions share it.
+/// Parameters of a legacy client's `initialize`, checked. Clients of one kind send the same, and their sessions share
+/// one copy.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct InitializeParams {
-    /// The revision that both speak: the client's, or else our newest.
+    /// Negotiated revision: the client's, or else the gateway's newest.
     pub(crate) version: &'static str,
     pub(crate) capabilities: Box<str>,
     pub(crate) identity: ClientInfo,
@@ -76,7 +75,7 @@ struct CancelledNotification<'a> {
     request_id: &'a RawValue,
 }
 
-/// The id that `notifications/cancelled` names.
+/// Returns the request id that `notifications/cancelled` names.
 pub(crate) fn cancelled_request_id(params: Option<&bytes::Bytes>) -> Option<ostler_wire::RequestId> {
     let params = params?;
     let CancelledNotification { request_id } = serde_json::from_slice(params).ok()?;

@@ -1,16 +1,15 @@
-//! Ostler serves: one endpoint for every MCP client, over HTTP and stdio.
+//! Ostler gateway: one endpoint for every MCP client, over HTTP and stdio.
 //!
 //! ```text
-//! client ─ bytes ─ http/, stream/     the edges: frames, headers, sessions, streams
-//!                    │ Exchange                                  ▲ Reply, frames of the Outlet
-//!                  answer/            the core: whose name is that, which era speaks to which
+//! client ─ bytes ─ http/, stdio/      the edges: frames, headers, sessions, streams
+//!                    │ ClientRequest                             ▲ GatewayReply, frames of the NotificationSink
+//!                  dispatch/          the core: methods, and translation between the eras
 //!                    │ Request                                   ▲ Answer | CallError
-//!                  ostler-host        the walk of one call
+//!                  ostler-host        the phases of one call
 //! ```
 //!
-//! A [`Gateway`] is a value over a host. Its [router](Gateway::router) can be
-//! mounted into any axum program; [`Gateway::serve_stream`] speaks MCP over a
-//! pair of pipes.
+//! A [`Gateway`] is a value over a host. Its [router](Gateway::router) can be mounted into any axum program;
+//! [`Gateway::serve_stream`] speaks MCP over a pair of pipes.
 
 #![forbid(unsafe_code)]
 

@@ -1,27 +1,26 @@
-//! What every modern request must say, however it came.
+//! `_meta` of modern requests: the fields that every request must have, on every transport.
 
 use ostler_wire::{MODERN_VERSION, MetaKey, Params, error_code};
 
 use crate::client_request::GatewayReply;
 
-/// Methods that the modern era has done away with.
+/// Methods that the modern era has removed.
 const REMOVED: [&str; 5] =
     ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
 
-/// The protocol version in `_meta`, if it is a text.
+/// Returns the protocol version in `_meta`, if it is a string.
 pub(crate) fn protocol_version(params: &Params) -> Option<String> {
     serde_json::from_slice(params.meta_entry(MetaKey::ProtocolVersion)?).ok()
 }
 
-/// Whether `_meta` names the version that we speak, the usual case, which
-/// needs no text of its own.
+/// Returns whether `_meta` names the current modern version, the usual case, for which nothing is allocated.
 pub(crate) fn is_current_version(params: &Params) -> bool {
     let raw = params.meta_entry(MetaKey::ProtocolVersion);
     let plain = raw.and_then(|raw| raw.strip_prefix(b"\"")?.strip_suffix(b"\""));
     plain == Some(MODERN_VERSION.as_bytes())
 }
 
-/// Refuses a modern request that does not say what it must.
+/// Refuses a modern request without its required fields.
 pub(crate) fn check(method: &str, params: &Params) -> Result<(), GatewayReply> {
     if !is_current_version(params) {
         check_version(params)?;
@@ -60,7 +59,7 @@ fn check_version(params: &Params) -> Result<(), GatewayReply> {
     Err(GatewayReply::Error { code: error_code::UNSUPPORTED_VERSION, object: error.to_string().into() })
 }
 
-/// What is said to a request that names no protocol version where one is due.
+/// Returns the error for a request without its required protocol version.
 pub(crate) fn missing_version() -> GatewayReply {
     let key = MetaKey::ProtocolVersion.name();
     GatewayReply::refusal(error_code::INVALID_PARAMS, &format!("`_meta` lacks `{key}`"))

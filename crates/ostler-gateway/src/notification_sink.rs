@@ -1,4 +1,4 @@
-//! Where what belongs to one request goes before its answer.
+//! Notification sink: destination of frames that belong to one request and precede its answer.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -8,44 +8,44 @@ use tokio::sync::mpsc;
 
 use crate::frame_queue::{FrameQueue, QueueBounds};
 
-/// What may wait for a client that reads slowly.
+/// Bounds of the frames that wait for a client that reads slowly.
 const REQUEST_QUEUE_BOUNDS: QueueBounds = QueueBounds { frames: 256, bytes: 1 << 20 };
 
-/// What frames of the size of the next one may make wait on a connection.
+/// Upper bound on bytes queued per connection, estimated from the size of the next frame.
 const MAX_CONNECTION_BACKLOG: usize = 16 << 20;
 
-/// Takes frames, each one JSON-RPC message without a line break, that go to
-/// the client on the stream of one request, before the answer.
+/// Takes frames, each one JSON-RPC message without a line break, that go to the client on the stream of one request,
+/// before the answer.
 #[derive(Debug, Clone)]
 pub(crate) struct NotificationSink(SinkKind);
 
 #[derive(Debug, Clone)]
 enum SinkKind {
-    /// The stream of this request alone.
+    /// Stream of this request alone.
     Queue(Arc<FrameQueue>),
-    /// A connection that all requests share.
+    /// Connection that all requests share.
     SharedConnection(mpsc::Sender<Bytes>),
 }
 
 impl NotificationSink {
-    /// An outlet and its other end. Nothing but the count of handles is
-    /// allocated before the first frame, since most requests have none.
+    /// Makes a sink and its receiver. Only the reference count is allocated before the first frame, since most requests
+    /// have none.
     pub(crate) fn new() -> (Self, FrameReceiver) {
         let queue = Arc::new(FrameQueue::new(REQUEST_QUEUE_BOUNDS));
         (Self(SinkKind::Queue(Arc::clone(&queue))), FrameReceiver(queue))
     }
 
-    /// An outlet into a queue that outlives its reader.
+    /// Makes a sink into a queue that outlives its reader.
     pub(crate) fn for_queue(queue: Arc<FrameQueue>) -> Self {
         Self(SinkKind::Queue(queue))
     }
 
-    /// An outlet into the line of a connection.
+    /// Makes a sink into the frame channel of a connection.
     pub(crate) fn for_connection(line: mpsc::Sender<Bytes>) -> Self {
         Self(SinkKind::SharedConnection(line))
     }
 
-    /// Whether the client has read everything.
+    /// Returns whether the client has read every frame.
     pub(crate) fn is_empty(&self) -> bool {
         match &self.0 {
             SinkKind::Queue(queue) => queue.is_empty(),
@@ -53,7 +53,7 @@ impl NotificationSink {
         }
     }
 
-    /// Sends a frame on its way; false if the client is gone or does not read.
+    /// Sends a frame; false if the client is gone or does not read.
     pub(crate) fn send(&self, frame: impl Into<Bytes>) -> bool {
         match &self.0 {
             SinkKind::Queue(queue) => queue.push(frame.into()),
@@ -67,23 +67,22 @@ impl NotificationSink {
     }
 }
 
-/// The frames of one outlet, in order. Dropping it tells the outlet that the
-/// client is gone.
+/// Receiver of the frames of one sink, in order. Dropping it tells the sink that the client is gone.
 #[derive(Debug)]
 pub(crate) struct FrameReceiver(Arc<FrameQueue>);
 
 impl FrameReceiver {
-    /// A queue of the size that one request gets.
+    /// Makes a queue with the bounds of one request.
     pub(crate) fn new_queue() -> Arc<FrameQueue> {
         Arc::new(FrameQueue::new(REQUEST_QUEUE_BOUNDS))
     }
 
-    /// The next frame, if it is here.
+    /// Returns the next frame, if there is one.
     pub(crate) fn try_recv(&mut self) -> Option<Bytes> {
         self.0.pop()
     }
 
-    /// Whether no frame is here.
+    /// Returns whether there is no frame.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

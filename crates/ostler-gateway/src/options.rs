@@ -1,4 +1,4 @@
-//! How a gateway is set up.
+//! Gateway options: callers, limits and texts of a gateway.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,69 +11,66 @@ use ostler_host::upstream::BoxFuture;
 use crate::auth::{Authenticate, LocalOnly};
 use crate::http::OriginCheck;
 
-/// Waits until it is known what there is to serve, in a time of its own choice,
-/// or says why that is not known. `None` means that it is.
+/// Readiness check: returns a future that waits until the set of servers is known, with a timeout of its own, or fails
+/// with the reason. `None` means that the set is known.
 pub type ReadinessCheck = Arc<dyn Fn() -> Option<BoxFuture<'static, Result<(), CallError>>> + Send + Sync>;
 
-/// How a gateway is set up. Every default is the documented one.
+/// Gateway options. Every default is the documented one.
 #[derive(Clone)]
 pub struct GatewayOptions {
-    /// Tells callers by their credentials.
+    /// Maps credentials to callers.
     pub authenticate: Arc<dyn Authenticate>,
-    /// What clients are told about where tokens for this endpoint come from; nothing without it.
+    /// RFC 9728 metadata about tokens for this endpoint; `None` serves none.
     pub resource_metadata: Option<ResourceMetadata>,
     /// `Host` values that are served beside loopback names: `name` or `name:port`.
     pub allowed_hosts: Vec<String>,
     /// `Origin` values that are served beside those of loopback: `scheme://name[:port]`.
     pub allowed_origins: Vec<String>,
-    /// The longest body of a request.
+    /// Maximum bytes of a request body.
     pub max_body: usize,
-    /// How long a body may take to arrive.
+    /// Timeout for the arrival of a request body.
     pub body_timeout: Duration,
-    /// Legacy sessions at once.
+    /// Maximum number of legacy sessions.
     pub max_sessions: usize,
-    /// A legacy session that was not used for this long is forgotten.
+    /// Idle time after which a legacy session expires.
     pub session_idle: Duration,
-    /// Long streams (GET streams and listens) at once.
+    /// Maximum number of long streams (GET streams and listens).
     pub max_streams: usize,
-    /// What one caller may hold open over HTTP at once: requests that are read
-    /// or answered, and streams. Half of the connections that are served, so
-    /// that nobody can keep all others out; of the long streams it may hold half
-    /// as well.
+    /// Requests and streams that one caller may hold open over HTTP. By default half of the connections, so that no
+    /// caller can keep all others out; one caller also gets at most half of the long streams.
     pub max_per_caller: usize,
-    /// A stream on which nothing was said for this long gets a comment.
+    /// Silence after which a stream gets a comment.
     pub keep_alive: Duration,
-    /// Items on one page of a list of our own.
+    /// Items on one page of a list.
     pub page_size: usize,
-    /// Bytes of the definitions on one page of a list of our own; one definition always fits. Many clients read
-    /// only the first page.
+    /// Bytes of the definitions on one page of a list; one definition always fits. Many clients read only the first
+    /// page.
     pub page_bytes: usize,
-    /// How long a list over all servers waits for one of them.
+    /// Timeout of one server in a list over all servers.
     pub list_patience: Duration,
-    /// Calls that wait for an answer of a modern client, at once.
+    /// Maximum number of calls that wait for an answer of a modern client.
     pub max_suspended: usize,
-    /// What clients are told about the server they talk to.
+    /// Version of the server info for clients.
     pub version: String,
-    /// Asked before anything is listed or called, where the servers are not
-    /// known from the start: an empty list would be a lie until they are.
+    /// Awaited before each list or call, if the servers are not known from the start: an empty list would be wrong
+    /// until they are.
     pub readiness: Option<ReadinessCheck>,
-    /// How long a client of one server's endpoint is kept waiting for a hello
-    /// while the server can't be started. Who has nothing else to offer than
-    /// that server waits rather than sends the client away.
+    /// Time for which `initialize` on one server's endpoint waits for a server that can't be started. With no other
+    /// server to offer, waiting is better than a refusal.
     pub initialize_patience: Duration,
-    /// What clients of all servers are told first in `instructions`, for their users.
+    /// First paragraph of `instructions` for clients of all servers, addressed to their users.
     pub notice: Option<String>,
-    /// `/mcp` shows this server alone, under its own names.
+    /// Server that `/mcp` shows alone, under its own names.
     pub only_server: Option<ServerName>,
 }
 
-/// What RFC 9728 has a protected resource say of itself.
+/// Metadata of a protected resource, as in RFC 9728.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceMetadata {
-    /// Who issues tokens for it.
+    /// Issuers of tokens for the resource.
     pub authorization_servers: Vec<String>,
-    /// How clients reach it from outside, without a path, such as
-    /// `https://tools.example`; without it, `http://` and the `Host` they name.
+    /// Base URL from outside, without a path, such as `https://tools.example`; `None` means `http://` and the requested
+    /// `Host`.
     pub base_url: Option<String>,
 }
 

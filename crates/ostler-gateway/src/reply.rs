@@ -13,33 +13,33 @@ use crate::session_requests::MAX_SESSION_REQUESTS;
 const OUTCOME_UNKNOWN: i64 = -31003;
 
 impl GatewayReply {
-    /// The end of a request whose credential was revoked while it was under way: its server may have run it.
+    /// Returns the end of a request whose credential was revoked while it was in flight: its server may have run it.
     pub(crate) fn credential_revoked() -> Self {
         let data = br#"{"code":"outcome-unknown","delivery":"unknown","hint":"find out whether it has run before you send it again with another token"}"#;
         let message = "outcome unknown: the token was taken back while the request was under way";
         Self::error(OUTCOME_UNKNOWN, message, Some(data))
     }
 
-    /// An error of the edge's own.
+    /// Returns an error of the edge's own.
     pub(crate) fn refusal(code: i64, message: &str) -> Self {
         let error = RpcError::new(code, message);
         Self::Error { code, object: error.raw }
     }
 
-    /// What is said to a client that has too many requests under way.
+    /// Returns the error for a client with too many requests in flight.
     pub(crate) fn overloaded() -> Self {
         let what = format!("this client has {MAX_SESSION_REQUESTS} requests under way");
         let error = CallError::Overloaded { what, retry_after: Duration::from_secs(1) };
         Self::from_own_error(&error)
     }
 
-    /// An empty result.
+    /// Returns an empty result.
     pub(crate) fn empty_result() -> Self {
         Self::Result(Bytes::from_static(b"{}"))
     }
 
-    /// Appends the answer to the request `id`, one line with its line break.
-    /// An answer to nobody is an error whose id could not be read.
+    /// Appends the reply to the request `id`, one line with its line break. Without an id it is an error about a
+    /// message whose id could not be parsed.
     pub(crate) fn write(&self, out: &mut Vec<u8>, id: Option<&RequestId>) {
         match (self, id) {
             (Self::Result(result), Some(id)) => write_result(out, id, result),
@@ -59,7 +59,7 @@ impl GatewayReply {
         }
     }
 
-    /// The answer to the request `id` without a line break.
+    /// Returns the reply to the request `id` without a line break.
     pub(crate) fn frame(&self, id: Option<&RequestId>) -> Vec<u8> {
         let mut out = Vec::new();
         self.write(&mut out, id);

@@ -1,4 +1,4 @@
-//! Bytes that wait for clients, over all sessions: answers that may be resumed, and notifications.
+//! Retained bytes: answers that may be resumed and notifications that wait for clients, bounded over all sessions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-/// Bytes of answers and notifications that wait. Beyond it the caller with the
-/// most loses its oldest ones, and only the newest may be larger by itself.
+/// Bytes of answers and notifications that wait. Above it the caller with the most loses its oldest ones, and only the
+/// newest may be larger by itself.
 pub(crate) const MAX_RETAINED: usize = 64 << 20;
 
-/// What is left then, so that all sessions are not looked through for each answer.
+/// Bytes that remain after a discard; below the maximum, so that not every answer scans all sessions.
 const RETAINED_AFTER_DISCARD: usize = MAX_RETAINED / 4 * 3;
 
-/// The size of all that waits.
+/// Counter of all retained bytes.
 #[derive(Debug, Default)]
 pub(crate) struct RetainedBytes(Arc<AtomicUsize>);
 
-/// A part of it, for as long as this lives.
+/// Share of the counter, released when dropped.
 #[derive(Debug)]
 pub(crate) struct RetainedShare {
     all: Arc<AtomicUsize>,
@@ -31,7 +31,7 @@ impl RetainedBytes {
         RetainedShare { all: Arc::clone(&self.0), bytes, since: Instant::now() }
     }
 
-    /// Makes a notification count, once for all streams that hold it, until the last of them drops it.
+    /// Counts a notification once for all streams that hold it, until the last of them drops it.
     pub(crate) fn counted_frame(&self, text: Vec<u8>) -> Bytes {
         Bytes::from_owner(CountedFrame { _share: self.retain(text.len()), text })
     }
@@ -40,13 +40,13 @@ impl RetainedBytes {
         self.0.load(Ordering::Relaxed) > MAX_RETAINED
     }
 
-    /// Whether enough was forgotten.
+    /// Returns whether enough was discarded.
     pub(crate) fn is_below_target(&self) -> bool {
         self.0.load(Ordering::Relaxed) <= RETAINED_AFTER_DISCARD
     }
 }
 
-/// A notification that counts.
+/// Notification that counts.
 struct CountedFrame {
     text: Vec<u8>,
     _share: RetainedShare,

@@ -1,4 +1,4 @@
-//! The requests of one legacy session that are under way.
+//! Session requests: the requests of one legacy session in flight.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,17 +7,15 @@ use ostler_wire::RequestId;
 use crate::frame_queue::FrameQueue;
 use crate::notification_sink::FrameReceiver;
 
-/// Requests of one client under way at once. A client that wants more gets an
-/// error, so one client can't fill the host.
+/// Requests of one client in flight. A client that sends more gets an error, so that one client can't fill the host.
 pub(crate) const MAX_SESSION_REQUESTS: usize = 1_024;
 
-/// The requests of one legacy session that are under way, so that they can be
-/// cancelled by their ids. Sessions have few at a time, hence a plain list.
+/// Requests of one legacy session in flight, cancellable by their ids. Sessions have few at a time, hence a plain list.
 #[derive(Debug, Default)]
 pub(crate) struct SessionRequests(Mutex<Vec<(RequestId, Arc<FrameQueue>)>>);
 
 impl SessionRequests {
-    /// Counts a request in; `None` if there are too many.
+    /// Registers a request; `None` if there are too many.
     pub(crate) fn register(&self, id: &RequestId) -> Option<Arc<FrameQueue>> {
         let mut calls = self.lock();
         if calls.len() >= MAX_SESSION_REQUESTS {
@@ -28,7 +26,7 @@ impl SessionRequests {
         Some(queue)
     }
 
-    /// Counts a request out.
+    /// Removes a request.
     pub(crate) fn unregister(&self, queue: &Arc<FrameQueue>) {
         let mut calls = self.lock();
         if let Some(at) = calls.iter().position(|(_, known)| Arc::ptr_eq(known, queue)) {
@@ -39,7 +37,7 @@ impl SessionRequests {
         }
     }
 
-    /// Cancels the request with this id, if it is under way.
+    /// Cancels the request with this id, if it is in flight.
     pub(crate) fn cancel(&self, id: &RequestId) {
         let found = self.lock().iter().find(|(known, _)| known == id).map(|(_, queue)| Arc::clone(queue));
         if let Some(queue) = found {
@@ -54,7 +52,7 @@ impl SessionRequests {
         }
     }
 
-    /// Answers every request that is under way, each by its id: nothing more is waited for.
+    /// Answers every request in flight, each by its id; none is waited for any longer.
     pub(crate) fn answer_all(&self, answer: impl Fn(&RequestId) -> Vec<u8>) {
         let all = self.lock().clone();
         for (id, queue) in all {

@@ -1,4 +1,4 @@
-//! The streams of one legacy session.
+//! Streams of one legacy session: one for frames that belong to no request, and the resumable ones of requests.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,19 +10,17 @@ use tokio::time::Instant;
 use crate::frame_queue::{FrameQueue, FrameReader, QueueBounds};
 use crate::retained_bytes::{RetainedBytes, RetainedShare};
 
-/// Frames that belong to no request and are kept for a client that reads slowly, or lost its stream.
+/// Bounds of frames that belong to no request, kept for a client that reads slowly or lost its stream.
 const GENERAL_BOUNDS: QueueBounds = QueueBounds { frames: 64, bytes: 64 * 1024 };
 
-/// Streams of requests that one session can resume. Beyond it the oldest that
-/// is over is forgotten.
+/// Request streams that one session can resume. Above it the oldest finished stream is dropped.
 const MAX_RESUMABLE: usize = 32;
 
-/// How long the stream of a request that broke off waits for its client after
-/// it is over, and the stream of other frames after it broke off.
+/// Time for which a broken request stream is kept after its end, and the stream of other frames after it broke.
 const RESUME_WITHIN: Duration = Duration::from_secs(60);
 
-/// The streams of one legacy session: one for frames that belong to no
-/// request (number 0), and those of requests that a client may resume.
+/// Streams of one legacy session: one for frames that belong to no request (number 0), and those of requests that a
+/// client may resume.
 #[derive(Debug, Default)]
 pub(crate) struct SessionStreams(Mutex<SessionStreamsState>);
 
@@ -33,22 +31,22 @@ struct SessionStreamsState {
     last_number: u64,
 }
 
-/// The stream of a request that can be resumed.
+/// Resumable stream of a request.
 #[derive(Debug)]
 struct ResumableStream {
     number: u64,
     queue: Arc<FrameQueue>,
-    /// What it keeps, once the answer is in.
+    /// Retained bytes of the stream; set once the answer is in.
     retained: Option<RetainedShare>,
 }
 
 #[derive(Debug, Default)]
 enum GeneralStream {
-    /// The client has not opened the stream, and nothing is kept for it.
+    /// The client has not opened the stream, and no frame is kept for it.
     #[default]
     Unopened,
     Queue(Arc<FrameQueue>),
-    /// The session is a connection, and everything goes there.
+    /// The session is a connection, and every frame goes to it.
     SessionConnection(mpsc::Sender<Bytes>),
 }
 
@@ -60,16 +58,15 @@ impl SessionStreams {
         }))
     }
 
-    /// Sends a frame that belongs to no request. One that does not fit, or
-    /// comes before the client has opened a stream, is lost, as it would be on a
-    /// broken connection. Where memory is scarce, only a client that has read
-    /// everything gets another one.
+    /// Sends a frame that belongs to no request. A frame that does not fit, or comes before the client has opened a
+    /// stream, is lost, as it would be on a broken connection. If memory is scarce, only a client that has read every
+    /// frame gets another one.
     pub(crate) fn push(&self, frame: Bytes, is_scarce: bool) {
         let queue = match &self.lock().general {
             GeneralStream::Unopened => return,
             GeneralStream::SessionConnection(line) => {
                 if !is_scarce || line.capacity() == line.max_capacity() {
-                    // A full line means a client that does not read.
+                    // A full channel means a client that does not read.
                     let _ = line.try_send(frame);
                 }
                 return;
@@ -82,14 +79,13 @@ impl SessionStreams {
         }
     }
 
-    /// Reads the stream of frames that belong to no request.
+    /// Attaches a reader to the stream of frames that belong to no request.
     pub(crate) fn attach_general(&self, last: Option<u64>) -> FrameReader {
         let queue = self.lock().general();
         queue.attach(last)
     }
 
-    /// Makes the stream of a request resumable under the returned number;
-    /// `None` if too many streams are open.
+    /// Makes the stream of a request resumable under the returned number; `None` if too many streams are open.
     pub(crate) fn make_resumable(&self, queue: &Arc<FrameQueue>) -> Option<u64> {
         let mut open = self.lock();
         if open.resumable.len() >= MAX_RESUMABLE {
@@ -103,7 +99,7 @@ impl SessionStreams {
         Some(number)
     }
 
-    /// Counts what a stream keeps whose answer is in, unless it is forgotten already.
+    /// Counts the retained bytes of a finished stream, unless it has been dropped already.
     pub(crate) fn retain(&self, queue: &Arc<FrameQueue>, kept: &RetainedBytes) {
         let mut open = self.lock();
         if let Some(known) = open.resumable.iter_mut().find(|known| Arc::ptr_eq(&known.queue, queue)) {
@@ -111,8 +107,8 @@ impl SessionStreams {
         }
     }
 
-    /// The streams that hold something that counts, and since when. One that is
-    /// read now comes last.
+    /// Returns the streams with retained bytes, each with the time since which it holds them. A stream that has a
+    /// reader comes last.
     pub(crate) fn retained(&self) -> Vec<(Instant, Arc<FrameQueue>)> {
         let counted = |known: &ResumableStream| {
             known.retained.as_ref().map(|share| (share.since, Arc::clone(&known.queue)))
@@ -127,7 +123,7 @@ impl SessionStreams {
         open.resumable.iter().filter_map(counted).chain(general).collect()
     }
 
-    /// Reads the stream of a request on, behind the frame `last`.
+    /// Resumes the stream of a request behind the frame `last`.
     pub(crate) fn resume(&self, number: u64, last: u64) -> Option<FrameReader> {
         let queue = {
             let open = self.lock();
@@ -136,7 +132,7 @@ impl SessionStreams {
         Some(queue?.attach(Some(last)))
     }
 
-    /// Forgets the stream of a request, or what the other stream need not hold.
+    /// Drops the stream of a request, or the frames that the other stream need not hold.
     pub(crate) fn discard(&self, queue: &Arc<FrameQueue>) {
         let mut open = self.lock();
         match &open.general {
@@ -145,7 +141,7 @@ impl SessionStreams {
         }
     }
 
-    /// Forgets streams whose client did not come back.
+    /// Drops streams whose client did not come back in time.
     pub(crate) fn discard_abandoned(&self, now: Instant) {
         let is_due =
             |queue: &FrameQueue| queue.abandoned_since().is_some_and(|left| now > left + RESUME_WITHIN);
@@ -174,8 +170,7 @@ impl SessionStreams {
     }
 }
 
-/// Whether a client that had opened the stream of frames that belong to no
-/// request is not waited for any more.
+/// Returns whether the resume time of the stream for frames without a request has passed.
 fn is_abandoned(queue: &FrameQueue, now: Instant) -> bool {
     queue.detached_since().is_some_and(|left| now > left + RESUME_WITHIN)
 }

@@ -1,4 +1,4 @@
-//! The sessions of legacy clients over HTTP.
+//! Session table: sessions of legacy clients over HTTP, bounded and expired by one timer.
 
 use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -19,20 +19,18 @@ use crate::retained_bytes::RetainedBytes;
 
 mod eviction;
 
-/// Sessions are looked through this often within the time they may idle, so
-/// one that expires is gone at most that much later.
+/// Sweeps per idle timeout; an expired session is removed at most one interval later.
 const SWEEPS_PER_IDLE_TIMEOUT: u32 = 16;
 
-/// The most often that sessions are looked through.
+/// Minimum interval between two sweeps.
 const MIN_SWEEP_INTERVAL: Duration = Duration::from_millis(10);
 
-/// So many more names, and words of clients, than there are sessions are kept
-/// between two sweeps: enough that they are not looked through for each newcomer.
+/// Unused owner names and `initialize` parameters that are kept between two sweeps, beyond the number of sessions:
+/// enough that not every new session scans them.
 const MAX_UNUSED: usize = 64;
 
-/// The sessions of legacy clients over HTTP, by their random ids. An
-/// abandoned one is a map entry and some text: no task, no timer, no
-/// descriptor. One sweep for all of them runs as long as there is any.
+/// Sessions of legacy clients over HTTP, by their random ids. An abandoned one is a map entry and some text: no task,
+/// no timer, no descriptor. One sweep for all of them runs as long as there are any.
 #[derive(Debug)]
 pub(crate) struct SessionTable {
     max: usize,
@@ -46,23 +44,23 @@ pub(crate) struct SessionTable {
 #[derive(Debug, Default)]
 struct SessionTableState {
     sessions: HashMap<u128, OwnedSession>,
-    /// Who has sessions, or had some when they were last looked through.
+    /// Names of principals that have sessions, or had some at the last sweep.
     owners: HashSet<Arc<str>>,
-    /// What the clients of sessions have said of themselves, each once.
+    /// `initialize` parameters of the clients, each stored once.
     initialize_params: HashSet<Arc<InitializeParams>>,
     eviction: EvictionQueue,
     is_swept: bool,
 }
 
-/// A session and whose it is. All sessions of one principal share its name, so
-/// that the name knows how many they are.
+/// Session and its owner. All sessions of one principal share its name, so that the reference count of the name is
+/// their number.
 #[derive(Debug)]
 struct OwnedSession {
     session: Arc<ClientSession>,
     owner: Arc<str>,
 }
 
-/// All sessions are in use.
+/// Error: all sessions are in use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SessionTableFull;
 
@@ -71,25 +69,25 @@ impl SessionTable {
         Self { max, idle, start: Instant::now(), retained: RetainedBytes::default(), state: Mutex::default() }
     }
 
-    /// Milliseconds on the clock of all sessions.
+    /// Returns the time in milliseconds on the clock of all sessions.
     pub(crate) fn now(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// How many there are.
+    /// Returns the number of sessions.
     pub(crate) fn len(&self) -> usize {
         self.lock().sessions.len()
     }
 
-    /// The session with this id, if it is open.
+    /// Returns the session with this id, if it is open.
     pub(crate) fn find(&self, id: &str) -> Option<Arc<ClientSession>> {
         let key = parse_session_id(id)?;
         self.lock().sessions.get(&key).map(|owned| Arc::clone(&owned.session))
     }
 
-    /// Does something with every session.
+    /// Calls `visit` for every session.
     pub(crate) fn for_each(&self, visit: impl FnMut(&Arc<ClientSession>)) {
-        // Collected first: visiting takes other locks.
+        // Collected first: `visit` takes other locks.
         let all: Vec<Arc<ClientSession>> = {
             let open = self.lock();
             open.sessions.values().map(|owned| Arc::clone(&owned.session)).collect()
@@ -97,13 +95,13 @@ impl SessionTable {
         all.iter().for_each(visit);
     }
 
-    /// What a client has said of itself, shared with all that have said the same.
+    /// Returns the shared copy of a client's `initialize` parameters.
     pub(crate) fn intern(&self, said: InitializeParams) -> Arc<InitializeParams> {
         let mut open = self.lock();
         if let Some(known) = open.initialize_params.get(&said) {
             return Arc::clone(known);
         }
-        // What those have said who left between two sweeps must not add up.
+        // Parameters of clients that left between two sweeps must not accumulate.
         if open.initialize_params.len() > open.sessions.len() + MAX_UNUSED {
             open.prune_initialize_params();
         }
@@ -112,9 +110,8 @@ impl SessionTable {
         said
     }
 
-    /// Adds a session that was given an id of [`fresh_id`]. Where there is no
-    /// room, whoever has the most sessions gives its longest idle one, so that
-    /// nobody can throw out those of others.
+    /// Adds a session whose id is one of [`random_session_id`]. If the table is full, evicts the longest idle session
+    /// of the principal with the most sessions, so that no principal can evict the sessions of one with fewer.
     pub(crate) fn add(
         &self,
         gateway: &Gateway,
@@ -147,14 +144,14 @@ impl SessionTable {
         true
     }
 
-    /// Ends every session whose caller is over; how many that were.
+    /// Ends every session whose caller has ended; returns their number.
     pub(crate) fn end_sessions_of(&self, gateway: &Gateway, is_over: impl Fn(&Caller) -> bool) -> usize {
         let ended: Vec<Arc<ClientSession>> = {
             let mut open = self.lock();
             let is_over = |session: &ClientSession| is_over(session.caller());
             open.extract(is_over)
         };
-        // Ended behind the lock: that takes other locks.
+        // Ended outside the lock: that takes other locks.
         for session in &ended {
             session.requests.answer_all(|id| GatewayReply::credential_revoked().frame(Some(id)));
             end_session(gateway, session);
@@ -168,9 +165,8 @@ impl SessionTable {
         self.discard_excess(Some(stream));
     }
 
-    /// Makes room where too much waits for clients: the caller with the most
-    /// loses what waits longest. An answer can't be resumed any more, but is read
-    /// to its end by a client that is there; `newest` stays.
+    /// Discards retained bytes above the limit, oldest first, of the caller with the most. A discarded answer can't be
+    /// resumed, but a connected client still reads it to its end; `newest` stays.
     pub(crate) fn discard_excess(&self, newest: Option<&Arc<FrameQueue>>) {
         if !self.retained.is_over_limit() {
             return;
@@ -181,7 +177,7 @@ impl SessionTable {
             counted.extend(of_it.map(|(since, queue)| (since, Arc::clone(session), queue)));
         });
         counted.sort_by_key(|(since, ..)| Reverse(*since));
-        // From the newest on, so that each is ranked by what its caller has left when it goes.
+        // From the newest on, so that each is ranked by the bytes that its caller has left when it goes.
         let mut held = HashMap::<&str, usize>::new();
         let mut ranked = Vec::with_capacity(counted.len());
         for (since, session, queue) in &counted {
@@ -204,7 +200,7 @@ impl SessionTable {
         (self.idle / SWEEPS_PER_IDLE_TIMEOUT).max(MIN_SWEEP_INTERVAL)
     }
 
-    /// Takes out what has expired. `None` if nothing is left to look after.
+    /// Removes expired sessions and returns them. `None` if no session is left.
     fn remove_expired(&self) -> Option<Vec<Arc<ClientSession>>> {
         let now = self.now();
         let idle = u64::try_from(self.idle.as_millis()).unwrap_or(u64::MAX);
@@ -233,12 +229,12 @@ impl SessionTable {
 }
 
 impl SessionTableState {
-    /// The shared name of a principal.
+    /// Returns the shared name of a principal.
     fn owner(&mut self, principal: &str) -> Arc<str> {
         if let Some(owner) = self.owners.get(principal) {
             return Arc::clone(owner);
         }
-        // Those who left between two sweeps must not add up.
+        // Names of principals that left between two sweeps must not accumulate.
         if self.owners.len() > self.sessions.len() + MAX_UNUSED {
             self.prune_owners();
         }
@@ -255,8 +251,7 @@ impl SessionTableState {
         self.initialize_params.retain(|said| Arc::strong_count(said) > 1);
     }
 
-    /// Makes room for a session of `newcomer`, who counts already as its owner;
-    /// gives the session that had to leave for it.
+    /// Evicts a session for one of `newcomer`, which counts as its owner already; returns the evicted session.
     fn evict_for(
         &mut self,
         max: usize,
@@ -276,7 +271,7 @@ impl SessionTableState {
     }
 }
 
-/// The one timer of all sessions. It ends with the last of them.
+/// Runs the one timer of all sessions. It ends with the last of them.
 async fn sweep(gateway: Weak<GatewayShared>, pause: Duration) {
     loop {
         tokio::time::sleep(pause).await;
@@ -293,7 +288,7 @@ fn end_session(gateway: &Gateway, session: &ClientSession) {
     dispatch::release_session(gateway, session);
 }
 
-/// Returns an id that nobody can guess; `None` on a machine without randomness.
+/// Returns an id that can't be guessed; `None` on a machine without randomness.
 pub(crate) fn random_session_id() -> Option<Box<str>> {
     let mut bits = [0; 16];
     getrandom::fill(&mut bits).ok()?;

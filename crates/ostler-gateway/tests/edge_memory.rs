@@ -1,4 +1,4 @@
-//! Memory of legacy sessions: abandoned ones, and those that servers have much to tell.
+//! Memory of legacy sessions: abandoned ones, and those with many server notifications.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a step that fails fails the test that took it")]
 #![allow(clippy::print_stderr, reason = "the figure is for whoever runs the test to see it")]
 
@@ -22,7 +22,7 @@ struct CountingAllocator;
 static ALLOCATED_BYTES: AtomicIsize = AtomicIsize::new(0);
 
 #[allow(unsafe_code, reason = "only an allocator can count allocations")]
-// SAFETY: everything is passed on to the system's allocator.
+// SAFETY: every call is forwarded to the system's allocator.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED_BYTES.fetch_add(layout.size() as isize, Ordering::Relaxed);
@@ -40,12 +40,12 @@ unsafe impl GlobalAlloc for CountingAllocator {
 #[global_allocator]
 static COUNTING: CountingAllocator = CountingAllocator;
 
-/// Held by the test that counts: the count is of the whole process.
+/// Held by the test that counts: the count covers the whole process.
 static COUNT_LOCK: Mutex<()> = Mutex::const_new(());
 
 const SESSIONS: usize = 10_000;
 
-/// What a common client says of itself.
+/// `initialize` of a common client.
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{"roots":{"listChanged":true},"sampling":{},"elicitation":{}},"clientInfo":{"name":"claude-code","version":"1.0.72","title":"Claude Code"}}}"#;
 
 #[tokio::test]
@@ -77,10 +77,10 @@ async fn ten_thousand_abandoned_sessions_cost_less_than_a_kibibyte_each() {
     assert_eq!(gateway.session_count(), SESSIONS, "bounded");
 }
 
-/// The size of a notification: three of them fill what is kept of one stream.
+/// Bytes of a notification: three of them fill the bounds of one stream.
 const LONG: usize = 60_000;
 
-/// A gateway before one server, and clients of that server.
+/// Gateway before one server, and clients of that server.
 struct ServerClients {
     world: TestHost,
     gateway: Gateway,
@@ -92,7 +92,7 @@ impl ServerClients {
         let world = TestHost::new().server_with("a", Script::echo(), |spec| spec.lazy = false).start().await;
         let gateway = Gateway::new(world.host.clone(), GatewayOptions::default());
         let app = TowerToHyperService::new(gateway.router());
-        // The task that carries events has begun to listen.
+        // The task that distributes events is subscribed now.
         run_until_stalled().await;
         Self { world, gateway, app }
     }
@@ -116,7 +116,7 @@ impl ServerClients {
         self.send(request, "").await.into_body()
     }
 
-    /// Has the server say so many long things, and gives the bytes that are held for it.
+    /// Has the server send that many long notifications, and returns the bytes that are held for them.
     async fn announce(&self, count: u8) -> isize {
         let before = ALLOCATED_BYTES.load(Ordering::Relaxed);
         for nth in 0..count {

@@ -1,4 +1,4 @@
-//! The stream edge: one message per line.
+//! Stdio edge: one message per line.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a step that fails fails the test that took it")]
 
 use std::time::Duration;
@@ -27,7 +27,7 @@ impl StreamClient {
         Self::with_host(Host::new(HostOptions::default()), options, Scope::All)
     }
 
-    /// A peer of one server, and the host that runs it.
+    /// Returns a peer of one server, and the host that runs it.
     async fn with_server() -> (Self, Host) {
         let host = Host::new(HostOptions::default());
         let mut spec = fake_mcp_spec("fake", &[]);
@@ -94,7 +94,7 @@ async fn a_batch_is_answered_with_a_batch_where_the_revision_knows_them() {
     assert_eq!((&refused["id"], &refused["error"]["code"]), (&Value::Null, &json!(-32600)), "{refused}");
 }
 
-/// A batch of calls that are never answered.
+/// Returns a batch of calls that are never answered.
 fn hanging_batch(ids: std::ops::Range<u64>) -> String {
     let calls = ids.map(|id| {
         let params = json!({"name": "hang", "arguments": {}});
@@ -173,7 +173,7 @@ async fn requests_under_way_are_told_that_the_token_was_taken_back_and_then_the_
     let (output, input) = tokio::io::split(ours);
     let mut peer = StreamClient { input, output: BufReader::new(output).lines(), serving };
     peer.send(&modern_call(7, "fake__hang", "{}")).await;
-    // Answered behind the call: that is under way now.
+    // Answered after the call was received, so the call is in flight now.
     assert!(peer.request(MODERN_LIST).await["result"].is_object());
     lifetime.revoke();
     let told = peer.receive().await;
@@ -265,7 +265,7 @@ fn call(id: u32, tool: &str, arguments: &str) -> String {
     )
 }
 
-/// The same call by a modern client.
+/// Returns the same call by a modern client.
 fn modern_call(id: u32, tool: &str, arguments: &str) -> String {
     let meta = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
     call(id, tool, arguments).replace(r#""progressToken":1"#, &format!(r#""progressToken":1,{meta}"#))

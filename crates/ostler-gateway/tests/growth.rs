@@ -1,8 +1,7 @@
-//! Nothing on the way of a call grows with what else there is.
+//! Growth: the cost of a call is independent of the number of servers, tools, roles and sessions.
 //!
-//! A call with one server, tool, role or session and one with thousands must
-//! allocate the same and take about the same time. Allocations
-//! are counted on the thread of the test, which is all that the runtime has.
+//! A call with one server, tool, role or session and one with thousands must allocate the same and take about the same
+//! time. Allocations are counted on the thread of the test, which is the runtime's only thread.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a step that fails fails the test that took it")]
 #![allow(clippy::print_stderr, reason = "the figures are for whoever runs the test to see them")]
 
@@ -22,7 +21,7 @@ use ostler_gateway::{Gateway, GatewayOptions};
 use ostler_host::{Caller, Host, HostOptions, Rules, ServerName, ServerSpec};
 use ostler_testkit::{Reconfigure, StaticServer};
 
-/// Counts what this thread allocates.
+/// Counts the allocations of this thread.
 struct ThreadCountingAllocator;
 
 thread_local! {
@@ -36,7 +35,7 @@ struct Allocated {
 }
 
 #[allow(unsafe_code, reason = "only an allocator can count allocations")]
-// SAFETY: everything is passed on to the system's allocator.
+// SAFETY: every call is forwarded to the system's allocator.
 unsafe impl GlobalAlloc for ThreadCountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.with(|so_far| {
@@ -56,7 +55,7 @@ unsafe impl GlobalAlloc for ThreadCountingAllocator {
 #[global_allocator]
 static COUNTING: ThreadCountingAllocator = ThreadCountingAllocator;
 
-/// How much there is of everything.
+/// Numbers of servers, tools, roles and sessions.
 #[derive(Debug, Clone, Copy)]
 struct HostSize {
     servers: usize,
@@ -66,9 +65,9 @@ struct HostSize {
 }
 
 const LEAST: HostSize = HostSize { servers: 1, tools: 2, roles: 1, sessions: 1 };
-/// Of each, this many where there are many.
+/// Number of items in the large case.
 const MANY: usize = 1_000;
-/// Where more of something is quickly made: the more, the better a search among them is seen.
+/// Number of items that are quick to make: the more, the better the test detects a linear search.
 const SEVERAL_THOUSAND: usize = 3_000;
 const VERY_MANY: usize = 10_000;
 /// Calls that are counted, after as many that are not.
@@ -98,7 +97,7 @@ impl GrowthEndpoint {
         let roles: BTreeMap<String, Role> = others.chain([("local".into(), rule())]).collect();
         host.set_rules(Rules::from_roles(&roles)).await;
         let app = TowerToHyperService::new(Gateway::new(host, GatewayOptions::default()).router());
-        // The last tool and the last session: whoever looks one by one has the longest way.
+        // The last tool and the last session are the slowest to find by a linear search.
         let mut it = Self { app, session: String::new(), tool: format!("s0__t{}", size.tools - 1) };
         for _ in 0..size.sessions {
             let response = it.post(INITIALIZE).await;
@@ -116,7 +115,7 @@ impl GrowthEndpoint {
         self.app.call(request.body(Body::from(body.to_owned())).unwrap()).await.unwrap()
     }
 
-    /// One call: what it allocates and how long it takes.
+    /// Makes one call; returns its allocations and its duration.
     async fn call(&self) -> (Allocated, Duration) {
         let body = format!(
             r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{}","arguments":{{}}}}}}"#,
@@ -133,8 +132,8 @@ impl GrowthEndpoint {
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
 
-/// The calls of two endpoints, in turn: the usual allocations and the least
-/// time of each. A buffer that grows now and then is not the usual.
+/// Measures the calls of two endpoints in turn: the usual allocations and the least time of each. A buffer that grows
+/// now and then is not the usual.
 async fn measure_in_turn(few: &GrowthEndpoint, many: &GrowthEndpoint) -> [(Allocated, Duration); 2] {
     let mut found = [Vec::new(), Vec::new()];
     for turn in 0..CALLS * 2 {
@@ -158,10 +157,10 @@ async fn costs_the_same(size: HostSize) {
     eprintln!("{few:?} with {LEAST:?}, {many:?} with {size:?}");
     let longer = size.tools.ilog10() as usize;
     assert_eq!(few.0.times, many.0.times, "allocations with {size:?}");
-    // The name of the tool is longer, and held a few times on the way; nothing else may be.
+    // The name of the tool is longer, and copied a few times; nothing else may grow.
     assert!(many.0.bytes.abs_diff(few.0.bytes) <= longer * 16, "{few:?}, with {size:?} {many:?}");
-    // The least of many calls, taken in turn, hardly knows what else the machine does. A search
-    // through a thousand sessions, one by one, takes a quarter more.
+    // The least of many calls, taken in turn, hardly depends on the load of the machine. A linear search through a
+    // thousand sessions takes a quarter more.
     assert!(many.1 <= few.1 * 12 / 10, "the least time of a call: {few:?}, with {size:?} {many:?}");
 }
 

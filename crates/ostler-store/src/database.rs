@@ -1,11 +1,11 @@
 //! Database: one SQLite file that one thread writes and that only its user may read.
 //!
-//! An error that passes (another process holds the file, the disk is full) leaves the connection as it is: to open one
-//! needs room on the disk, and keeps readers out. A corrupt file is put aside, and the next write begins a new one.
+//! A transient error (another process holds the file, the disk is full) keeps the connection open: a new one needs
+//! space on the disk, and blocks readers. A corrupt file is put aside, and the next write begins a new one.
 //!
-//! Into files that were moved away or deleted SQLite would go on writing. So before every write it is looked whether the
-//! file, its log and the index of that are the open ones. If not, the open log is written into the open file, whatever
-//! its name is now, and the next write opens what has the name.
+//! SQLite would go on writing into files that were moved away or deleted. So before every write the store checks that
+//! the file, its log and the index of the log are still the open ones. If not, the open log is written into the open
+//! file, under any name, and the next write opens the file that has the name now.
 
 use std::fmt;
 use std::io;
@@ -18,17 +18,17 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 use crate::file_id::{FileId, LogFiles, with_ending};
 use crate::private_file;
 
-/// After this long without success the file is opened anew before every attempt.
+/// Time without success after which the file is reopened before every attempt.
 const REOPEN_AFTER: Duration = Duration::from_secs(10);
-/// A corrupt file is put aside at most this often: on a disk that spoils everything, putting aside would fill it.
+/// Minimum time between two corrupt files put aside: on a disk that corrupts every file, putting aside would fill it.
 const PUT_ASIDE_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// Without a write for this long the log is written into the file.
+/// Time without a write after which the log is written into the file.
 const QUIET_TIME: Duration = Duration::from_secs(1);
 
-/// Deleted pages are given back in small steps, so the file must be made for it. The log is written into the file
-/// every 4 MiB and is then as large at most. `NORMAL` flushes with the log and not with each transaction: a commit
-/// outlives the process, and the last ones may not outlive a power cut.
+/// Deleted pages are freed in small steps, which the file must be created for. The log is written into the file every 4
+/// MiB and is then as large at most. `NORMAL` flushes with the log and not with each transaction: a commit survives the
+/// process, and the last ones may not survive a power cut.
 const PRAGMAS: &str = "
     PRAGMA auto_vacuum = INCREMENTAL;
     PRAGMA journal_mode = WAL;
@@ -38,42 +38,42 @@ const PRAGMAS: &str = "
     PRAGMA temp_store = MEMORY;
 ";
 
-/// What a file looks like, and how it is used.
+/// Schema of a file, and the limits of its use.
 #[derive(Debug, Clone, Copy)]
 pub struct DatabaseOptions {
     /// Raised whenever the tables change.
     pub schema_version: i64,
-    /// Makes the tables of `version` out of those of the version that is found; 0 is an empty file.
+    /// Migrates the tables of the found version to those of `version`; 0 is an empty file.
     pub migrate: fn(&Transaction<'_>, i64) -> rusqlite::Result<()>,
-    /// How long another process may hold the file before writing has failed for now.
+    /// Time for which another process may hold the file before a write fails.
     pub busy_timeout: Duration,
     /// KiB of pages that are kept in memory.
     pub cache_kib: u32,
     /// Statements that stay prepared.
     pub prepared_statements: usize,
-    /// How long a row stands in the log alone at most, though writes never pause for a second.
+    /// Maximum time for which a row stays in the log alone, even if writes never pause for a second.
     pub max_log_age: Duration,
 }
 
-/// Why a file can't be written.
+/// Reason for a failed write.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// SQLite says no.
+    /// SQLite returned an error.
     #[error("{0}")]
     Sqlite(#[from] rusqlite::Error),
-    /// The file or its folder can't be made.
+    /// The file or its folder can't be created.
     #[error("{0}")]
     File(#[from] io::Error),
     /// A later version of Ostler has written it.
     #[error("it was written by a later version of Ostler")]
     NewerVersion,
-    /// It holds as much as it may.
+    /// The file is at its size limit.
     #[error("{0}")]
     Full(String),
     /// It was corrupt. The next write begins a new one.
     #[error("{why}; what was written before is kept as {}", kept.display())]
     PutAside {
-        /// What is wrong with it.
+        /// Corruption that was found.
         why: rusqlite::Error,
         /// Its name now.
         kept: PathBuf,
@@ -81,13 +81,13 @@ pub enum StoreError {
     /// It was moved away or deleted. The next write begins a new one.
     #[error("it was moved away or deleted{}", describe_loss(*is_log_saved))]
     FileGone {
-        /// Whether what stood in its log alone was written into it.
+        /// True if the rows in its log alone were written into it.
         is_log_saved: bool,
     },
-    /// Its log, or the index of that, was moved away or deleted. The next write begins another log.
+    /// Its log, or the index of the log, was moved away or deleted. The next write begins another log.
     #[error("the log beside it was moved away or deleted{}", describe_log(*is_log_saved))]
     LogGone {
-        /// Whether what stood in the log alone was written into the file.
+        /// True if the rows in the log alone were written into the file.
         is_log_saved: bool,
     },
 }
@@ -108,72 +108,71 @@ impl StoreError {
         }
     }
 
-    /// Whether it may pass without the file being opened anew.
+    /// Returns whether the error may pass without reopening the file.
     fn is_transient(&self) -> bool {
         use ErrorCode::{DatabaseBusy, DatabaseLocked, DiskFull, SystemIoFailure};
         matches!(self, Self::Full(_))
             || matches!(self.code(), Some(DatabaseBusy | DatabaseLocked | DiskFull | SystemIoFailure))
     }
 
-    /// Whether it is over: the next write opens another file, or the file anew.
+    /// Returns whether the next write opens another file, or reopens the file.
     pub fn is_reopened(&self) -> bool {
         matches!(self, Self::PutAside { .. } | Self::FileGone { .. } | Self::LogGone { .. })
     }
 
-    /// Whether what was written before may not be in the file that is written next.
+    /// Returns whether earlier rows may be missing in the file that is written next.
     pub fn may_have_lost(&self) -> bool {
         self.is_reopened() && !matches!(self, Self::LogGone { is_log_saved: true })
     }
 }
 
-/// What a transaction has come to.
+/// Result of a transaction.
 #[derive(Debug)]
 pub struct Committed<T> {
-    /// What it was for.
+    /// Value that the transaction returned.
     pub value: T,
-    /// How long nothing could be written before.
+    /// Duration of the failed writes before it; `None` if the last write succeeded.
     pub outage: Option<Duration>,
 }
 
-/// Why a transaction was not made.
+/// Failed transaction.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct WriteError {
-    /// What is wrong.
     pub error: StoreError,
-    /// Whether the attempt before this one succeeded.
+    /// True if the attempt before this one succeeded.
     pub is_first: bool,
 }
 
-/// One file.
+/// Database file with at most one open connection.
 pub struct Database {
     file: PathBuf,
     options: DatabaseOptions,
     connection: Option<Connection>,
     log: LogState,
-    /// The file that was opened last.
+    /// File that was opened last.
     opened_file: Option<FileId>,
-    /// The log of the connection and its index; `None` without a connection, and where SQLite has no log.
+    /// Log of the connection and its index; `None` without a connection, and if SQLite has no log.
     opened_log: Option<LogFiles>,
-    /// Since when nothing can be written.
+    /// Start of the current outage; `None` while writes succeed.
     failing_since: Option<Instant>,
-    /// When a corrupt file was last put aside.
+    /// Time at which a corrupt file was last put aside.
     last_put_aside: Option<Instant>,
 }
 
-/// How much of the log is in the file too, counted in rows that the connection has changed.
+/// Progress of the log into the file, counted in rows that the connection has changed.
 #[derive(Debug, Default)]
 struct LogState {
     /// Changes that are all in the file; `None` before that is known.
     in_file: Option<u64>,
-    /// Changes at the last look.
+    /// Changes at the last check.
     seen: u64,
-    /// When the first and the last change beyond `in_file` were seen.
+    /// Times at which the first and the last change beyond `in_file` were seen.
     pending: Option<(Instant, Instant)>,
 }
 
 impl Database {
-    /// Makes a database of which no file is touched before it is written.
+    /// Makes a database that touches no file before its first write.
     pub fn new(file: PathBuf, options: DatabaseOptions) -> Self {
         Self {
             file,
@@ -192,7 +191,7 @@ impl Database {
         &self.file
     }
 
-    /// Makes one transaction: all of it is written, or nothing.
+    /// Runs one transaction: all of it is written, or nothing.
     pub fn write<T>(
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
@@ -205,22 +204,22 @@ impl Database {
         }
     }
 
-    /// Returns the open file, for what is not part of a transaction.
+    /// Returns the open connection, for statements outside a transaction.
     pub fn connection(&mut self) -> Option<&mut Connection> {
         self.connection.as_mut()
     }
 
-    /// Gives so many of the pages that are free back to the disk.
+    /// Frees that many unused pages to the disk.
     pub fn vacuum(&mut self, pages: u32) -> Result<(), StoreError> {
         let Some(connection) = &self.connection else { return Ok(()) };
         let mut vacuum = connection.prepare_cached(&format!("PRAGMA incremental_vacuum({pages})"))?;
-        // Each step of the statement gives one page back.
+        // Each step of the statement frees one page.
         let mut pages = vacuum.query([])?;
         while pages.next()?.is_some() {}
         Ok(())
     }
 
-    /// Works on the open file without waiting for other processes.
+    /// Runs a function on the open file without waiting for other processes.
     pub fn with_zero_busy_timeout<T>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
@@ -231,9 +230,9 @@ impl Database {
         done
     }
 
-    /// Writes the log into the file if nothing was written for a second, or if its oldest row has waited for
-    /// [`max_log_age`](DatabaseOptions::max_log_age). Waits for no reader. Returns when to call this again; `None` if
-    /// nothing stands in the log alone.
+    /// Writes the log into the file after a second without writes, or if its oldest row has waited for
+    /// [`max_log_age`](DatabaseOptions::max_log_age). Waits for no reader. Returns the delay until the next call;
+    /// `None` if no row is in the log alone.
     pub fn settle(&mut self, now: Instant) -> Option<Duration> {
         let connection = self.connection.as_ref()?;
         let changes = connection.total_changes();
@@ -259,8 +258,8 @@ impl Database {
         Some(QUIET_TIME)
     }
 
-    /// Writes the whole log into the file and empties it, as far as readers let it. Waits for them as long as for
-    /// other writers.
+    /// Writes the whole log into the file and empties it, as far as readers permit. Waits for them as long as for other
+    /// writers.
     pub fn checkpoint(&mut self) {
         if let Some(connection) = &self.connection {
             checkpoint(connection, Checkpoint::Truncate);
@@ -278,8 +277,8 @@ impl Database {
         self.opened_log = None;
     }
 
-    /// Finds out whether the open files are still the ones of their names. If not, saves what stands in the open log
-    /// alone, and closes them.
+    /// Checks that the open files still have their names. If not, saves the rows in the open log alone, and closes the
+    /// files.
     pub fn check_files(&mut self) -> Result<(), StoreError> {
         if self.opened_file.is_none() {
             return Ok(());
@@ -291,7 +290,7 @@ impl Database {
         }
         let is_log_saved = self.save_log(has_file, beside);
         if let Some(connection) = &self.connection {
-            // By its names SQLite would tidy up files of others.
+            // SQLite would delete files of other processes by name.
             let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
         }
         let opened = self.opened_log;
@@ -304,14 +303,14 @@ impl Database {
             return Err(StoreError::LogGone { is_log_saved });
         }
         if let Some(opened) = opened {
-            // They would be taken for those of the next file.
+            // They would be mistaken for those of the next file.
             opened.remove(&self.file);
         }
         self.opened_file = None;
         Err(StoreError::FileGone { is_log_saved })
     }
 
-    /// Writes what stands in the open log alone into the open file. Returns whether it is there, or will be found.
+    /// Writes the rows in the open log alone into the open file. Returns whether they are there, or will be found.
     fn save_log(&self, has_file: bool, beside: LogFiles) -> bool {
         let (Some(connection), Some(opened)) = (&self.connection, self.opened_log) else { return false };
         if has_file && opened.log == beside.log {
@@ -320,7 +319,7 @@ impl Database {
         if self.log.in_file == Some(connection.total_changes()) {
             return true;
         }
-        // What another process has written into a log of its own does not fit to this one.
+        // Rows that another process has written into a log of its own do not fit this one.
         let other_log = std::fs::metadata(with_ending(&self.file, "-wal"));
         let is_shared = has_file && other_log.is_ok_and(|log| log.len() > 0);
         !is_shared && checkpoint(connection, Checkpoint::Truncate)
@@ -352,7 +351,7 @@ impl Database {
         Ok(value)
     }
 
-    /// Does what an error asks for.
+    /// Handles an error: reopens the file or puts it aside as needed.
     fn handle_error(&mut self, error: StoreError) -> WriteError {
         let error = match error {
             StoreError::Sqlite(why) if is_corrupt(&why) => self.put_aside(why),
@@ -384,7 +383,7 @@ impl Database {
             return error.into();
         }
         for end in ["-wal", "-shm"] {
-            // What belongs to the corrupt file would spoil the next one.
+            // Log and index of the corrupt file would corrupt the next one.
             let _ = std::fs::rename(
                 with_ending(&self.file, end),
                 with_ending(&self.file, &format!("{mark}{end}")),
@@ -402,10 +401,11 @@ impl fmt::Debug for Database {
     }
 }
 
-/// Makes a file that only its user may read, if there is none. Those that SQLite makes beside it get the same rights.
+/// Creates a file that only its user may read, if there is none. The files that SQLite creates beside it get the same
+/// mode.
 fn create_private_file(file: &Path) -> io::Result<()> {
     private_file::create_parent_dir(file)?;
-    // Those of a file that was moved away, which a process may still have open.
+    // Log and index of a file that was moved away, which a process may still have open.
     let left_behind = LogFiles::beside(file);
     match private_file::open_options().write(true).create_new(true).open(file) {
         Ok(_) => left_behind.remove(file),
@@ -416,7 +416,7 @@ fn create_private_file(file: &Path) -> io::Result<()> {
 }
 
 /// Returns the log of a connection. A connection shares its index with others of this process, and that may be deleted
-/// already: then other processes would not see what it locks.
+/// already: then other processes would not see its locks.
 fn open_log(connection: &Connection, file: &Path) -> Result<Option<LogFiles>, StoreError> {
     let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
     if mode != "wal" {
@@ -430,7 +430,7 @@ fn open_log(connection: &Connection, file: &Path) -> Result<Option<LogFiles>, St
 }
 
 fn open(file: &Path, layout: &DatabaseOptions) -> Result<Connection, StoreError> {
-    // One thread uses it, so SQLite need not lock for others.
+    // One thread uses it, so SQLite needs no mutex.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(file, flags)?;
     connection.busy_timeout(layout.busy_timeout)?;
@@ -453,10 +453,10 @@ fn open(file: &Path, layout: &DatabaseOptions) -> Result<Connection, StoreError>
     Ok(connection)
 }
 
-/// How much a checkpoint waits for.
+/// Wait of a checkpoint for other users of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Checkpoint {
-    /// For nothing: what readers need of the file as it was stays in the log.
+    /// None: pages that readers still need stay in the log.
     Passive,
     /// For readers and writers; the log is empty then.
     Truncate,
@@ -477,7 +477,7 @@ fn schema_version(connection: &Connection) -> rusqlite::Result<i64> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
-/// Whether the file is no database any more.
+/// Returns whether the error means that the file is corrupt.
 fn is_corrupt(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
 }

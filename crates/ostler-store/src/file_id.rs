@@ -1,11 +1,11 @@
-//! Identity of files: whether those that are open are still the ones of their names.
+//! Identity of files: tells if open files still have their names.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Tells a file from another one of the same name.
+/// Identity of a file, different from that of another file of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileId {
     device: u64,
@@ -19,17 +19,17 @@ impl FileId {
     }
 }
 
-/// The two files that SQLite keeps beside a database while it is open.
+/// Log and index: the two files that SQLite keeps beside an open database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LogFiles {
-    /// `-wal`: what was committed and may not be in the database file yet.
+    /// `-wal`: commits that may not be in the database file yet.
     pub(crate) log: Option<FileId>,
-    /// `-shm`: where in the log which page is, and the locks of all who use it.
+    /// `-shm`: positions of pages in the log, and the locks of all processes.
     pub(crate) index: Option<FileId>,
 }
 
 impl LogFiles {
-    /// Reads which files have the names of those beside a database file.
+    /// Reads the identities of the log and the index beside a database file.
     pub(crate) fn beside(file: &Path) -> Self {
         let [log, index] = log_names(file).map(|name| FileId::read(&name).ok());
         Self { log, index }
@@ -45,7 +45,7 @@ impl LogFiles {
     }
 }
 
-/// Names of the log and its index.
+/// Returns the names of the log and its index.
 fn log_names(file: &Path) -> [PathBuf; 2] {
     ["-wal", "-shm"].map(|end| with_ending(file, end))
 }

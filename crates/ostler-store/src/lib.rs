@@ -1,15 +1,14 @@
-//! Ostler keeps: files that only their user may read, and databases that one thread writes.
+//! Ostler store: files that only their user may read, and databases that one thread writes.
 //!
 //! ```text
-//! private.rs    files and folders without rights for others; whole or not there
-//! database.rs   one SQLite file: opened, written in transactions, put aside when it is corrupt
-//! file_id.rs    whether open files are still the ones of their names
-//! queue.rs      what waits for a writer thread, and the thread
+//! private_file.rs   files and folders without rights for others; replaced atomically
+//! database.rs       one SQLite file: opened, written in transactions, put aside when it is corrupt
+//! file_id.rs        identity of open files: tells if they still have their names
+//! writer_thread.rs  queue of work for a writer thread, and the thread
 //! ```
 //!
-//! The modules with SQLite are behind the feature `sqlite`. What the tables are, and what happens to work that
-//! can't be written, is the business of the users: the audit counts rows that it drops, the journal of relayed calls
-//! refuses claims.
+//! The modules with SQLite are behind the feature `sqlite`. Users define the tables, and the handling of work that
+//! can't be written: the audit counts rows that it drops, the journal of relayed calls refuses claims.
 
 #![forbid(unsafe_code)]
 

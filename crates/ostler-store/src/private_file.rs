@@ -5,19 +5,19 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Returns options that make a file with the mode 0600.
+/// Returns options that create a file with the mode 0600.
 pub fn open_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600);
     options
 }
 
-/// Makes a folder with the mode 0700, and those above it. One that is there stays as it is.
+/// Creates a folder with the mode 0700, and its parents. An existing folder stays as it is.
 pub fn create_dir(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Makes the folder that a file is to be in.
+/// Creates the parent folder of a file.
 pub fn create_parent_dir(file: &Path) -> io::Result<()> {
     match file.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => create_dir(folder),
@@ -25,7 +25,7 @@ pub fn create_parent_dir(file: &Path) -> io::Result<()> {
     }
 }
 
-/// Replaces a file as a whole: a reader sees the old content or the new one.
+/// Replaces a file atomically: a reader sees the old content or the new one.
 pub fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
     // The number keeps two writers of the same file apart.
     let mut beside = path.as_os_str().to_owned();
@@ -38,7 +38,7 @@ pub fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Reads a file of at most so many bytes; `None` if it is larger or can't be read.
+/// Reads a file of at most that many bytes; `None` if it is larger or can't be read.
 pub fn read_at_most(path: &Path, most: u64) -> Option<Vec<u8>> {
     let mut content = Vec::new();
     File::open(path).ok()?.take(most + 1).read_to_end(&mut content).ok()?;

@@ -1,39 +1,39 @@
-//! Queue before a writer thread: work is brought under a short lock and never waits for the disk; the thread gathers
-//! what comes and serves it together.
+//! Writer thread and its queue: work is added under a short lock and never waits for the disk; the thread writes it in
+//! batches.
 
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-/// What waits, bounded by whoever adds to it.
+/// Work that waits for the thread, bounded by the code that adds to it.
 pub trait Backlog: Default + Send + 'static {
-    /// Returns how soon it is to be served.
+    /// Returns the urgency of the work.
     fn urgency(&self) -> Urgency;
 
-    /// Returns when there will be work though nothing is brought.
+    /// Returns the time at which there will be work without an addition.
     fn due(&self) -> Option<Instant> {
         None
     }
 }
 
-/// How soon work is to be served.
+/// Urgency of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Urgency {
-    /// There is none.
+    /// There is no work.
     Idle,
-    /// More is gathered first.
+    /// More work is gathered first.
     Batch,
-    /// At once: somebody waits for it, or there is enough.
+    /// At once: a caller waits for it, or there is enough.
     Now,
 }
 
-/// The queue.
+/// Queue of work for a writer thread.
 pub struct WriterQueue<W> {
     state: Mutex<WriterQueueState<W>>,
     /// Wakes the thread.
     wake: Condvar,
-    /// How long work is gathered that is not urgent.
+    /// Time for which work that is not urgent is gathered.
     batch_delay: Duration,
 }
 
@@ -42,33 +42,33 @@ struct WriterQueueState<W> {
     is_closed: bool,
 }
 
-/// Serves what waits, on a thread of its own.
+/// Writer of batches, on a thread of its own.
 pub trait BatchWriter: Send + 'static {
-    /// What waits for it.
+    /// Work that waits for it.
     type Waiting: Backlog;
 
-    /// Serves a part of what waits. The last time, all that it ever will.
+    /// Writes a part of the waiting work. The last call writes all of it, as far as it ever can.
     fn write_batch(&mut self, queue: &WriterQueue<Self::Waiting>, is_last: bool) -> NextBatch;
 }
 
-/// When to serve again.
+/// Time of the next batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextBatch {
-    /// When there is work, or after so long.
+    /// As soon as there is work, or after that long.
     Wait(Duration),
-    /// After so long, whatever comes: what waits can't be written now.
+    /// After that long, even if work arrives: the waiting work can't be written now.
     Pause(Duration),
 }
 
 impl<W: Backlog> WriterQueue<W> {
-    /// Makes an empty queue, in which work that is not urgent is gathered for so long.
+    /// Makes an empty queue, in which work that is not urgent is gathered for that long.
     pub fn new(batch_delay: Duration) -> Self {
         let state = WriterQueueState { backlog: W::default(), is_closed: false };
         Self { state: Mutex::new(state), wake: Condvar::new(), batch_delay }
     }
 
-    /// Changes what waits, and wakes the thread if it is to be served sooner than before. The change learns whether
-    /// the queue is closed, so that what is brought then may never be served.
+    /// Changes the waiting work, and wakes the thread if it is due earlier than before. The change gets `true` if the
+    /// queue is closed, since work added then may never be written.
     pub fn update<R>(&self, change: impl FnOnce(&mut W, bool) -> R) -> R {
         let mut state = self.lock();
         let WriterQueueState { backlog: waiting, is_closed } = &mut *state;
@@ -82,19 +82,19 @@ impl<W: Backlog> WriterQueue<W> {
         result
     }
 
-    /// Looks at what waits.
+    /// Reads the waiting work.
     pub fn inspect<R>(&self, look: impl FnOnce(&W, bool) -> R) -> R {
         let state = self.lock();
         look(&state.backlog, state.is_closed)
     }
 
-    /// Has the thread serve what there is for the last time.
+    /// Closes the queue: the thread writes its last batch.
     pub fn close(&self) {
         self.lock().is_closed = true;
         self.wake.notify_one();
     }
 
-    /// Waits until there is work and it has been gathered, or for so long. True at the end.
+    /// Waits until there is work and it has been gathered, or until the timeout. Returns whether the queue is closed.
     fn wait(&self, patience: Duration) -> bool {
         let end = Instant::now() + patience;
         let mut state = self.lock();
@@ -110,7 +110,7 @@ impl<W: Backlog> WriterQueue<W> {
         self.wait_until(state, gathered, |waiting| waiting.urgency() == Urgency::Now)
     }
 
-    /// Waits for so long. True at the end.
+    /// Waits for the timeout or the close of the queue. Returns whether it is closed.
     fn pause(&self, patience: Duration) -> bool {
         self.wait_until(self.lock(), Instant::now() + patience, |_| false)
     }
@@ -142,15 +142,15 @@ impl<W> fmt::Debug for WriterQueue<W> {
     }
 }
 
-/// A writer thread. Dropping it closes the queue; the thread serves what is there and ends by itself.
+/// Writer thread. Dropping it closes the queue; the thread writes the remaining work and ends by itself.
 pub struct WriterThread<W: Backlog> {
     queue: Arc<WriterQueue<W>>,
-    /// Hangs up when the thread has ended.
+    /// Disconnects when the thread has ended.
     ended: Mutex<mpsc::Receiver<()>>,
 }
 
 impl<W: Backlog> WriterThread<W> {
-    /// Begins to serve a queue.
+    /// Starts a thread for a queue.
     pub fn spawn<S>(name: &str, queue: Arc<WriterQueue<W>>, server: S) -> io::Result<Self>
     where
         S: BatchWriter<Waiting = W>,
@@ -160,7 +160,7 @@ impl<W: Backlog> WriterThread<W> {
         std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             // Dropped with the thread, also if it panics.
             let _ending = ending;
-            // Dropped before: what it does then, such as closing a file, belongs to the thread.
+            // Dropped before: the work of its drop, such as closing a file, belongs to the thread.
             let mut server = server;
             let mut next = NextBatch::Wait(Duration::ZERO);
             loop {
@@ -177,16 +177,16 @@ impl<W: Backlog> WriterThread<W> {
         Ok(Self { queue, ended: Mutex::new(ended) })
     }
 
-    /// The queue of the thread.
+    /// Returns the queue of the thread.
     pub fn queue(&self) -> &WriterQueue<W> {
         &self.queue
     }
 
-    /// Closes the queue, and waits until the thread has ended, but not longer than this. False if it has not.
+    /// Closes the queue, and waits for the end of the thread, with a timeout. Returns whether the thread has ended.
     pub fn close(&self, within: Duration) -> bool {
         self.queue.close();
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nothing is ever sent.
+        // No message is ever sent.
         ended.recv_timeout(within) != Err(mpsc::RecvTimeoutError::Timeout)
     }
 }
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    /// Sends what it has served.
+    /// Sends the items it has written.
     struct Sender(mpsc::Sender<Vec<u32>>);
 
     impl BatchWriter for Sender {
@@ -284,7 +284,7 @@ mod tests {
         assert!(thread.queue().update(|_, is_closed| is_closed));
     }
 
-    /// Is stuck for ever, as on a disk that does not answer.
+    /// Blocks for ever, as on a disk that does not answer.
     struct Stuck;
 
     impl BatchWriter for Stuck {
@@ -297,7 +297,7 @@ mod tests {
         }
     }
 
-    /// Takes its time to go, as one that closes a file.
+    /// Drops slowly, as a writer that closes a file.
     struct Leaving(mpsc::Receiver<()>);
 
     impl BatchWriter for Leaving {

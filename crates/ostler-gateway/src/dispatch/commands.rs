@@ -1,16 +1,16 @@
 //! Requests of the program's own commands: results byte for byte as servers sent them, errors with all their parts.
 //!
-//! Only a connection that [`Gateway::serve_commands`] serves has them: whoever serves it has checked that its client is
-//! the operator. `_meta` of a request says what MCP has no word for, and is not passed on:
+//! Only a connection that [`Gateway::serve_commands`] serves has them: its caller has checked that the client is the
+//! operator. `_meta` of a request carries what MCP has no field for, and is not forwarded:
 //!
 //! | key | meaning |
 //! |---|---|
 //! | `dev.ostler/server` | the server, whose own names the request uses; all servers without it, for lists alone |
-//! | `dev.ostler/forCall` | whether a list of tools comes before a call, and waits over failed starts like that |
+//! | `dev.ostler/forCall` | true if a list of tools precedes a call, and waits over failed starts like the call |
 //! | `dev.ostler/timeoutMs` | the time that the request has |
-//! | `dev.ostler/elicitation` | whether a person can be asked; `"unanswered"` passes questions on to a client that refuses them |
+//! | `dev.ostler/elicitation` | true if a person can answer; `"unanswered"`: the client refuses server requests |
 //!
-//! The method `dev.ostler/owner` names the server that answers for a `uri`, as all servers together decide it.
+//! The method `dev.ostler/owner` names the server that owns a `uri` among all servers.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -29,19 +29,20 @@ use crate::command_extensions::{CommandExtensions, SharedCommandExtensions};
 use crate::gateway::Gateway;
 
 const SERVER: &str = "dev.ostler/server";
-/// The method that names the server which answers for a URI.
+/// Method that names the server which owns a URI.
 const OWNER: &str = "dev.ostler/owner";
 const FOR_CALL: &str = "dev.ostler/forCall";
 const TIMEOUT: &str = "dev.ostler/timeoutMs";
 const ELICITATION: &str = "dev.ostler/elicitation";
-/// Says that the client hears what the server asks, and refuses it.
+/// The client receives server requests and refuses them.
 const UNANSWERED: &[u8] = b"\"unanswered\"";
-/// Where a list tells its servers, each with the number of its items, their names among those of all servers, and its error.
+/// Key of `_meta` under which a list names its servers, each with the number of its items, their names among those of
+/// all servers, and its error.
 const SERVERS: &str = "dev.ostler/servers";
-/// Where the text of a result stands that is not on one line.
+/// Key of `_meta` for the text of a result that is not on one line.
 const TEXT: &str = "dev.ostler/text";
 
-/// Answers a list or a request to one server; `None` for what is neither.
+/// Answers a list or a request to one server; `None` for other methods.
 pub(crate) async fn answer_command(
     gateway: &Gateway,
     exchange: &mut ClientRequest,
@@ -143,7 +144,7 @@ async fn list(
     Ok(list_result(kind, &listings, commands).into())
 }
 
-/// Writes the items of all servers, one server after the other, and whose they are.
+/// Writes the items of all servers, one server after the other, and the server of each.
 fn list_result(kind: Kind, listings: &[ServerListing], commands: &dyn CommandExtensions) -> Vec<u8> {
     let mut out = b"{".to_vec();
     let items = listings.iter().flat_map(|listing| &listing.items);
@@ -175,8 +176,8 @@ fn list_result(kind: Kind, listings: &[ServerListing], commands: &dyn CommandExt
     out
 }
 
-/// Keeps the bytes of a result that has line breaks between its tokens, which a frame can't have: its text is sent as a
-/// string. So is a result that could be taken for such a one.
+/// Sends a result that has line breaks between its tokens as a JSON string, since a frame can't contain them: its bytes
+/// stay as they are. A result that could be mistaken for such a string is sent that way too.
 fn escape_line_breaks(body: Bytes) -> Bytes {
     static MARK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(TEXT));
     if memchr::memchr2(b'\n', b'\r', &body).is_none() && MARK.find(&body).is_none() {
@@ -200,7 +201,7 @@ fn json_string(raw: &[u8]) -> Option<String> {
     serde_json::from_slice(raw).ok()
 }
 
-/// Takes `_meta` away: all of it is meant for us.
+/// Removes `_meta`: all of it is addressed to the gateway.
 fn without_meta(params: Params) -> Params {
     let edited = ostler_wire::edit(params.raw(), &[("_meta", MemberEdit::Remove)]);
     edited.and_then(|text| Params::parse(text.into()).ok()).unwrap_or(params)

@@ -1,4 +1,4 @@
-//! Errors and results as clients read them, in one table.
+//! Error and result replies as clients read them, in one table.
 
 use bytes::Bytes;
 use ostler_core::error::CallError;
@@ -7,34 +7,34 @@ use ostler_wire::{Era, INVALID_PARAMS, MemberEdit, RESOURCE_NOT_FOUND};
 use crate::client_request::{ClientEra, GatewayReply};
 
 impl GatewayReply {
-    /// A result as JSON text.
+    /// Makes a reply from the JSON text of a result.
     pub(crate) fn result(json: impl Into<Bytes>) -> Self {
         Self::Result(json.into())
     }
 
-    /// An error of the gateway's own.
+    /// Makes a reply with an error of the gateway's own.
     pub(crate) fn error(code: i64, message: &str, data: Option<&[u8]>) -> Self {
         Self::Error { code, object: ostler_wire::error_object(code, message, data).into() }
     }
 
-    /// The parameters are wrong.
+    /// Makes a reply for invalid parameters.
     pub(crate) fn invalid_params(why: &str) -> Self {
         Self::error(INVALID_PARAMS, why, None)
     }
 
-    /// There is no such method here.
+    /// Makes a reply for an unknown method.
     pub(crate) fn method_not_found(method: &str) -> Self {
         Self::from_own_error(&CallError::UnknownMethod { method: method.to_owned() })
     }
 
-    /// The same, where more can be said than that.
+    /// Makes the same reply with a reason.
     pub(crate) fn method_not_found_because(method: &str, why: &str) -> Self {
         let error = CallError::UnknownMethod { method: method.to_owned() };
         Self::error(error.rpc_code(), why, Some(error.data().to_string().as_bytes()))
     }
 
-    /// What a failed call says. A server's own error passes unchanged, but for
-    /// the one code that has another number in the modern era.
+    /// Makes the reply to a failed call. A server's own error passes unchanged, except the one code that has another
+    /// number in the modern era.
     pub(crate) fn from_call_error(error: &CallError, era: Era) -> Self {
         let CallError::Rpc(answer) = error else { return Self::from_own_error(error) };
         if era == Era::Modern && answer.code == RESOURCE_NOT_FOUND {
@@ -48,7 +48,7 @@ impl GatewayReply {
         Self::Error { code: answer.code, object: answer.raw.clone() }
     }
 
-    /// An error that is not a server's own.
+    /// Makes the reply for an error that is not a server's own.
     pub(crate) fn from_own_error(error: &CallError) -> Self {
         let object = error.rpc_object().into();
         match error {

@@ -12,7 +12,7 @@ use crate::client_session::ClientSession;
 use crate::gateway::Gateway;
 use crate::notification_sink::NotificationSink;
 
-/// How long a client may take to name its roots. One that declares them and does not answer is not waited for again.
+/// Timeout for `roots/list`. A client that declares roots and does not answer is not waited for again.
 const ROOTS_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Deserialize)]
@@ -25,8 +25,8 @@ struct Root {
     uri: String,
 }
 
-/// Returns the caller of a request of a session, in the directory of the client's first root. Without one it stays where it
-/// was started.
+/// Returns the caller of a request of a session, in the directory of the client's first root. Without a root it keeps
+/// the directory in which it was started.
 pub(crate) async fn in_first_root(
     gateway: &Gateway,
     session: &ClientSession,

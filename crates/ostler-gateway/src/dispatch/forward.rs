@@ -18,7 +18,7 @@ use crate::gateway::Gateway;
 
 /// Answers a request that names a tool, a prompt, a resource or a completion.
 pub(crate) async fn answer_named(gateway: &Gateway, exchange: &mut ClientRequest) -> GatewayReply {
-    // A server may take this for its own failure, and callers must not make servers fail.
+    // A server may count this as its own failure, and a caller must not be able to make a server fail.
     let is_wrong = |arguments: &[u8]| !arguments.starts_with(b"{") && arguments != b"null";
     if exchange.params.arguments().is_some_and(is_wrong) {
         return GatewayReply::invalid_params("`arguments` is not an object");
@@ -36,7 +36,7 @@ pub(crate) async fn answer_named(gateway: &Gateway, exchange: &mut ClientRequest
     forward(gateway, exchange).await
 }
 
-/// Sends a request to its server and says what comes of it to the client.
+/// Sends a request to its server and returns the client's reply.
 pub(crate) async fn forward(gateway: &Gateway, exchange: &mut ClientRequest) -> GatewayReply {
     let params = std::mem::take(&mut exchange.params);
     let session = match &exchange.client {
@@ -46,7 +46,7 @@ pub(crate) async fn forward(gateway: &Gateway, exchange: &mut ClientRequest) -> 
     forward_legacy(gateway, exchange, &session, params).await
 }
 
-/// Makes the host's request of a client's.
+/// Converts a client request into a request to the host.
 fn host_request<'e>(
     gateway: &Gateway,
     exchange: &'e ClientRequest,
@@ -66,7 +66,7 @@ fn host_request<'e>(
 }
 
 async fn forward_modern(gateway: &Gateway, exchange: &ClientRequest, params: Params) -> GatewayReply {
-    // Any other `requestState` is the host's to judge.
+    // The host validates any other `requestState`.
     let parked = gateway.0.host.open_suspended(&exchange.caller, exchange.method.as_str(), &params);
     if let Some((server, number)) = parked.filter(|(server, _)| exchange.scope.contains(server)) {
         return Box::pin(resume_suspended(gateway, exchange, &params, (server, number))).await;
@@ -87,7 +87,7 @@ async fn forward_modern(gateway: &Gateway, exchange: &ClientRequest, params: Par
     }
 }
 
-/// Goes on with a parked call, if its caller may still make it.
+/// Resumes a suspended call, if its caller may still make it.
 async fn resume_suspended(
     gateway: &Gateway,
     exchange: &ClientRequest,
@@ -97,7 +97,7 @@ async fn resume_suspended(
     let gone = ["inputResponses", "requestState"].map(|key| (key, MemberEdit::Remove));
     let bare = ostler_wire::edit(params.raw(), &gone).and_then(|text| Params::parse(text.into()).ok());
     let Some(bare) = bare else { return GatewayReply::invalid_params("the parameters can't be read") };
-    // An answer to a question about a resource goes to the server that asked.
+    // An answer to a server request about a resource goes to the server that sent the request.
     let asker = Scope::Server(server.clone());
     let scope = if exchange.method.as_str() == "resources/read" { &asker } else { &exchange.scope };
     let host = &gateway.0.host;
@@ -157,7 +157,7 @@ async fn send_legacy(
     gateway.0.host.send(target).await
 }
 
-/// What a modern client gets.
+/// Returns the reply to a modern client.
 pub(crate) fn modern_reply(
     gateway: &Gateway,
     exchange: &ClientRequest,
@@ -185,16 +185,16 @@ pub(crate) fn modern_reply(
     GatewayReply::Result(ostler_wire::result_to_modern(&body, is_cacheable(method)))
 }
 
-/// Methods whose results say in the modern era how long they are good for.
+/// Returns whether results of a method carry cache hints in the modern era.
 pub(crate) fn is_cacheable(method: &str) -> bool {
     matches!(method, "server/discover" | "resources/read")
         || (method.ends_with("/list") && method != "tasks/list")
 }
 
-/// The answer to a request that failed.
+/// Returns the reply to a failed request.
 fn error_reply(gateway: &Gateway, exchange: &ClientRequest, error: &CallError) -> GatewayReply {
     match error {
-        // Over several servers the answer does not tell which one was asked.
+        // Over several servers the reply does not tell which one was asked.
         CallError::UnknownResource { uri }
             if exchange.scope == Scope::All && !gateway.0.host.has_single_server(&exchange.caller) =>
         {
@@ -204,13 +204,13 @@ fn error_reply(gateway: &Gateway, exchange: &ClientRequest, error: &CallError) -
     }
 }
 
-/// The answer to a method that does not exist, which is put on record.
+/// Returns the reply to an unknown method, and records it.
 pub(crate) fn method_not_found(gateway: &Gateway, exchange: &ClientRequest) -> GatewayReply {
     let method = exchange.method.as_str().to_owned();
     recorded_refusal(gateway, exchange, &CallError::UnknownMethod { method })
 }
 
-/// The answer to a request that is refused before its server is known, which is put on record.
+/// Returns the reply to a request that is refused before its server is known, and records it.
 pub(crate) fn recorded_refusal(
     gateway: &Gateway,
     exchange: &ClientRequest,
@@ -222,7 +222,7 @@ pub(crate) fn recorded_refusal(
     GatewayReply::from_own_error(error)
 }
 
-/// Finds the server that tells of changes of a resource.
+/// Returns the server that announces changes of a resource.
 pub(crate) async fn resource_owner(
     gateway: &Gateway,
     exchange: &ClientRequest,

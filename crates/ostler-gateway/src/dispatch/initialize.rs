@@ -1,4 +1,4 @@
-//! What a client is told about the server it talks to.
+//! `initialize` and `server/discover`: server info, capabilities and instructions for a client.
 
 use std::time::Duration;
 
@@ -16,24 +16,24 @@ use crate::client_request::{ClientRequest, GatewayReply};
 use crate::gateway::Gateway;
 use ostler_host::Scope;
 
-/// What the endpoint over all servers can do. It is the same whatever runs
-/// behind it, so that greeting a client starts no server.
+/// Capabilities of the endpoint over all servers. They are the same for any set of servers, so that `initialize` starts
+/// no server.
 const CAPABILITIES: &[u8] = b"{\"tools\":{\"listChanged\":true},\"resources\":{\"subscribe\":true,\
 \"listChanged\":true},\"prompts\":{\"listChanged\":true},\"logging\":{},\"completions\":{}}";
 
-/// Where modern servers put their identity in `_meta`.
+/// Key of `_meta` in which modern servers put their identity.
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
-/// Servers' own advice that is passed on, in bytes over all servers.
+/// Bytes of servers' own instructions that are passed on, over all servers; a model reads them in every session.
 const MAX_INSTRUCTIONS: usize = 8 << 10;
 
-/// Servers that are named as not available. The others are counted.
+/// Unavailable servers that are named. The others are counted.
 const MAX_NAMED_MISSING: usize = 8;
 
-/// How often it is looked whether a server that could not be started has been.
+/// Poll interval while a server whose start has failed is waited for.
 const SERVER_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What `initialize` says back.
+/// Answers `initialize`.
 pub(crate) async fn initialize(
     gateway: &Gateway,
     caller: &Caller,
@@ -55,7 +55,7 @@ pub(crate) async fn initialize(
     GatewayReply::result(out)
 }
 
-/// `server/discover`. A modern server answers for itself.
+/// Answers `server/discover`. A modern server answers for itself.
 pub(crate) async fn discover(gateway: &Gateway, exchange: &mut ClientRequest) -> GatewayReply {
     if let Scope::Server(server) = &exchange.scope
         && let Ok(hello) = fetch_server_info(gateway, &exchange.caller, server).await
@@ -82,14 +82,14 @@ pub(crate) async fn discover(gateway: &Gateway, exchange: &mut ClientRequest) ->
     GatewayReply::result(out)
 }
 
-/// Instructions are the server's own words, which may name what is hidden.
+/// Removes instructions: they are the server's own words, which may name what is hidden.
 fn without_instructions(reply: GatewayReply) -> GatewayReply {
     let GatewayReply::Result(result) = reply else { return reply };
     let changed = ostler_wire::edit(&result, &[("instructions", MemberEdit::Remove)]);
     GatewayReply::Result(changed.map_or(result, Bytes::from))
 }
 
-/// The tasks of the legacy era are not those of the modern one.
+/// Removes tasks: those of the legacy era differ from those of the modern one.
 fn without_tasks(capabilities: &Bytes) -> Bytes {
     let changed = ostler_wire::edit(capabilities, &[("tasks", MemberEdit::Remove)]);
     changed.map_or_else(|| capabilities.clone(), Bytes::from)
@@ -97,7 +97,7 @@ fn without_tasks(capabilities: &Bytes) -> Bytes {
 
 struct EndpointInfo {
     capabilities: Bytes,
-    /// `serverInfo`, an object.
+    /// A JSON object.
     server_info: Bytes,
     /// A JSON string.
     instructions: Option<Bytes>,
@@ -140,8 +140,7 @@ fn without_task_list(capabilities: Bytes) -> Bytes {
     changed.map_or(capabilities, Bytes::from)
 }
 
-/// What a server says of itself. One that can't be started now is tried for as
-/// long as clients are kept waiting for it.
+/// Returns the server info of one server. Waits for a server whose start has failed, for at most `initialize_patience`.
 async fn fetch_server_info(
     gateway: &Gateway,
     caller: &Caller,
@@ -167,15 +166,15 @@ fn own_server_info(gateway: &Gateway) -> Bytes {
     out.into()
 }
 
-/// Which servers there are, and what those that have been met say of
-/// themselves, as a JSON string in which their words stand as they wrote them. Their own words may name what is hidden from the caller, so
-/// they are for those who may use all of a server.
+/// Lists the servers, with the instructions of those that have been started, as a JSON string that quotes them
+/// unchanged. Their own words may name what is hidden from the caller, so only callers that may use all of a server get
+/// them.
 fn instructions(gateway: &Gateway, caller: &Caller) -> Option<Bytes> {
     let host = &gateway.0.host;
     let servers = host.servers(caller);
     let names: Vec<&str> = servers.iter().map(ServerName::as_str).collect();
     let count = match names.len() {
-        // They may only not be known yet, and nobody is asked twice.
+        // The servers may not be known yet, and none is asked twice.
         0 => return None,
         1 => "1 server".to_owned(),
         count => format!("{count} servers"),
@@ -197,13 +196,14 @@ fn instructions(gateway: &Gateway, caller: &Caller) -> Option<Bytes> {
             text.extend_from_slice(&advice);
         }
     }
-    // Last, so that it takes no room from what servers say.
+    // Last, so that it takes no space from the servers' instructions.
     push_missing(&mut text, &host.unavailable_servers(caller));
     text.push(b'"');
     Some(text.into())
 }
 
-/// Tells which servers can't be used now, so that a model can say so in place of guessing. Where all is well nothing is said.
+/// Appends the servers that are unavailable now, so that a model can say so instead of guessing. Appends nothing if all
+/// are available.
 fn push_missing(text: &mut Vec<u8>, missing: &[UnavailableServer]) {
     if missing.is_empty() {
         return;

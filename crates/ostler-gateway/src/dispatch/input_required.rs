@@ -1,5 +1,5 @@
-//! A modern server asks a legacy client: its `input_required` becomes requests
-//! on the stream of the call, and the call is sent again with the answers.
+//! Rounds: the `input_required` of a modern server becomes requests to a legacy client on the stream of the call, and
+//! the call is sent again with the answers.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -13,32 +13,31 @@ use tokio::time::{Instant, timeout_at};
 use crate::client_request::{ClientRequest, GatewayReply};
 use crate::client_session::ClientSession;
 
-/// How long the person in front of a client may think in one round. The
-/// server's request state still is good when the client has not answered.
+/// Timeout of the person at the client in one round. It ends before the server's request state expires.
 const ROUND_TIMEOUT: Duration = REQUEST_STATE_TTL.saturating_sub(Duration::from_secs(30));
 
-/// Rounds of questions that one call may have.
+/// Rounds that one call may have; bounds a server that never stops asking.
 const MAX_ROUNDS: u32 = 10;
 
-/// How long a server that only wants to be asked again is left alone, times the round.
+/// Delay before the retry for a server that only wants to be asked again, times the round.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// What follows a question.
+/// Result of a round.
 pub(crate) enum RoundOutcome {
-    /// The call goes out again, with these parameters.
+    /// The call is sent again with these parameters.
     Retry(Box<Params>),
-    /// It can't go on.
+    /// The call can't continue.
     Failed(GatewayReply),
 }
 
-/// Whether a server wants to know something first.
+/// Returns whether a server requires input before it answers.
 pub(crate) fn is_input_required(answer: &Answer) -> bool {
     static INPUT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"input_required\""));
     INPUT.find(&answer.body).is_some()
         && ResultHead::parse(&answer.body).is_ok_and(|head| head.kind == ResultKind::InputRequired)
 }
 
-/// Asks the client what the server wants to know.
+/// Sends the server's requests to the client.
 pub(crate) async fn run_round(
     exchange: &ClientRequest,
     session: &Arc<ClientSession>,
@@ -78,14 +77,14 @@ pub(crate) async fn run_round(
     )
 }
 
-/// One after the other: the person in front of the client sees one question at a time.
+/// Sends requests one after the other: the person at the client sees one at a time.
 async fn send_requests(
     exchange: &ClientRequest,
     session: &Arc<ClientSession>,
     answer: &Answer,
     requests: &[(String, &[u8])],
 ) -> Result<Vec<u8>, GatewayReply> {
-    // A client that has died does not say so, and its session must not stay for ever.
+    // A dead client does not say so, and its session must not stay for ever.
     let until = Instant::now() + ROUND_TIMEOUT;
     let mut responses = b"{".to_vec();
     for (key, request) in requests {
@@ -101,7 +100,7 @@ async fn send_requests(
         let outcome = timeout_at(until, asking).await.unwrap_or_else(|_| timed_out());
         let value = match outcome {
             RpcOutcome::Result(value) => value,
-            // Whoever can't be asked has not agreed.
+            // A person that can't be asked has not agreed.
             RpcOutcome::Error(_) if method == "elicitation/create" => "{\"action\":\"cancel\"}".into(),
             RpcOutcome::Error(error) => {
                 return Err(GatewayReply::Error { code: error.code, object: error.raw });

@@ -1,5 +1,4 @@
-//! What only legacy clients ask: a log level and subscriptions of resources
-//! for their whole session.
+//! Methods of legacy clients only: the log level, and subscriptions to resources for a whole session.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,14 +15,14 @@ use crate::client_session::ClientSession;
 use crate::gateway::Gateway;
 use ostler_host::Scope;
 
-/// Resources that one session may subscribe to.
+/// Resources that one session may subscribe to; bounds the memory of one session.
 const MAX_PER_SESSION: usize = 1_024;
 
-/// What legacy sessions have subscribed to, by session and URI.
+/// Subscriptions of legacy sessions, by session and URI.
 #[derive(Default)]
 pub(crate) struct SessionSubscriptions(Mutex<HashMap<Box<str>, SubscribedResources>>);
 
-/// The resources of a session, and the server that tells of each.
+/// Resources of a session, each with the server that announces its changes.
 type SubscribedResources = HashMap<Arc<str>, (ServerName, ClientSubscription)>;
 
 impl SessionSubscriptions {
@@ -31,24 +30,24 @@ impl SessionSubscriptions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a session wants to hear of a server's resource.
+    /// Returns whether a session is subscribed to a server's resource.
     pub(crate) fn is_subscribed(&self, session: &str, server: &ServerName, uri: &str) -> bool {
         let all = self.lock();
         let held = all.get(session).and_then(|uris| uris.get(uri));
         held.is_some_and(|(from, _)| from == server)
     }
 
-    /// The resources that a session wants to hear of, and whose they are.
+    /// Returns the resources that a session is subscribed to, with their servers.
     pub(crate) fn resources_of(&self, session: &str) -> Vec<(ServerName, Arc<str>)> {
         let all = self.lock();
         let uris = all.get(session).into_iter().flatten();
         uris.map(|(uri, (server, _))| (server.clone(), Arc::clone(uri))).collect()
     }
 
-    /// Gives back what a session held.
+    /// Removes the subscriptions of a session.
     pub(crate) fn remove_session(&self, session: &str) {
         let held = self.lock().remove(session);
-        // Guards go outside the lock: each talks to its server's desk.
+        // Dropped outside the lock: each guard unsubscribes at its server's slot.
         drop(held);
     }
 }
@@ -60,7 +59,7 @@ fn legacy_session(exchange: &ClientRequest) -> Option<&ClientSession> {
     }
 }
 
-/// `logging/setLevel`: kept in the session, and asked of the servers.
+/// Answers `logging/setLevel`: stores the level in the session and requests it from the servers.
 pub(crate) async fn set_log_level(gateway: &Gateway, exchange: &ClientRequest) -> GatewayReply {
     let name = ostler_wire::text_member(exchange.params.raw(), "level");
     let Some(level) = name.and_then(|name| LogLevel::parse(&name)) else {
@@ -92,7 +91,7 @@ pub(crate) async fn set_log_level(gateway: &Gateway, exchange: &ClientRequest) -
     GatewayReply::result(&b"{}"[..])
 }
 
-/// `resources/subscribe`.
+/// Answers `resources/subscribe`.
 pub(crate) async fn subscribe(gateway: &Gateway, exchange: &ClientRequest) -> GatewayReply {
     let (Some(session), Some(uri)) = (legacy_session(exchange), exchange.params.uri()) else {
         return GatewayReply::invalid_params("`uri` is missing or not a string");
@@ -109,7 +108,7 @@ pub(crate) async fn subscribe(gateway: &Gateway, exchange: &ClientRequest) -> Ga
     let subscription = match subscriptions::subscribe(gateway, &exchange.caller, server.as_str(), &uri).await
     {
         Ok(subscription) => subscription,
-        // Over all servers nobody can tell who was asked.
+        // Over all servers the gateway can't tell which server was asked.
         Err(CallError::UnknownResource { .. }) if exchange.scope == Scope::All => {
             return forward::resource_not_found(&uri, &exchange.client);
         }
@@ -120,12 +119,12 @@ pub(crate) async fn subscribe(gateway: &Gateway, exchange: &ClientRequest) -> Ga
         let uris = all.entry(session.id().into()).or_default();
         uris.insert(Arc::clone(subscription.uri()), (server, subscription))
     };
-    // A second subscription replaces the first; dropped in this order the server hears nothing of it.
+    // A second subscription replaces the first; in this drop order the server receives no request.
     drop(before);
     GatewayReply::result(&b"{}"[..])
 }
 
-/// `resources/unsubscribe`. What was not subscribed to is not subscribed to afterwards either.
+/// Answers `resources/unsubscribe`. Succeeds for a resource without a subscription too.
 pub(crate) fn unsubscribe(gateway: &Gateway, exchange: &ClientRequest) -> GatewayReply {
     let (Some(session), Some(uri)) = (legacy_session(exchange), exchange.params.uri()) else {
         return GatewayReply::invalid_params("`uri` is missing or not a string");

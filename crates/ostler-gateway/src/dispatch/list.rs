@@ -1,5 +1,5 @@
-//! Lists in pages of our own, of all servers and of one: a server's own pages would tell how much is left out for the
-//! caller.
+//! Lists in the gateway's own pages, of all servers and of one: a server's own pages would reveal the number of items
+//! hidden from the caller.
 
 use std::time::Duration;
 
@@ -15,22 +15,22 @@ use serde_json::{Map, Value, json};
 use crate::client_request::{ClientRequest, GatewayReply};
 use crate::gateway::Gateway;
 
-/// Under which key of `_meta` a list says whose items are missing or old.
+/// Key of `_meta` under which a list names the servers whose items are missing or stale.
 const UNAVAILABLE: &str = "dev.ostler/unavailable";
 
-/// Under which key of `_meta` a list says whose resources are left out because another server owns them.
+/// Key of `_meta` under which a list names resources left out because another server owns their URI.
 const SHADOWED: &str = "dev.ostler/shadowed";
 
 /// Shadowed resources that one list names; a server may list thousands.
 const MAX_SHADOWED: usize = 100;
 
-/// Under which key of `_meta` a list says which definitions clients get otherwise than their servers give them.
+/// Key of `_meta` under which a list names definitions that clients get changed or not at all.
 const INVALID: &str = "dev.ostler/invalid";
 
-/// Such definitions that one list names.
+/// Invalid definitions that one list names; a server may list thousands.
 const MAX_INVALID: usize = 100;
 
-/// Answers a list.
+/// Answers a list request.
 pub(crate) async fn answer_list(gateway: &Gateway, exchange: &mut ClientRequest, kind: Kind) -> GatewayReply {
     let (host, options) = (&gateway.0.host, &gateway.0.options);
     let cursor = match exchange.params.cursor() {
@@ -57,9 +57,8 @@ pub(crate) async fn answer_list(gateway: &Gateway, exchange: &mut ClientRequest,
     host.list_with(&exchange.caller, &exchange.scope, (kind, patience), write).await
 }
 
-/// Why there is nothing to show at all. An empty list would be a lie where
-/// every server fails and none was ever known. Where one is still starting, its
-/// list is announced when it is there.
+/// Returns the error if no server has a list. An empty list would be wrong if every server fails and none has ever been
+/// listed. A server that is still starting announces its list later.
 fn failure_of_all(listings: &[ServerListing]) -> Option<&CallError> {
     let failed = |listing: &'_ ServerListing| {
         let is_starting = listing.error.as_ref().is_some_and(CallError::is_starting);
@@ -71,7 +70,7 @@ fn failure_of_all(listings: &[ServerListing]) -> Option<&CallError> {
     listings.first().and_then(|listing| listing.error.as_ref())
 }
 
-/// The making of one page of our own.
+/// Input of one page.
 struct PageTask {
     gateway: Gateway,
     scope: Scope,
@@ -82,26 +81,26 @@ struct PageTask {
     cursor: Option<Cursor>,
 }
 
-/// One page of our own.
+/// One page of a list.
 #[derive(Default)]
 struct ListingPage {
-    /// The texts of the items.
+    /// JSON texts of the items.
     items: Vec<Bytes>,
-    /// The last of them, if more follow.
+    /// Cursor behind the last item, if more follow.
     next: Option<Cursor>,
     /// Bytes of the items.
     size: usize,
-    /// Items that the schema of MCP does not allow as they are.
+    /// Items that violate the schema of MCP.
     invalid: Vec<Value>,
 }
 
 impl ListingPage {
-    /// The items behind the cursor. A cursor names the item it stands behind;
-    /// should that be gone, its server's items begin anew, and none is left out.
+    /// Builds the page behind the cursor. A cursor names an item; if that item is gone, the page starts at its server's
+    /// first item, so that none is left out.
     fn build(task: &PageTask) -> Self {
         let PageTask { listings, cursor, era, .. } = task;
         let options = &task.gateway.0.options;
-        // One server's endpoint has the server's own definitions.
+        // The endpoint of one server keeps the server's own definitions.
         let is_all = task.scope == Scope::All;
         let mut page = Self::default();
         let mut last: Option<Cursor> = None;
@@ -138,7 +137,7 @@ impl ListingPage {
         page
     }
 
-    /// Notes an item whose definition clients get otherwise than the server gives it, or not at all.
+    /// Records an item whose definition is changed or left out for clients.
     fn record_invalid(&mut self, listing: &ServerListing, item: &ServerItem, is_left_out: bool) {
         if self.invalid.len() < MAX_INVALID {
             let (server, name, problem) = (listing.server.as_str(), &*item.name, item.problem());
@@ -164,8 +163,8 @@ impl ListingPage {
         out
     }
 
-    /// Says whose items are missing or old, which ones another server owns, and which ones the schema of MCP does
-    /// not allow.
+    /// Appends `_meta`: servers whose items are missing or stale, shadowed resources, and items that violate the schema
+    /// of MCP.
     fn push_meta(self, out: &mut Vec<u8>, listings: &[ServerListing]) {
         let sick = listings.iter().filter_map(|listing| Some((listing, listing.error.as_ref()?)));
         let sick: Vec<Value> = sick
@@ -196,8 +195,8 @@ impl ListingPage {
     }
 }
 
-/// A list is good for as long as every part of it is. It is the caller's own, as what it shows depends on what the
-/// caller may see; one server's is everybody's if the server says so and nobody sees another one.
+/// Appends cache hints. A list is fresh as long as every part of it is. It is private, as its items depend on the
+/// caller's rights; the list of one server is public if the server says so and every caller sees the same list.
 fn push_cache_hints(out: &mut Vec<u8>, PageTask { scope, listings, .. }: &PageTask) {
     let ttl = listings.iter().map(|listing| listing.ttl).min().unwrap_or(Duration::ZERO);
     out.extend_from_slice(b",\"resultType\":\"complete\",\"ttlMs\":");

@@ -1,4 +1,4 @@
-//! `subscriptions/listen`: one long stream per modern client, fed by the hub.
+//! `subscriptions/listen`: one long stream per modern client, fed by `notifications.rs`.
 
 use bytes::Bytes;
 use ostler_core::server_name::ServerName;
@@ -14,14 +14,14 @@ use crate::client_request::{ClientRequest, GatewayReply};
 use crate::gateway::Gateway;
 use ostler_host::Scope;
 
-/// The key of `_meta` that names the listen a message belongs to.
+/// Key of `_meta` that names the listen a message belongs to.
 const SUBSCRIPTION_ID_KEY: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// Resources that one listen may name. Should events be lost, all of them are
-/// told of at once, and that must fit what may wait for a client.
+/// Resources that one listen may name. If events are lost, all of them are announced at once, and that must fit the
+/// queue of one request.
 const MAX_LISTEN_RESOURCES: usize = 200;
 
-/// What a client wants to hear of.
+/// Notifications that a client subscribes to.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ListenFilter {
@@ -31,21 +31,21 @@ struct ListenFilter {
     resource_subscriptions: Vec<String>,
 }
 
-/// What a listen holds as long as it lasts.
+/// Subscriptions of a listen, held as long as it lasts.
 struct ActiveListen {
     filter: ListenFilter,
-    /// Whether it named resources.
+    /// True if the listen named resources.
     names_resources: bool,
-    /// The resources, and the server that tells of each.
+    /// Resources of the listen, each with the server that announces its changes.
     resources: Vec<(ServerName, ClientSubscription)>,
 }
 
-/// Listens until the client goes away or the gateway winds up.
+/// Serves a listen until the client goes away or the gateway drains.
 pub(crate) async fn listen(gateway: &Gateway, exchange: &mut ClientRequest) -> GatewayReply {
     // Events count from here on, not from the acknowledgement.
     let mut events = gateway.0.notifications.subscribe();
     let mut draining = gateway.0.is_draining.subscribe();
-    // The request may be megabytes, and a listen lasts: only what was understood of it is kept.
+    // The request may be megabytes and a listen lasts, so only its parsed filter is kept.
     let params = std::mem::take(&mut exchange.params);
     let wanted = match ostler_wire::member(params.raw(), "notifications") {
         Some(raw) => serde_json::from_slice::<ListenFilter>(raw),
@@ -87,7 +87,7 @@ pub(crate) async fn listen(gateway: &Gateway, exchange: &mut ClientRequest) -> G
             Ok(ListenEvent::Lost) | Err(RecvError::Lagged(_)) => listening.all_changes(gateway, exchange),
             Err(RecvError::Closed) => return closed_reply(id),
         };
-        // A client that does not read its stream loses it, at once where memory is scarce.
+        // A client that does not read its stream loses it, at once if memory is scarce.
         let kept = &gateway.0.sessions.retained;
         let is_behind = !frames.is_empty() && kept.is_over_limit() && !exchange.sink.is_empty();
         if is_behind || !frames.into_iter().all(|frame| exchange.sink.send(kept.counted_frame(frame))) {
@@ -98,12 +98,12 @@ pub(crate) async fn listen(gateway: &Gateway, exchange: &mut ClientRequest) -> G
 
 async fn subscribe(gateway: &Gateway, exchange: &ClientRequest, mut wanted: ListenFilter) -> ActiveListen {
     let mut held = Vec::new();
-    // They are not kept but by their subscriptions.
+    // Each URI is kept by its subscription alone.
     let uris = std::mem::take(&mut wanted.resource_subscriptions);
     for uri in &uris {
         let server = forward::resource_owner(gateway, exchange, uri).await;
         let Some(server) = server else { continue };
-        // What can't be subscribed to is not acknowledged.
+        // A resource that can't be subscribed to is not acknowledged.
         if let Ok(subscribed) =
             subscriptions::subscribe(gateway, &exchange.caller, server.as_str(), uri).await
         {
@@ -130,7 +130,7 @@ impl ActiveListen {
         }
     }
 
-    /// Some events are lost, so all that may have happened is said to have happened.
+    /// Returns a notification of every change the listen covers, after events were lost.
     fn all_changes(&self, gateway: &Gateway, exchange: &ClientRequest) -> Vec<Vec<u8>> {
         let (host, id) = (&gateway.0.host, exchange.id.raw());
         let lists = [
@@ -139,7 +139,7 @@ impl ActiveListen {
             (self.filter.resources_list_changed, ServerNotification::ResourcesChanged),
         ];
         let lists = lists.into_iter().filter(|(is_wanted, _)| *is_wanted).map(|(_, event)| event);
-        // The rules may be others than when it began.
+        // The rules may have changed since the listen began.
         let may = |server: &ServerName, uri: &str| {
             host.may_use(&exchange.caller, server.as_str(), Kind::Resources, uri)
         };
@@ -187,7 +187,7 @@ fn push_separator(out: &mut Vec<u8>) {
     }
 }
 
-/// Parameters that say which listen they belong to, instead of the one upstream.
+/// Returns parameters that carry the id of this listen instead of the upstream one.
 pub(crate) fn with_subscription_id(params: &[u8], id: &[u8]) -> Bytes {
     let meta = ostler_wire::member(params, "_meta").unwrap_or(b"{}");
     let meta = ostler_wire::edit(meta, &[(SUBSCRIPTION_ID_KEY, MemberEdit::Set(id))]).unwrap_or_default();
@@ -195,7 +195,7 @@ pub(crate) fn with_subscription_id(params: &[u8], id: &[u8]) -> Bytes {
     stamped.map_or_else(|| Bytes::copy_from_slice(params), Bytes::from)
 }
 
-/// The answer to a listen that has ended in an orderly way.
+/// Returns the reply to a listen that has ended in an orderly way.
 pub(crate) fn closed_reply(id: &[u8]) -> GatewayReply {
     GatewayReply::Result(with_subscription_id(b"{\"resultType\":\"complete\"}", id))
 }

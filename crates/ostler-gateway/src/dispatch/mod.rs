@@ -1,19 +1,22 @@
-//! The core: one request of a client, answered.
+//! Dispatch: answers one request of a client.
 //!
 //! ```text
-//! mod.rs      the table of methods
-//! hello.rs    initialize, server/discover
-//! commands.rs requests of the program's own commands
-//! lists.rs    lists of all servers, and of one
-//! forward.rs  requests to one server: resolved and sent by the host
-//!   voice.rs    what the client hears meanwhile
-//!   rounds.rs   a modern server asks a legacy client
-//!   parked.rs   a legacy server asks a modern client
-//! listen.rs   subscriptions of modern clients
-//! status.rs   the states of servers as a resource
-//! legacy.rs   what only legacy clients ask: log level, subscriptions of resources
-//! subscribed.rs  subscriptions of both, bounded
-//! hub.rs      events of servers → listens and sessions
+//! mod.rs                the table of methods
+//! initialize.rs         initialize, server/discover
+//! commands.rs           requests of the program's own commands
+//! list.rs               lists of all servers, and of one
+//! forward.rs            requests to one server: resolved and sent by the host
+//!   param_headers.rs      headers that repeat arguments
+//!   observer.rs           notifications and server requests during the call
+//!   input_required.rs     a modern server asks a legacy client
+//!   suspended.rs          a legacy server asks a modern client
+//! listen.rs             subscriptions of modern clients
+//! status.rs             the states of servers as a resource
+//! legacy_methods.rs     methods of legacy clients only: log level, subscriptions to resources
+//! first_root.rs         the workspace of a legacy client
+//! subscriptions.rs      limits for subscriptions of both eras
+//! notifications.rs      events of servers → listens and sessions
+//! error_replies.rs      errors and results as replies
 //! ```
 
 mod commands;
@@ -52,8 +55,8 @@ pub(crate) use suspended::SuspendedCalls;
 
 /// Answers one request; dropping the future cancels it upstream.
 ///
-/// What is not a call is boxed: the future of a call is allocated for every
-/// one of them, and would be as large as the largest of all.
+/// Requests other than calls are boxed: the future of a call is allocated for each call, and would be as large as the
+/// largest of all.
 pub(crate) async fn dispatch_request(gateway: &Gateway, exchange: &mut ClientRequest) -> GatewayReply {
     let is_legacy = matches!(exchange.client, ClientEra::Legacy(_));
     if let Some(readiness) = &gateway.0.options.readiness
@@ -85,7 +88,7 @@ pub(crate) async fn dispatch_request(gateway: &Gateway, exchange: &mut ClientReq
         "resources/unsubscribe" if is_legacy => legacy_methods::unsubscribe(gateway, exchange),
         "server/discover" if !is_legacy => Box::pin(initialize::discover(gateway, exchange)).await,
         SUBSCRIPTIONS_LISTEN if !is_legacy => Box::pin(listen::listen(gateway, exchange)).await,
-        // What the modern era has done away with does not exist in it.
+        // Methods that the modern era has removed do not exist in it.
         "initialize"
         | "ping"
         | "logging/setLevel"
@@ -97,12 +100,12 @@ pub(crate) async fn dispatch_request(gateway: &Gateway, exchange: &mut ClientReq
     }
 }
 
-/// Whether a request can only be answered by whoever knows the servers.
+/// Returns whether the reply to a method depends on the servers.
 fn needs_servers(method: &str) -> bool {
     !matches!(method, "ping" | "server/discover" | "logging/setLevel" | SUBSCRIPTIONS_LISTEN)
 }
 
-/// Returns whether [`answer`] asks policy about a request to one server, by resolving or listing.
+/// Returns whether [`dispatch_request`] asks policy about a request to one server, by resolving or listing.
 pub(crate) fn is_policy_checked(method: &str) -> bool {
     !matches!(
         method,
@@ -116,12 +119,12 @@ pub(crate) fn is_policy_checked(method: &str) -> bool {
     )
 }
 
-/// Returns whether a method lists: its answer may be a whole page.
+/// Returns whether a method lists; its reply may be a whole page.
 pub(crate) fn is_list(method: &str) -> bool {
     matches!(method, "tools/list" | "prompts/list" | "resources/list" | "resources/templates/list")
 }
 
-/// Takes a notification of a client; the refusal of what is none.
+/// Takes a notification of a client; returns a refusal if the message is not a valid notification.
 pub(crate) fn handle_notification(
     gateway: &Gateway,
     caller: &Caller,
@@ -137,7 +140,7 @@ pub(crate) fn handle_notification(
     taken.map_err(|error| GatewayReply::from_own_error(&error))
 }
 
-/// A legacy session is over: what it held is given back.
+/// Releases the subscriptions of a legacy session that has ended.
 pub(crate) fn release_session(gateway: &Gateway, session: &ClientSession) {
     gateway.0.subscriptions.remove_session(session.id());
     gateway.0.host.end_session(session.caller());

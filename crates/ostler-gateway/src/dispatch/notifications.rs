@@ -1,4 +1,4 @@
-//! What servers say without being asked, carried to listens and sessions.
+//! Server notifications, distributed to listens and sessions.
 
 use std::cell::LazyCell;
 use std::collections::HashMap;
@@ -18,29 +18,28 @@ use crate::client_session::ClientSession;
 use crate::gateway::GatewayShared;
 use ostler_host::Scope;
 
-/// Events that a listener may be behind before it loses the oldest.
+/// Events that a listener may lag behind before it loses the oldest.
 const BACKLOG: usize = 256;
 
-/// Lists beyond this many are forgotten once they are calm.
+/// Number of lists above which those without a pending change are dropped.
 const MAX_TRACKED_LISTS: usize = 1_024;
 
-/// A list may change this often for those who listen.
+/// Minimum time between two change notifications of one list.
 const COALESCE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where listens of modern clients get their events, and which sessions are
-/// not among those over HTTP.
+/// Event source for listens of modern clients, and the sessions that are not in the HTTP session table.
 #[derive(Debug)]
 pub(crate) struct ClientNotifications {
     listeners: Sender<ListenEvent>,
     stream_sessions: Mutex<Vec<Weak<ClientSession>>>,
 }
 
-/// What listeners are told.
+/// Event for a listener.
 #[derive(Debug, Clone)]
 pub(crate) enum ListenEvent {
-    /// A server has said something.
+    /// A server has sent a notification.
     FromServer(Arc<HostNotification>),
-    /// Some events are lost: everything may have changed.
+    /// Some events are lost, so everything may have changed.
     Lost,
 }
 
@@ -49,7 +48,7 @@ impl ClientNotifications {
         Self { listeners: broadcast::Sender::new(BACKLOG), stream_sessions: Mutex::default() }
     }
 
-    /// A session over a stream, which hears of events as long as it lives.
+    /// Adds a session over stdio, which receives events as long as it lives.
     pub(crate) fn add_session(&self, session: &Arc<ClientSession>) {
         let mut lines = self.stream_sessions();
         lines.retain(|line| line.strong_count() > 0);
@@ -65,17 +64,17 @@ impl ClientNotifications {
     }
 }
 
-/// Starts the task that carries the events of a gateway's host.
+/// Starts the task that distributes the events of a gateway's host.
 pub(crate) fn spawn_event_task(gateway: &Arc<GatewayShared>) {
     tokio::spawn(forward_events(Arc::downgrade(gateway), gateway.host.clone()));
 }
 
-/// One announced change per list and second, none lost.
+/// Coalescer of list changes: at most one notification per list and second, none lost.
 #[derive(Debug, Default)]
 struct ListChangeCoalescer(HashMap<(ServerName, Arc<str>, u8), (Coalescer, HostNotification)>);
 
 impl ListChangeCoalescer {
-    /// Whether an event passes now.
+    /// Returns whether an event passes now.
     fn admit(&mut self, event: &HostNotification, now: Instant) -> bool {
         let Some(kind) = changed_list(&event.notification) else { return true };
         let key = (event.server.clone(), Arc::clone(&event.partition), kind);
@@ -146,7 +145,7 @@ fn for_each_session(gateway: &GatewayShared, tell: impl Fn(&Arc<ClientSession>))
     lines.iter().filter_map(Weak::upgrade).for_each(|session| tell(&session));
 }
 
-/// Some events are lost, so all that may have happened is said to have happened.
+/// Announces every possible change, after events were lost.
 fn broadcast_lost(gateway: &GatewayShared) {
     let lists = [
         ServerNotification::ToolsChanged,
@@ -160,7 +159,7 @@ fn broadcast_lost(gateway: &GatewayShared) {
     for_each_session(gateway, |session| {
         lists.iter().for_each(|list| session.streams.push(list.clone(), is_scarce));
         for (server, uri) in gateway.subscriptions.resources_of(session.id()) {
-            // The rules may be others than when it subscribed.
+            // The rules may have changed since the session subscribed.
             if gateway.host.may_use(session.caller(), server.as_str(), Kind::Resources, &uri) {
                 session.streams.push(frame(&resource_updated(&uri)), is_scarce);
             }
@@ -170,7 +169,7 @@ fn broadcast_lost(gateway: &GatewayShared) {
     let _ = gateway.notifications.listeners.send(ListenEvent::Lost);
 }
 
-/// The event of one changed resource.
+/// Returns the notification of one changed resource.
 pub(crate) fn resource_updated(uri: &str) -> ServerNotification {
     let mut params = b"{\"uri\":".to_vec();
     ostler_wire::push_json_string(&mut params, uri);
@@ -178,7 +177,7 @@ pub(crate) fn resource_updated(uri: &str) -> ServerNotification {
     ServerNotification::ResourceUpdated(params.into())
 }
 
-/// Tells every session that is to hear of an event: one frame, however many they are.
+/// Sends an event to every session that should receive it, as one shared frame.
 fn broadcast_event(gateway: &GatewayShared, event: HostNotification) {
     let kept = &gateway.sessions.retained;
     let is_scarce = kept.is_over_limit();
@@ -193,7 +192,7 @@ fn broadcast_event(gateway: &GatewayShared, event: HostNotification) {
     let _ = gateway.notifications.listeners.send(ListenEvent::FromServer(Arc::new(event)));
 }
 
-/// Whether a legacy session is told of an event; what can't be read is for none.
+/// Returns whether a legacy session receives an event; an event that can't be parsed goes to none.
 fn should_receive(
     gateway: &GatewayShared,
     session: &ClientSession,
@@ -211,12 +210,12 @@ fn should_receive(
             let uri = ostler_wire::text_member(params, "uri")?;
             gateway.subscriptions.is_subscribed(session.id(), &event.server, &uri)
         }
-        // Lines that belong to no call go only to sessions that set a level.
+        // Log lines that belong to no call go only to sessions that set a level.
         ServerNotification::Log(params) => {
             let wanted = LogLevel::parse(&session.log_level()?)?;
             LogLevel::parse(&ostler_wire::text_member(params, "level")?)? >= wanted
         }
-        // What becomes of a task is its maker's business.
+        // Notifications of a task go only to the caller that created it.
         ServerNotification::Other { method, .. } => {
             *session.scope() != Scope::All && !method.as_str().starts_with("notifications/tasks")
         }
@@ -226,7 +225,7 @@ fn should_receive(
     })
 }
 
-/// The notification of an event; with the id of a listen, it says so.
+/// Returns the notification frame of an event, with the id of a listen if there is one.
 pub(crate) fn notification_frame(event: &ServerNotification, listen: Option<&[u8]>) -> Vec<u8> {
     let (method, params) = match event {
         ServerNotification::ToolsChanged => ("notifications/tools/list_changed", None),

@@ -1,4 +1,4 @@
-//! What a client hears while its request is under way, and how it is asked.
+//! Client observer: forwards notifications and server requests to the client while its own request is in flight.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,41 +13,41 @@ use crate::client_request::{ClientEra, ClientRequest};
 use crate::client_session::ClientSession;
 use crate::notification_sink::NotificationSink;
 
-/// Questions of one call that may wait to be parked.
+/// Server requests of one call that may wait until the call is suspended.
 const MAX_PENDING_REQUESTS: usize = 16;
 
-/// The client's end of one request.
+/// Client side of one request.
 pub(crate) struct ClientObserver {
     sink: NotificationSink,
-    /// The client's own progress token, raw.
+    /// Progress token of the client, as raw JSON.
     progress_token: Option<Bytes>,
-    /// How much of the log the client wants; `None` is nothing.
+    /// Log level of the client; `None` means no log.
     log_level: Option<LogLevel>,
-    /// The same for a legacy client that set no level, once its server is known.
+    /// Level for a legacy client that set none, once its server is known.
     default_log_level: OnceLock<LogLevel>,
-    /// Commands that nobody follows leave notifications to other listeners.
+    /// False for a command without a listener, which leaves notifications to other listeners.
     takes_notifications: bool,
     request_channel: RequestChannel,
 }
 
-/// How the client is asked.
+/// Channel for server requests to the client.
 enum RequestChannel {
     NotSupported,
-    /// By a request on the stream of its call.
+    /// A request on the stream of the call.
     Session(Arc<ClientSession>),
-    /// By ending the request for now; see `parked.rs`.
+    /// The call is suspended and its request ends; see `suspended.rs`.
     SuspendCall {
         capabilities: Bytes,
         sender: mpsc::Sender<ServerRequest>,
     },
 }
 
-/// The questions of a call that may be parked.
+/// Server requests of a call that may be suspended.
 pub(crate) type ServerRequests = mpsc::Receiver<ServerRequest>;
 
 impl ClientObserver {
-    /// The voice of a request, if its client wants to hear or can answer
-    /// anything. Most don't, and cost nothing here.
+    /// Makes the observer of a request, if its client accepts notifications or answers requests. Most do neither, and
+    /// cost nothing here.
     pub(crate) fn for_request(
         exchange: &ClientRequest,
         params: &Params,
@@ -94,7 +94,8 @@ impl ClientObserver {
         Some((Arc::new(voice), questions))
     }
 
-    /// Returns the voice of a command, which hears of everything; it is asked only if somebody can answer.
+    /// Makes the observer of a command, which receives every notification, and server requests only if a person can
+    /// answer.
     pub(crate) fn for_command(
         exchange: &ClientRequest,
         params: &Params,
@@ -119,14 +120,14 @@ impl ClientObserver {
         }))
     }
 
-    /// Takes the level for a legacy client that set none: what the server says by itself, until another client had
-    /// the server say more.
+    /// Sets the level for a legacy client that set none: every line that the server sends by itself, or `info` once
+    /// another client has requested a level.
     pub(crate) fn set_default_log_level(&self, host: &Host, server: &ServerName) {
         let level = match host.requested_log_level(server.as_str()) {
             None => LogLevel::Debug,
             Some(_) => LogLevel::Info,
         };
-        // A call goes on with the level that it began with.
+        // A call keeps the level that it began with.
         let _ = self.default_log_level.set(level);
     }
 
@@ -197,7 +198,7 @@ impl CallObserver for ClientObserver {
                     }
                 });
             }
-            // A call that asks more than it may at once is refused the rest.
+            // A call that sends too many server requests at once has the rest refused.
             RequestChannel::SuspendCall { sender: lot, .. } => drop(lot.try_send(question)),
         }
     }

@@ -1,4 +1,4 @@
-//! Headers that repeat arguments of a tool must say the same.
+//! `Mcp-Param-*` headers: each must equal the tool argument it repeats.
 
 use http::HeaderMap;
 use ostler_host::Target;
@@ -8,11 +8,11 @@ use ostler_wire::headers::ParamHeader;
 use crate::client_request::{ClientRequest, GatewayReply};
 use crate::gateway::Gateway;
 
-/// How headers that repeat arguments begin.
+/// Prefix of headers that repeat arguments.
 const PREFIX: &str = "mcp-param-";
 
-/// Compares `Mcp-Param-*` headers with the arguments they repeat. A proxy may
-/// have decided by the one what the server does by the other.
+/// Compares `Mcp-Param-*` headers with the arguments they repeat. A proxy may have routed by the header a call that the
+/// server runs by the argument.
 pub(crate) async fn check(
     gateway: &Gateway,
     exchange: &ClientRequest,
@@ -32,8 +32,8 @@ pub(crate) async fn check(
     }
 }
 
-/// What the client's headers say of arguments, to be passed on: a server may
-/// know marks that are not in the list we know. Most requests have none.
+/// Returns the client's `Mcp-Param-*` headers to forward: the server may have marks that are missing in the cached
+/// list. Most requests have none.
 pub(crate) fn param_header_values(exchange: &ClientRequest) -> Vec<(String, String)> {
     let all = exchange.headers.iter().flatten();
     let params = all.filter(|(name, _)| name.as_str().starts_with(PREFIX));

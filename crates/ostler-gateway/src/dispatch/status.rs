@@ -1,5 +1,5 @@
-//! `ostler://status`: the states of servers as a resource of `/mcp`, for clients that miss something. It is not listed,
-//! so that lists hold what servers offer and nothing else.
+//! `ostler://status`: the states of servers as a resource of `/mcp`, for clients that miss a server. It is not listed,
+//! so that lists contain only items of servers.
 
 use ostler_core::status::{ServerState, ServerStatus};
 use ostler_wire::Era;
@@ -24,7 +24,7 @@ pub(super) fn read(gateway: &Gateway, exchange: &ClientRequest) -> GatewayReply 
     GatewayReply::result(result.to_string().into_bytes())
 }
 
-/// Describes one server with what errors of its calls tell too, and nothing of its processes.
+/// Describes one server with the fields that errors of its calls also carry, and without its processes.
 fn row(status: &ServerStatus) -> Value {
     let mut row = json!({"name": status.name.as_str(), "state": status.state.as_str()});
     if let Some(start) = &status.start {

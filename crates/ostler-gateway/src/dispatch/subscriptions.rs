@@ -1,5 +1,5 @@
-//! Subscriptions of clients to resources, bounded over all sessions and listens: in all, and of one caller in number
-//! and in bytes of URIs.
+//! Subscriptions of clients to resources: bounded over all sessions and listens, and per caller in number and in bytes
+//! of URIs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,26 +14,26 @@ use crate::gateway::Gateway;
 /// Subscriptions of all clients, half of them for one caller. Each takes some 200 bytes.
 const MAX_SUBSCRIPTIONS: usize = 32_768;
 
-/// Bytes of the URIs that one caller is subscribed to, each counted once for every subscription.
+/// Bytes of the URIs that one caller is subscribed to; each subscription counts its own URI.
 const MAX_URI_BYTES: usize = 4 * 1_024 * 1_024;
 
-/// How soon a refused caller may come back.
+/// Delay after which a refused caller may retry.
 const OVERLOAD_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Room for subscriptions.
+/// Limits for subscriptions.
 pub(crate) struct SubscriptionLimits {
     subscriptions: Arc<KeyedLimit>,
     uri_bytes: Arc<KeyedLimit>,
 }
 
-/// Room of one subscription, given back when dropped.
+/// Permit of one subscription, released when dropped.
 #[derive(Debug)]
 struct SubscriptionPermit {
     _subscription: KeyedPermit,
     _bytes: KeyedPermit,
 }
 
-/// A subscription and its room.
+/// Subscription and its permit.
 pub(crate) struct ClientSubscription {
     subscription: ResourceSubscription,
     _permit: SubscriptionPermit,
@@ -47,7 +47,7 @@ impl Default for SubscriptionLimits {
 }
 
 impl SubscriptionLimits {
-    /// Takes room before the server is asked, so that a refusal tells nothing of the resource.
+    /// Acquires a permit before the server is asked, so that a refusal reveals nothing about the resource.
     fn acquire(&self, principal: &str, uri: &str) -> Result<SubscriptionPermit, CallError> {
         let overloaded = |what| CallError::Overloaded { what, retry_after: OVERLOAD_RETRY_AFTER };
         let subscription = self.subscriptions.acquire(principal).map_err(|full| {
@@ -68,7 +68,7 @@ impl SubscriptionLimits {
 }
 
 impl ClientSubscription {
-    /// The resource: one text for all subscriptions to it.
+    /// Returns the URI: one text for all subscriptions to it.
     pub(crate) fn uri(&self) -> &Arc<str> {
         self.subscription.uri()
     }

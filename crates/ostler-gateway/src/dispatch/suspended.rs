@@ -1,16 +1,16 @@
-//! A legacy server asks a modern client: the call is parked, and the client
-//! gets `input_required` with a sealed ticket. Its retry answers the server's
-//! question and waits for the original answer.
+//! Suspended calls: a legacy server sends a request during the call of a modern client. The call is suspended, and the
+//! client gets `input_required` with a sealed ticket. The client's retry answers the server's request and waits for the
+//! original reply.
 //!
 //! ```text
 //! running ──answer──▶ done
-//!    │ question                     ticket expired, lost, client gone
+//!    │ server request               ticket expired, lost, client gone
 //!    ▼                                            │
-//! parked ──ticket with the answers──▶ running     └──▶ cancelled at the server
+//! suspended ──ticket with answers──▶ running      └──▶ cancelled at the server
 //! ```
 //!
-//! A ticket is good once. A call that is gone is never started again: its
-//! client learns that nobody knows what became of it.
+//! A ticket is valid once. A call that is lost is never started again: its client gets an error that its outcome is
+//! unknown.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -35,24 +35,24 @@ use crate::gateway::{Gateway, GatewayShared};
 #[derive(Debug)]
 pub(crate) struct SuspendedCalls {
     calls: Mutex<HashMap<[u8; 16], SuspendedClientCall>>,
-    /// One for every call that may have to be parked, taken before it is sent:
-    /// a call that has begun always finds room. Half of them at most are one caller's.
+    /// One permit for every call that may be suspended, acquired before it is sent, so that a call in flight can always
+    /// be suspended. One caller holds half of them at most.
     permits: Arc<KeyedLimit>,
 }
 
 #[derive(Debug)]
 struct SuspendedClientCall {
-    /// Who may come back for it.
+    /// Only this caller may resume the call.
     caller: Caller,
     call: RunningCall,
-    /// What the server asked, under the names the client was given.
+    /// Server requests, under the names that the client was given.
     pending_requests: Vec<(String, ServerRequest)>,
-    /// Digest of the parameters that must be the same again.
+    /// Digest of the parameters that must be the same in the retry.
     digest: [u8; 32],
     _expiry: ExpiryTask,
 }
 
-/// Ends with the call that it is for.
+/// Expiry timer of a call; aborted when the call is dropped.
 #[derive(Debug)]
 struct ExpiryTask(JoinHandle<()>);
 
@@ -62,12 +62,12 @@ impl Drop for ExpiryTask {
     }
 }
 
-/// A call under way, whose end somebody waits for. Dropping it cancels it.
+/// Call in flight with a receiver for its end. Dropping it cancels the call.
 #[derive(Debug)]
 struct RunningCall {
     task: JoinHandle<Result<Answer, CallError>>,
     requests: ServerRequests,
-    /// Numbers the questions of a call.
+    /// Number of the call's next server request.
     request_count: u32,
     _permit: KeyedPermit,
 }
@@ -84,22 +84,22 @@ impl SuspendedCalls {
         Self { calls: Mutex::default(), permits: KeyedLimit::new(max, most) }
     }
 
-    /// Takes a place for a call that may have to be parked.
+    /// Acquires a permit for a call that may be suspended.
     fn acquire(&self, caller: &Caller) -> Option<KeyedPermit> {
         self.permits.acquire(caller.principal()).ok()
     }
 
-    /// Ends the calls of callers that are over: nobody may come back for them.
+    /// Cancels the calls of callers that have ended: no client can resume them.
     pub(crate) fn cancel_calls_of(&self, is_over: impl Fn(&Caller) -> bool) {
         let ended: Vec<SuspendedClientCall> = {
             let mut calls = self.calls();
             calls.extract_if(|_, parked| is_over(&parked.caller)).map(|(_, parked)| parked).collect()
         };
-        // Dropped behind the lock: that cancels them at their servers.
+        // Dropped outside the lock: the drop cancels them at their servers.
         drop(ended);
     }
 
-    /// How many calls wait.
+    /// Returns the number of suspended calls.
     pub(crate) fn len(&self) -> usize {
         self.calls().len()
     }
@@ -109,7 +109,7 @@ impl SuspendedCalls {
     }
 }
 
-/// What stays the same when a call is parked and goes on.
+/// Identity of a call: the same before and after it is suspended.
 struct CallIdentity {
     server: ServerName,
     tool: Option<String>,
@@ -124,7 +124,7 @@ impl CallIdentity {
     }
 }
 
-/// Sends a request whose server may ask its client.
+/// Sends a request whose server may send requests to the client.
 pub(crate) async fn send_suspendable(
     gateway: &Gateway,
     exchange: &ClientRequest,
@@ -140,7 +140,7 @@ pub(crate) async fn send_suspendable(
     let asked = CallIdentity::from_target(&target);
     let target = target.into_owned();
     let mut work = Box::pin(async move { host.send(target).await });
-    // A call that asks nothing needs no task of its own.
+    // A call without server requests needs no task of its own.
     let question = tokio::select! {
         biased;
         result = &mut work => return modern_reply(gateway, exchange, result),
@@ -151,7 +151,7 @@ pub(crate) async fn send_suspendable(
     suspend(gateway, exchange, asked, call, vec![question])
 }
 
-/// Goes on with a parked call.
+/// Resumes a suspended call.
 pub(crate) async fn resume(
     gateway: &Gateway,
     exchange: &ClientRequest,
@@ -200,7 +200,7 @@ pub(crate) async fn resume(
     suspend(gateway, exchange, asked, call, vec![question])
 }
 
-/// Puts a call aside until its client comes back with answers.
+/// Suspends a call until its client retries with answers.
 fn suspend(
     gateway: &Gateway,
     exchange: &ClientRequest,
@@ -235,7 +235,7 @@ fn suspend(
     GatewayReply::Result(body.into())
 }
 
-/// Ends a call whose ticket is not used in time; its own hard end may come first.
+/// Ends a call whose ticket is not used in time; the call's hard deadline may end it earlier.
 fn expire_later(gateway: Weak<GatewayShared>, ticket: [u8; 16]) -> ExpiryTask {
     ExpiryTask(tokio::spawn(async move {
         tokio::time::sleep(REQUEST_STATE_TTL).await;

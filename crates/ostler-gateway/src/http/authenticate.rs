@@ -13,12 +13,10 @@ use super::{EndpointTransport, origin, resource_metadata};
 use crate::auth::{AuthOutcome, AuthRequest, Authenticated, Unauthorized};
 use crate::gateway::Gateway;
 
-/// How long a credential may take to be checked. Its keys may have to be
-/// fetched, which has a shorter limit of its own.
+/// Timeout of a credential check. A fetch of its keys has a shorter timeout of its own.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Returns the caller of a request. Refuses unknown credentials, and requests that this host has sent
-/// itself.
+/// Returns the caller of a request. Refuses unknown credentials, and requests that this host has sent itself.
 pub(super) async fn authenticate(
     gateway: &Gateway,
     endpoint: (Option<&str>, EndpointTransport),
@@ -39,7 +37,7 @@ async fn check_credential(
     peer: Option<SocketAddr>,
     parts: &Parts,
 ) -> Result<Authenticated, Box<Response>> {
-    // There is one, and it is served: that was checked.
+    // The Host check has passed, so the request names a host.
     let host = origin::request_host(&parts.uri, &parts.headers).unwrap_or_default();
     let knock = AuthRequest { headers: &parts.headers, peer, host };
     let checked = match gateway.0.options.authenticate.check(&knock) {
@@ -59,13 +57,13 @@ async fn check_credential(
     })
 }
 
-/// The path of the endpoint, without anything that a client has made up.
+/// Returns the path of the endpoint, without any part that a client has made up.
 fn endpoint_path(server: Option<&str>, transport: EndpointTransport) -> String {
     let server = server.and_then(|server| ServerName::new(server).ok());
     transport.path(server.as_ref().map(ServerName::as_str))
 }
 
-/// One answer for whoever has no credential that is good, whatever was asked for.
+/// Returns the 401 for a missing or invalid credential; it is the same for every path.
 fn unauthorized(why: &Unauthorized, metadata: Option<&str>) -> Response {
     let mut challenge = String::from("Bearer realm=\"ostler\"");
     if let Some(code) = why.reason.code() {

@@ -1,4 +1,4 @@
-//! Batches, which only revision 2025-03-26 knows.
+//! Batches, which only revision 2025-03-26 has.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,24 +23,24 @@ use crate::dispatch::{self, dispatch_request};
 use crate::gateway::Gateway;
 use crate::notification_sink::NotificationSink;
 
-/// The revision that knows batches.
+/// Revision with batches.
 pub(crate) const BATCH_VERSION: &str = "2025-03-26";
 
-/// Messages in one batch.
+/// Messages in one batch; bounds the requests that one POST can start.
 const MAX_BATCH: usize = 64;
 
-/// Bytes of the answers of one batch beyond which no further request of it is begun. They are sent together, so they
-/// are all in memory at once.
+/// Bytes of the answers of one batch above which no further request of it starts. The answers are sent together, so all
+/// of them are in memory at once.
 const MAX_BATCH_ANSWERS: usize = 16 << 20;
 
 /// Lists of one batch that are answered at once: as many as there are kinds. Each may be a page of some MiB.
 const MAX_LISTS: usize = 4;
 
-/// When a request that found no room may be sent again.
+/// Delay after which a request refused for overload may be retried.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Answers a batch with a batch, in the same order. Requests of a batch share
-/// one response, so nothing can be said before their answers.
+/// Answers a batch with a batch, in the same order. Requests of a batch share one response, so no notification precedes
+/// their answers.
 pub(super) async fn post(visit: EndpointRequest, text: Bytes) -> Response {
     let no_batch = "a batch; one message at a time is expected";
     let session = match visit.session() {
@@ -70,34 +70,34 @@ pub(crate) fn split_batch(text: &Bytes) -> Result<Vec<Bytes>, String> {
     Ok(messages.into_iter().map(|message| text.slice_ref(message.get().as_bytes())).collect())
 }
 
-/// Requests of a batch under way, and the answers in the batch's order.
+/// Requests of a batch in flight, and the answers in the batch's order.
 ///
-/// All requests run at once, but for lists and for requests beyond what their caller may have open: these are answered
-/// [a few](MAX_LISTS) at once. Once the answers are large, or those of all batches are, no further request is begun.
+/// All requests run at once, except lists and requests above their caller's limit: [a few](MAX_LISTS) of these run at
+/// once. Once the answers of this batch or of all batches reach their limit, no further request starts.
 pub(crate) struct BatchRun {
     shared: Arc<BatchShared>,
     answers: Vec<Option<BatchAnswer>>,
     running: JoinSet<(usize, BatchAnswer)>,
 }
 
-/// What the requests of one batch share.
+/// State shared by the requests of one batch.
 struct BatchShared {
     gateway: Gateway,
-    /// Whether requests count among those that their caller has open over HTTP.
+    /// True if requests count towards their caller's limit over HTTP.
     is_counted: bool,
     turns: Semaphore,
     /// Bytes of the answers.
     size: AtomicUsize,
 }
 
-/// An answer, and its share of what all batches may hold.
+/// Answer, and its share of the byte limit of all batches.
 struct BatchAnswer {
     text: Vec<u8>,
     _permit: Option<KeyedPermit>,
 }
 
 impl BatchRun {
-    /// Begins a batch of so many messages.
+    /// Makes a batch of that many messages.
     pub(crate) fn new(gateway: Gateway, messages: usize, is_counted: bool) -> Self {
         let (turns, size) = (Semaphore::new(MAX_LISTS), AtomicUsize::new(0));
         let shared = Arc::new(BatchShared { gateway, is_counted, turns, size });
@@ -105,12 +105,12 @@ impl BatchRun {
         Self { shared, answers, running: JoinSet::new() }
     }
 
-    /// Answers a message that needs no request.
+    /// Adds the answer to a message that needs no request.
     pub(crate) fn answer(&mut self, at: usize, text: Vec<u8>) {
         self.answers[at] = Some(BatchAnswer { text, _permit: None });
     }
 
-    /// Begins a request, which ends with the credential.
+    /// Starts a request, which ends with the credential.
     pub(crate) fn spawn(&mut self, at: usize, request: ClientRequest, lifetime: Option<CredentialLifetime>) {
         let broken = GatewayReply::refusal(error_code::INTERNAL_ERROR, "the request broke");
         self.answer(at, broken.frame(Some(&request.id)));
@@ -118,12 +118,12 @@ impl BatchRun {
         self.running.spawn(async move { (at, shared.answer_request(request, lifetime).await) });
     }
 
-    /// Returns whether no request is under way.
+    /// Returns whether no request is in flight.
     pub(crate) fn is_done(&self) -> bool {
         self.running.is_empty()
     }
 
-    /// Waits for all answers and joins them; `None` if nothing is to be answered.
+    /// Waits for all answers and joins them; `None` if no message needs an answer.
     pub(crate) async fn finish(mut self) -> Option<Vec<u8>> {
         while let Some(answered) = self.running.join_next().await {
             if let Ok((at, answer)) = answered {
@@ -133,7 +133,7 @@ impl BatchRun {
         self.join()
     }
 
-    /// Joins the answers that are there. Each is dropped once it is copied.
+    /// Joins the answers that have arrived. Each is dropped once it is copied.
     pub(crate) fn join(self) -> Option<Vec<u8>> {
         let answers: Vec<BatchAnswer> = self.answers.into_iter().flatten().collect();
         let size: usize = answers.iter().map(|answer| answer.text.len() + 1).sum();
@@ -158,7 +158,7 @@ impl BatchShared {
     ) -> BatchAnswer {
         let (id, caller) = (request.id.clone(), request.caller.clone());
         let is_list = dispatch::is_list(&request.method);
-        // The batch itself is counted, for the few that run in turns.
+        // The permit of the batch itself covers the requests that run in turns.
         let permit =
             (self.is_counted && !is_list).then(|| self.gateway.0.per_caller.acquire(caller.principal()).ok());
         let is_in_turn = is_list || matches!(permit, Some(None));
@@ -170,7 +170,7 @@ impl BatchShared {
             let text = GatewayReply::from_own_error(&error).frame(Some(&id));
             return BatchAnswer { text, _permit: None };
         }
-        // Nothing is begun with a credential that was revoked while the request waited.
+        // No request starts with a credential that was revoked while the request waited.
         if lifetime.as_ref().is_some_and(|lifetime| lifetime.state() == CredentialState::Revoked) {
             let text = GatewayReply::credential_revoked().frame(Some(&id));
             return BatchAnswer { text, _permit: None };
@@ -182,14 +182,14 @@ impl BatchShared {
         BatchAnswer { text, _permit: held.or(reserved) }
     }
 
-    /// Takes room for so many bytes of answers.
+    /// Acquires a permit for that many bytes of answers.
     fn hold(&self, caller: &Caller, bytes: usize) -> Option<KeyedPermit> {
         let wanted = PermitRequest::many(bytes);
         self.gateway.0.batch_bytes.acquire_many(caller.principal(), wanted).ok()
     }
 }
 
-/// Answers a batch, in its order; `None` if nothing is to be answered.
+/// Answers a batch, in its order; `None` if no message needs an answer.
 async fn answer_all(visit: &EndpointRequest, session: &ActiveSession, batch: Vec<Bytes>) -> Option<Vec<u8>> {
     let mut run = BatchRun::new(visit.gateway.clone(), batch.len(), true);
     for (at, message) in batch.into_iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Legacy requests over HTTP, which belong to a session: POST asks, GET streams, DELETE ends it.
+//! Legacy requests over HTTP, which belong to a session: POST sends a message, GET opens a stream, DELETE ends the
+//! session.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -28,12 +29,11 @@ use crate::initialize_params::{InitializeParams, cancelled_request_id};
 use crate::notification_sink::NotificationSink;
 use crate::session_table;
 
-/// An answer that takes longer than this becomes a stream, so that a client
-/// whose connection breaks can come back for it. Most answers are quicker and
-/// then cost no stream.
+/// Delay after which an answer becomes a stream, so that a client whose connection breaks can resume it. Most answers
+/// are quicker and need no stream.
 const STREAM_AFTER: Duration = Duration::from_millis(25);
 
-/// The first revision whose clients understand an event without a message.
+/// First revision whose clients accept an event without a message.
 const PRIMING_EVENT_SINCE: &str = "2025-11-25";
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -70,7 +70,7 @@ pub(super) async fn initialize(visit: EndpointRequest, ask: RpcRequest) -> Respo
     response
 }
 
-/// Takes a notification of a session; the refusal of what is none.
+/// Takes a notification of a session; returns a refusal if the message is not a valid notification.
 pub(super) fn handle_notification(
     visit: &EndpointRequest,
     session: &ClientSession,
@@ -92,21 +92,21 @@ pub(super) fn handle_notification(
     Ok(())
 }
 
-/// Takes an answer to a question of ours.
+/// Takes the client's answer to a server request.
 pub(super) fn handle_response(
     session: &ClientSession,
     id: Option<&RequestId>,
     outcome: RpcOutcome,
 ) -> Response {
     if let Some(id) = id {
-        // Nobody may wait any more, which is no fault of the client.
+        // The server request may be over, which is no error of the client.
         session.handle_response(id, outcome);
     }
     empty(StatusCode::ACCEPTED)
 }
 
-/// Answers a request of a session. A client that goes away has not cancelled
-/// it: the request runs on, and its stream can be resumed.
+/// Answers a request of a session. A client that disconnects has not cancelled the request: it runs on, and its stream
+/// can be resumed.
 pub(super) async fn handle_request(
     visit: EndpointRequest,
     session: ActiveSession,
@@ -147,7 +147,7 @@ pub(super) async fn handle_request(
     }
 }
 
-/// A request that is being answered, counted among those of its session.
+/// Request in flight, counted among those of its session.
 struct SessionRequestRun {
     pending: PendingReply,
     session: ActiveSession,
@@ -176,7 +176,7 @@ impl SessionRequestRun {
         Self { pending, session, queue, id: ask.id }
     }
 
-    /// What comes first. `Silence` means that the client has cancelled.
+    /// Returns the first event. `Timeout` means that the client has cancelled.
     async fn first_event(&mut self, may_stream: bool) -> FirstEvent {
         let Self { pending: answering, queue, .. } = self;
         let mut cancelled = false;
@@ -197,8 +197,7 @@ impl SessionRequestRun {
         }
     }
 
-    /// Runs to the end. The answer goes into the queue, where somebody may
-    /// come for it.
+    /// Runs to the end. The answer goes into the queue, from which the client may resume it.
     async fn run_to_end(mut self) {
         let reply = poll_fn(|cx| match self.queue.poll_cancelled(cx) {
             Poll::Ready(()) => Poll::Ready(None),
@@ -212,17 +211,16 @@ impl SessionRequestRun {
 impl Drop for SessionRequestRun {
     fn drop(&mut self) {
         self.session.requests.unregister(&self.queue);
-        // One that broke leaves a stream that nothing would end.
+        // A request that panicked would leave a stream without an end.
         self.queue.finish(None);
     }
 }
 
-/// Lets a run go on when its HTTP request is dropped.
+/// Guard that lets a run continue when its HTTP request is dropped.
 struct DetachOnDrop(Option<SessionRequestRun>);
 
 impl DetachOnDrop {
-    /// Turns the response into a stream. The run gets a task of its own, so
-    /// that it goes on without a reader.
+    /// Turns the response into a stream. The run gets a task of its own, so that it continues without a reader.
     fn into_stream(mut self, gateway: Gateway) -> Response {
         let Some(run) = self.0.take() else { return empty(StatusCode::ACCEPTED) };
         let keep_alive = gateway.0.options.keep_alive;
@@ -240,14 +238,14 @@ impl DetachOnDrop {
 
 impl Drop for DetachOnDrop {
     fn drop(&mut self) {
-        // Without a runtime there is nobody to run it; then it is cancelled.
+        // Without a runtime no task can run it; then it is cancelled.
         if let (Some(run), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
             runtime.spawn(run.run_to_end());
         }
     }
 }
 
-/// What is said when parameters can't be read.
+/// Returns the error for parameters that can't be parsed.
 pub(super) fn invalid_params(id: &RequestId, why: &dyn std::fmt::Display) -> Response {
     json(
         StatusCode::BAD_REQUEST,
@@ -256,8 +254,7 @@ pub(super) fn invalid_params(id: &RequestId, why: &dyn std::fmt::Display) -> Res
     )
 }
 
-/// Opens a stream for frames that belong to no request, or reads the stream
-/// of a request on.
+/// Opens a stream for frames that belong to no request, or resumes the stream of a request.
 pub(super) fn open_stream(visit: EndpointRequest) -> Response {
     if visit.header(&PROTOCOL_VERSION) == Some(ostler_wire::MODERN_VERSION) {
         return method_not_allowed();
@@ -282,7 +279,7 @@ pub(super) fn open_stream(visit: EndpointRequest) -> Response {
         Some((0, last)) => (0, session.streams.attach_general(Some(last))),
         Some((number, last)) => match session.streams.resume(number, last) {
             Some(reader) => (number, reader),
-            // The stream is over and was read, or its client came too late.
+            // The stream was read to its end, or its client came too late.
             None => return refuse(StatusCode::NOT_FOUND, "this stream can't be resumed any more"),
         },
         None => (0, session.streams.attach_general(None)),
@@ -307,24 +304,24 @@ pub(super) fn end_session(visit: &EndpointRequest) -> Response {
     empty(StatusCode::NO_CONTENT)
 }
 
-/// The body of a stream of a legacy session.
+/// Body of a stream of a legacy session.
 pub(super) struct SessionEventStream {
     session: Arc<ClientSession>,
     reader: FrameReader,
-    /// Under which number a client can resume it.
+    /// Number under which a client can resume the stream.
     number: Option<u64>,
     keep_alive: KeepAlive,
-    /// What is said before anything else.
+    /// Priming event, sent first.
     priming: Option<Bytes>,
-    /// Kept by streams that last: their place, and the session in use.
+    /// Held by streams that last: their permit, and the session in use.
     _held: Option<(LongStreamPermit, ActiveSession)>,
     is_long: bool,
-    /// The end of the credential it was opened with, and then of the stream.
+    /// End of the credential that opened the stream; the stream ends with it.
     credential_end: CredentialEnd,
 }
 
 impl SessionEventStream {
-    /// The stream of one request.
+    /// Makes the stream of one request.
     pub(super) fn for_request(
         session: Arc<ClientSession>,
         reader: FrameReader,
@@ -345,7 +342,7 @@ impl SessionEventStream {
         }
     }
 
-    /// A stream that a client has opened by itself.
+    /// Makes a stream that a client has opened with GET.
     pub(super) fn for_client(
         session: ActiveSession,
         place: LongStreamPermit,
@@ -375,7 +372,7 @@ impl SessionEventStream {
     }
 }
 
-/// What lets a client come back before it has got a message.
+/// Returns the event with which a client can resume before its first message.
 fn priming_event(session: &ClientSession, reader: &FrameReader, number: Option<u64>) -> Option<Bytes> {
     let number = number.filter(|_| session.version() >= PRIMING_EVENT_SINCE)?;
     let mut out = Vec::new();
@@ -383,7 +380,7 @@ fn priming_event(session: &ClientSession, reader: &FrameReader, number: Option<u
     Some(out.into())
 }
 
-/// Which stream is read on.
+/// Position at which a stream is resumed.
 pub(super) struct ResumePoint {
     pub(super) number: u64,
     pub(super) keep_alive: Duration,

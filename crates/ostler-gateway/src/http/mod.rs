@@ -1,16 +1,16 @@
 //! MCP over HTTP: both eras on the same paths.
 //!
 //! ```text
-//! request ─ origin.rs ─ route.rs ─ authenticate.rs ─ scope ─┬─ POST ─ request.rs ─ post.rs ─┬─ modern.rs
-//!                                                           │                               ├─ legacy.rs
-//!                                                           │                               └─ batch.rs
+//! request ─ origin.rs ─ route.rs ─ authenticate.rs ─ scope ─┬─ POST ─ request_body.rs ─ post.rs ─┬─ modern.rs
+//!                                                           │                                    ├─ legacy.rs
+//!                                                           │                                    └─ batch.rs
 //!                                                           ├─ GET, DELETE ─ legacy.rs
 //!                                                           └─ 405
 //! ```
 //!
-//! Clients of the older HTTP+SSE transport come to paths of their own (`sse_clients.rs`), past the same checks, and so
-//! do those that read server cards (`card.rs`). All of it is one function, [`respond`]: the [router](Gateway::router)
-//! for other programs and the [service](crate::server::HttpService) of this crate both end there.
+//! Clients of the older HTTP+SSE transport use paths of their own (`sse_clients.rs`), after the same checks, and so do
+//! readers of server cards (`server_cards.rs`). All of it is one function, [`respond`]: the [router](Gateway::router)
+//! for other programs and the [service](crate::server::HttpService) of this crate both call it.
 
 mod authenticate;
 pub(crate) mod batch;
@@ -61,14 +61,14 @@ impl Gateway {
     }
 }
 
-/// Where a request comes from, as far as it is known.
+/// Remote side of a request, as far as it is known.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Peer {
     pub(crate) address: Option<SocketAddr>,
     pub(crate) connection: Option<Arc<ClientConnection>>,
 }
 
-/// One HTTP request, from its headers on.
+/// HTTP request without its body, and its caller.
 struct EndpointRequest {
     gateway: Gateway,
     connection: Option<Arc<ClientConnection>>,
@@ -76,7 +76,7 @@ struct EndpointRequest {
     /// Ends with the caller's credential.
     lifetime: Option<CredentialLifetime>,
     scope: Scope,
-    /// Whether the path names the server of the scope.
+    /// True if the path names the server of the scope.
     names_server: bool,
     transport: EndpointTransport,
     method: Method,
@@ -92,7 +92,7 @@ struct RpcRequest {
 }
 
 /// Answers a request to one of the gateway's paths whose origin was checked. `named` is the path that the client
-/// named, whatever a router is nested in.
+/// requested, independent of the nesting of routers.
 pub(crate) async fn respond<B>(
     gateway: Gateway,
     (route, named): (Route<'_>, &Uri),
@@ -119,7 +119,7 @@ where
             };
             response.map(|payload| payload.with_permit(permit))
         }
-        // Boxed, so that the usual way stays small.
+        // Boxed, so that the usual future stays small.
         Route::Mcp { server, transport: EndpointTransport::Sse } => {
             Box::pin(sse_clients::respond(gateway, (server.as_deref(), named), peer, (parts, body))).await
         }
@@ -131,8 +131,8 @@ where
     }
 }
 
-/// Checks the head of a request: page, credential, room, and the server it names. A POST that may hold a request is
-/// not asked about here: the host asks policy about requests when it resolves them.
+/// Checks the head of a request: credential, caller's limit, and server. A POST that may contain a request skips the
+/// policy check: the host asks policy when it resolves the request.
 async fn check_head(
     gateway: Gateway,
     (server, transport): (Option<&str>, EndpointTransport),
@@ -167,12 +167,12 @@ async fn check_head(
     Ok((visit, permit))
 }
 
-/// Refuses a request to a server that the caller may not see as one to a server that does not exist.
+/// Returns the refusal for a server that is missing or that the caller may not see.
 fn server_not_found() -> Response {
     refuse(StatusCode::NOT_FOUND, "there is no such server here")
 }
 
-/// Counts a request of the caller, before its body is read and until the last byte of its answer.
+/// Acquires a permit of the caller, before the body is read and until the last byte of the answer.
 fn acquire_permit(gateway: &Gateway, caller: &Caller) -> Result<KeyedPermit, Box<Response>> {
     let limit = &gateway.0.per_caller;
     limit.acquire(caller.principal()).map_err(|_| {
@@ -181,7 +181,7 @@ fn acquire_permit(gateway: &Gateway, caller: &Caller) -> Result<KeyedPermit, Box
     })
 }
 
-/// Returns the scope that a path names; `None` if its server can't exist.
+/// Returns the scope that a path names; `None` if its server name is invalid.
 fn scope(gateway: &Gateway, server: Option<&str>) -> Option<Scope> {
     match server {
         None => Some(gateway.0.options.only_server.clone().map_or(Scope::All, Scope::Server)),
@@ -189,8 +189,7 @@ fn scope(gateway: &Gateway, server: Option<&str>) -> Option<Scope> {
     }
 }
 
-/// Lets the record know of a server that was not found: because a rule hides
-/// it, or because there is none.
+/// Records a server that was not found: hidden by a rule, or missing.
 fn record_unknown_server(
     gateway: &Gateway,
     caller: &Caller,
@@ -211,7 +210,7 @@ fn method_not_allowed() -> Response {
     response
 }
 
-/// Refuses methods other than GET and HEAD, for documents, which are only read.
+/// Refuses methods other than GET and HEAD, for documents.
 fn get_only() -> Response {
     let mut response = refuse(StatusCode::METHOD_NOT_ALLOWED, "use GET");
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -219,7 +218,7 @@ fn get_only() -> Response {
 }
 
 impl EndpointRequest {
-    /// The value of a header that is there once.
+    /// Returns the value of a header that occurs exactly once.
     fn header(&self, name: &HeaderName) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
@@ -234,13 +233,14 @@ impl EndpointRequest {
         Err(Box::new(server_not_found()))
     }
 
-    /// Returns the refusal of a request that is not resolved, unless there is no such server.
+    /// Returns the refusal of a request that the host does not resolve, or the one for a missing server if the caller
+    /// may not see it.
     fn refusal_unless_hidden(&self, refusal: Response) -> Response {
         self.check_server().err().map_or(refusal, |unfound| *unfound)
     }
 
-    /// The session that the request names. One of another caller or of
-    /// another endpoint looks like one that does not exist.
+    /// Returns the session that the request names. A session of another caller or of another endpoint looks like a
+    /// missing one.
     fn session(&self) -> Result<ActiveSession, Box<Response>> {
         let Some(id) = self.headers.get(SESSION_ID) else {
             self.check_server()?;
@@ -272,8 +272,7 @@ impl EndpointRequest {
         Ok(session.touch(sessions.now()))
     }
 
-    /// Lets the record know of a session that is none of the caller's. Its id
-    /// may be somebody else's, and stays out.
+    /// Records a session that does not belong to the caller. Its id may belong to another caller, and is left out.
     fn record_unknown_session(&self) {
         let server = self.scope.server().map(ServerName::as_str);
         let what = format!("{} {}", self.method, self.transport.path(server));
@@ -282,8 +281,7 @@ impl EndpointRequest {
         self.gateway.0.host.record_unresolved(&self.caller, unknown);
     }
 
-    /// The caller of a request of a session. Its credential may have another
-    /// role by now, which then holds.
+    /// Returns the caller of a request of a session. Its credential may have another role by now, which then applies.
     fn session_caller(&self, session: &ClientSession) -> Caller {
         let known = session.caller();
         if known.role() == self.caller.role() {

@@ -1,4 +1,4 @@
-//! Modern requests over HTTP: everything in one exchange.
+//! Modern requests over HTTP: one request and its response, without a session.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -25,8 +25,8 @@ use crate::notification_sink::{FrameReceiver, NotificationSink};
 use crate::server::Backlog;
 use crate::session_table;
 
-/// Answers a modern request. Dropping the future, or the body of the response
-/// it comes to, cancels the request: that is how modern clients cancel.
+/// Answers a modern request. Dropping the future, or the body of its response, cancels the request: that is the
+/// cancellation of modern clients.
 pub(super) async fn handle_request(visit: EndpointRequest, ask: RpcRequest) -> Response {
     let RpcRequest { id, method, params } = ask;
     if let Err(why) = check_headers(&visit.headers, &method, &params) {
@@ -103,8 +103,8 @@ fn json_response(reply: &GatewayReply, id: &RequestId, names_server: bool) -> Re
     }
 }
 
-/// The headers repeat what the body says, so that proxies can route without
-/// reading it; who contradicts itself is refused.
+/// Checks that the headers repeat the body, so that proxies can route without reading it. Refuses a request whose
+/// headers and body differ.
 fn check_headers(said: &HeaderMap, method: &str, params: &Params) -> Result<(), String> {
     let is_ours = modern_meta::is_current_version(params);
     let version = if is_ours {
@@ -112,7 +112,7 @@ fn check_headers(said: &HeaderMap, method: &str, params: &Params) -> Result<(), 
     } else {
         modern_meta::protocol_version(params)
     };
-    // A version that is no text is refused later, by what it lacks.
+    // A version that is not a string is refused later, as missing.
     if let Some(version) = version {
         check_header(said, &PROTOCOL_VERSION, &version)?;
     }
@@ -136,16 +136,16 @@ fn check_header(said: &HeaderMap, header: &HeaderName, wanted: &str) -> Result<(
     }
 }
 
-/// The body of a modern response that streams: frames, then the answer.
+/// Body of a modern response that streams: frames, then the answer.
 struct ModernStream {
-    /// `None` once the answer is out.
+    /// `None` once the answer is sent.
     pending: Option<PendingReply>,
     frames: FrameReceiver,
     id: RequestId,
     keep_alive: KeepAlive,
-    /// The place of a listen among the long streams.
+    /// Permit of a listen among the long streams.
     permit: Option<LongStreamPermit>,
-    /// The end of the caller's credential, and then of the stream.
+    /// End of the caller's credential; the stream ends with it.
     credential_end: CredentialEnd,
 }
 
@@ -179,9 +179,9 @@ impl http_body::Body for ModernStream {
         let this = &mut *self;
         let Some(answering) = &mut this.pending else { return Poll::Ready(None) };
         if this.credential_end.has_ended(cx) {
-            // Dropped now, so that the request is cancelled even if nobody drops the body.
+            // Dropped now, so that the request is cancelled even if the body is not dropped.
             this.pending = None;
-            // A listen has no answer to wait for; its end says enough.
+            // A listen has no answer; the end of its stream says enough.
             return Poll::Ready(None);
         }
         let reply = answering.as_mut().poll(cx);
@@ -209,12 +209,12 @@ impl http_body::Body for ModernStream {
     }
 }
 
-/// A connection as the session of modern requests without a credential. Dropped when it has ended, which ends the session.
+/// Connection as the session of modern requests without a credential. The session ends when the connection is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct ClientConnection {
-    /// Begun by the first request that needs it.
+    /// Opened by the first request that needs it.
     session: OnceLock<(Host, Caller)>,
-    /// Where bytes count that wait for its streams; nowhere if another program serves it.
+    /// Counter of bytes that wait for its streams; `None` if another program serves the connection.
     pub(super) backlog: Option<Backlog>,
 }
 
@@ -223,10 +223,9 @@ impl ClientConnection {
         Self { session: OnceLock::new(), backlog: Some(backlog) }
     }
 
-    /// Puts the caller of a modern request into a session. A credential is one client's, over how many connections its
-    /// requests may come, and its principal tells it from others. Callers without one are all `local`: those are told apart
-    /// by their connections, which nobody can choose.
-    /// `None` on a machine without randomness.
+    /// Puts the caller of a modern request into a session. A credential belongs to one client, whose requests may use
+    /// many connections, and its principal identifies it. Callers without a credential are all `local`: they are told
+    /// apart by their connections, which a client can't choose. `None` on a machine without randomness.
     pub(super) fn caller_in_session(
         connection: Option<&Arc<Self>>,
         gateway: &Gateway,

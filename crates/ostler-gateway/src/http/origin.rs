@@ -1,12 +1,12 @@
-//! Host and Origin check: which names of this machine are served, and whose pages may talk to them.
+//! Host and Origin check: accepts only served names of this machine and allowed web pages.
 //!
-//! A page from anywhere can make a browser send requests to loopback, and with a name that resolves to loopback it can
-//! even read the answers. Both headers together tell such a page: the browser sets them, and the page can't.
+//! Any page can make a browser send requests to loopback, and with a name that resolves to loopback it can even read
+//! the answers. Both headers together reveal such a page: the browser sets them, and the page can't.
 
 use http::{HeaderMap, HeaderValue, Uri, header};
 use ostler_core::loopback::{is_loopback_authority, split_port};
 
-/// The hosts and origins that are served beside those of loopback.
+/// Hosts and origins that are served beside those of loopback.
 #[derive(Debug, Clone, Copy)]
 pub struct OriginCheck<'a> {
     /// `name`, for all ports, or `name:port`.
@@ -15,7 +15,7 @@ pub struct OriginCheck<'a> {
     pub origins: &'a [String],
 }
 
-/// What a request names that is not served.
+/// Header that names a host or origin that is not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OriginError {
     /// The `Host` header, or the target in absolute form.
@@ -25,7 +25,7 @@ pub enum OriginError {
 }
 
 impl OriginError {
-    /// Says what is wrong, and what would allow it.
+    /// Returns the message: the problem, and the setting that would allow the request.
     pub fn message(self) -> &'static str {
         match self {
             Self::Host => "the Host header names none of the hosts served here; add it to the allowed hosts",
@@ -40,10 +40,10 @@ impl OriginCheck<'static> {
 }
 
 impl OriginCheck<'_> {
-    /// Refuses requests that a foreign page may have made, and those whose host is not known for sure.
+    /// Refuses requests that a foreign page may have sent, and those whose host is ambiguous.
     pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), OriginError> {
-        // A target in absolute form counts instead of the header, and a program that looks at the header alone must
-        // not be told another one: both have to be known.
+        // A target in absolute form overrides the header, and a program that reads only the header must not see another
+        // host: both have to be served.
         let mut hosts = headers.get_all(header::HOST).iter();
         let named = hosts.next().map(|host| host.to_str().unwrap_or_default());
         let is_single = hosts.next().is_none();
@@ -76,7 +76,7 @@ impl OriginCheck<'_> {
     }
 }
 
-/// Returns the host that a request names. One in absolute form names it in the target, which then counts.
+/// Returns the host that a request names. A target in absolute form overrides the header.
 pub(super) fn request_host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
     target_host(uri).or_else(|| headers.get(header::HOST).map(HeaderValue::to_str)?.ok())
 }

@@ -1,4 +1,4 @@
-//! POST: one message, whose era is told here, and what comes first of its answer.
+//! POST: parses one message, tells its era, and waits for the first event of its answer.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -69,8 +69,8 @@ where
     }
 }
 
-/// The era is told before the method is looked at: whoever names a modern
-/// version in `_meta` is modern, also when it says `initialize`.
+/// Tells the era before the method is looked at: a request that names a modern version in `_meta` is modern, even if it
+/// is `initialize`.
 async fn handle_request(visit: EndpointRequest, ask: RpcRequest) -> Response {
     if !dispatch::is_policy_checked(&ask.method)
         && let Err(unfound) = visit.check_server()
@@ -116,7 +116,7 @@ fn handle_notification(visit: &EndpointRequest, method: &str, params: Option<Byt
     }
 }
 
-/// Whether the headers say that the message is a modern one.
+/// Returns whether the headers declare the message a modern one.
 fn claims_modern(visit: &EndpointRequest) -> bool {
     visit.header(&PROTOCOL_VERSION) == Some(MODERN_VERSION) && !visit.headers.contains_key(SESSION_ID)
 }
@@ -129,20 +129,20 @@ fn malformed(why: &MessageError) -> Response {
     json(StatusCode::BAD_REQUEST, &GatewayReply::refusal(code, &why.to_string()), None)
 }
 
-/// A request that is being answered.
+/// Future of the reply to a request in flight.
 pub(super) type PendingReply = Pin<Box<dyn Future<Output = GatewayReply> + Send>>;
 
-/// What came first.
+/// First event of an answer.
 pub(super) enum FirstEvent {
-    /// Frames may have come with it, which go before it.
+    /// The reply. Frames that arrived with it are sent before it.
     Reply(GatewayReply),
-    /// There is something to say before the answer.
+    /// A frame to send before the reply.
     Frame,
-    /// Nothing for a while.
+    /// No event within the time.
     Timeout,
 }
 
-/// Waits for the answer, for `ready`, or for the time to be over.
+/// Waits for the reply, for `ready`, or for the timeout.
 pub(super) async fn first_event(
     answering: &mut PendingReply,
     mut ready: impl FnMut(&mut Context<'_>) -> Poll<()>,

@@ -1,4 +1,4 @@
-//! Body and media types of a request: what a client sends, within bounds, and what it can read.
+//! Body and media types of a request: the body within bounds, and the types that the client accepts.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -12,10 +12,11 @@ use http_body_util::BodyExt;
 
 use super::response::{Response, refuse};
 
-/// What clients say that keep to the specification, most of them letter by letter.
+/// Value of `Accept` that clients following the specification send, most of them byte for byte; matched without
+/// parsing.
 const USUAL: &str = "application/json, text/event-stream";
 
-/// What a client can read.
+/// Media types that a client accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Accepts {
     pub(super) json: bool,
@@ -25,8 +26,8 @@ pub(super) struct Accepts {
 impl Accepts {
     const ALL: Self = Self { json: true, event_stream: true };
 
-    /// The specification wants clients to name both; one that names nothing
-    /// takes anything, and one that names a single form gets that.
+    /// The specification wants clients to name both types. A client without the header accepts both, and one that names
+    /// a single type gets that.
     pub(super) fn from_headers(headers: &HeaderMap) -> Self {
         let mut accepts = Self { json: false, event_stream: false };
         let mut is_named = false;
@@ -48,7 +49,7 @@ impl Accepts {
     }
 }
 
-/// Whether the body is said to be JSON.
+/// Returns whether the content type is JSON.
 pub(super) fn is_json(headers: &HeaderMap) -> bool {
     let Some(value) = headers.get(header::CONTENT_TYPE) else { return false };
     let said = value.to_str().unwrap_or_default();
@@ -60,8 +61,7 @@ fn is_one_of(said: &str, wanted: &[&str]) -> bool {
     wanted.iter().any(|wanted| said.eq_ignore_ascii_case(wanted))
 }
 
-/// The whole body. More than `cap` bytes are never held, and after `time` the
-/// client is told that it is too slow.
+/// Returns the whole body. Holds at most `cap` bytes; after `time` the client gets a timeout error.
 pub(super) async fn read_body<B>(body: B, cap: usize, time: Duration) -> Result<Bytes, Box<Response>>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -87,9 +87,8 @@ where
     }
 }
 
-/// What the future comes to if it is ready at the second look. A body is only
-/// read once somebody has asked for it, and then mostly has come with its head:
-/// it needs no timer.
+/// Returns the output of a future that is ready at the second poll. A body is only read once it has been polled, and
+/// then mostly has arrived with its head: it needs no timer.
 async fn poll_twice<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
     let mut is_second = false;
     poll_fn(|cx| match future.as_mut().poll(cx) {
@@ -109,7 +108,7 @@ enum BodyError {
     Interrupted,
 }
 
-/// A body that comes in one piece, as nearly all do, is not copied.
+/// Collects a body. One that arrives in a single piece, as nearly all do, is not copied.
 async fn collect<B>(mut body: B, cap: usize) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,

@@ -1,7 +1,7 @@
-//! Metadata of RFC 9728: where tokens for the endpoints come from.
+//! Metadata of RFC 9728: names the authorization servers of the endpoints.
 //!
-//! It is told to whoever asks, since who has no token yet needs it, and it is
-//! the same for a server that is there and one that is not.
+//! It needs no credential, since a client without a token reads it, and it is the same for a server that exists and one
+//! that does not.
 
 use http::request::Parts;
 use http::{Method, StatusCode};
@@ -13,12 +13,12 @@ use super::{get_only, origin};
 use crate::gateway::Gateway;
 use crate::options::ResourceMetadata;
 
-/// Where the metadata of an endpoint is told.
+/// Returns the URL of an endpoint's metadata.
 pub(super) fn metadata_url(metadata: &ResourceMetadata, host: &str, path: &str) -> String {
     format!("{}{METADATA}{path}", base_url(Some(metadata), host))
 }
 
-/// Tells the metadata of the endpoint with this path, or of the whole host.
+/// Answers with the metadata of the endpoint at this path, or of the whole host.
 pub(super) fn respond(gateway: &Gateway, path: &str, parts: &Parts) -> Response {
     if !matches!(parts.method, Method::GET | Method::HEAD) {
         return get_only();
@@ -28,7 +28,7 @@ pub(super) fn respond(gateway: &Gateway, path: &str, parts: &Parts) -> Response 
     };
     let host = origin::request_host(&parts.uri, &parts.headers).unwrap_or_default();
     let told = json!({
-        // The resource is named as it was asked for, which is what its clients compare.
+        // The resource has the name that was requested, which clients compare.
         "resource": format!("{}{path}", base_url(Some(metadata), host)),
         "authorization_servers": metadata.authorization_servers,
         "bearer_methods_supported": ["header"],
@@ -36,7 +36,7 @@ pub(super) fn respond(gateway: &Gateway, path: &str, parts: &Parts) -> Response 
     body(StatusCode::OK, told.to_string().into_bytes())
 }
 
-/// Returns the address of this host as clients see it, without a path.
+/// Returns the base URL of this host as clients see it, without a path.
 pub(super) fn base_url(metadata: Option<&ResourceMetadata>, host: &str) -> String {
     match metadata.and_then(|metadata| metadata.base_url.as_ref()) {
         Some(base) => base.trim_end_matches('/').to_owned(),

@@ -22,7 +22,7 @@ pub(super) const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// A refusal that is about no request in particular.
+/// Returns a refusal that is about no request in particular.
 pub(super) fn refuse(status: StatusCode, why: &str) -> Response {
     let mut response = json(status, &GatewayReply::refusal(error_code::INVALID_REQUEST, why), None);
     response.extensions_mut().insert(RefusalReason(why.into()));
@@ -34,10 +34,10 @@ pub(super) fn no_randomness() -> Response {
     refuse(StatusCode::SERVICE_UNAVAILABLE, "this machine has no source of randomness")
 }
 
-/// How long a client that finds no room waits before it tries again.
+/// Delay after which a client refused for overload may retry.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// A refusal for want of room, to the request `id` if that is known yet.
+/// Returns the refusal for overload, to the request `id` if it is known already.
 pub(super) fn overloaded(what: &str, id: Option<&RequestId>) -> Response {
     let error = CallError::Overloaded { what: what.into(), retry_after: RETRY_AFTER };
     let mut response = json(StatusCode::SERVICE_UNAVAILABLE, &GatewayReply::from_own_error(&error), id);
@@ -46,17 +46,17 @@ pub(super) fn overloaded(what: &str, id: Option<&RequestId>) -> Response {
     response
 }
 
-/// Why a connection finds no room.
+/// Reason of the refusal of a connection above the limit.
 const NO_CONNECTION: &str = "too many connections are open";
 
-/// Refuses a request on a connection that is reserved for others, and closes the connection.
+/// Refuses a request on a reserved connection that it may not use, and closes the connection.
 pub(crate) fn no_connection() -> Response {
     let mut response = overloaded(NO_CONNECTION, None);
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
-/// What is said to a connection that finds no room, before it has asked anything.
+/// Returns the bytes of the refusal of a connection above the limit, before its first request.
 pub(crate) fn raw_no_connection() -> Vec<u8> {
     let what = NO_CONNECTION.into();
     let error = CallError::Overloaded { what, retry_after: RETRY_AFTER };
@@ -72,17 +72,16 @@ pub(crate) fn raw_no_connection() -> Vec<u8> {
     text
 }
 
-/// Goes with an answer that refuses a request before it is a message: why, for
-/// whoever keeps a record of it.
+/// Response extension of a request refused before it was parsed: the reason, for audit logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusalReason(pub Arc<str>);
 
-/// One JSON body.
+/// Returns a response with one JSON body.
 pub(super) fn json(status: StatusCode, reply: &GatewayReply, id: Option<&RequestId>) -> Response {
     body(status, reply.frame(id))
 }
 
-/// A body that is JSON text already.
+/// Returns a response whose body is JSON text already.
 pub(super) fn body(status: StatusCode, text: Vec<u8>) -> Response {
     let mut response = Response::new(Payload::whole(text));
     *response.status_mut() = status;
@@ -90,15 +89,15 @@ pub(super) fn body(status: StatusCode, text: Vec<u8>) -> Response {
     response
 }
 
-/// A status without a body.
+/// Returns a response without a body.
 pub(super) fn empty(status: StatusCode) -> Response {
     let mut response = Response::new(Payload::whole(Bytes::new()));
     *response.status_mut() = status;
     response
 }
 
-/// The status of a modern answer. Errors about the request itself have one of
-/// their own; whatever a server or the host says is an answer like any other.
+/// Returns the status of a modern answer. Errors about the request itself have a status of their own; errors of a
+/// server or the host get 200.
 pub(super) fn modern_status(reply: &GatewayReply) -> StatusCode {
     match reply {
         GatewayReply::Result(_) | GatewayReply::UnknownServer(_) => StatusCode::OK,
@@ -112,13 +111,13 @@ pub(super) fn modern_status(reply: &GatewayReply) -> StatusCode {
     }
 }
 
-/// A response of the endpoints.
+/// Response of the endpoints.
 pub(crate) type Response = http::Response<Payload>;
 
-/// The body of a response. Most say one thing, for which nothing is allocated.
+/// Body of a response. Most consist of one text, for which nothing is allocated.
 pub(crate) struct Payload {
     form: PayloadForm,
-    /// What the caller holds open, given back with the last byte.
+    /// Permit of the caller, released with the last byte.
     permit: Option<KeyedPermit>,
 }
 
@@ -128,17 +127,17 @@ enum PayloadForm {
 }
 
 impl Payload {
-    /// One text.
+    /// Makes a body of one text.
     pub(crate) fn whole(text: impl Into<Bytes>) -> Self {
         Self { form: PayloadForm::Whole(text.into()), permit: None }
     }
 
-    /// Whatever comes, until it ends.
+    /// Makes a body that streams until it ends.
     pub(crate) fn stream(body: Body) -> Self {
         Self { form: PayloadForm::Stream(body), permit: None }
     }
 
-    /// Keeps the permit until the body is over.
+    /// Keeps the permit until the body ends.
     pub(super) fn with_permit(self, permit: KeyedPermit) -> Self {
         Self { permit: Some(permit), ..self }
     }
@@ -148,7 +147,7 @@ impl Payload {
         self.permit.is_some()
     }
 
-    /// Returns the bytes of an answer that is there as a whole.
+    /// Returns the bytes of an answer that is in memory as a whole.
     pub(crate) fn whole_len(&self) -> usize {
         match &self.form {
             PayloadForm::Whole(text) => text.len(),

@@ -1,4 +1,4 @@
-//! Paths of the gateway: what each of them leads to, and the router that has them all.
+//! Routes: the paths of the gateway, and the router over all of them.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -15,35 +15,35 @@ use super::response::{Payload, refuse};
 use super::{ClientConnection, Peer, respond};
 use crate::gateway::Gateway;
 
-/// The catalog of server cards.
+/// Path of the catalog of server cards.
 pub(super) const CATALOG: &str = "/.well-known/mcp/catalog.json";
 
-/// Where tokens for the endpoints come from: RFC 9728, followed by the path of an endpoint.
+/// Path of the metadata of RFC 9728, followed by the path of an endpoint.
 pub(super) const METADATA: &str = "/.well-known/oauth-protected-resource";
 
-/// What a path leads to. Without a server it is that of all servers.
+/// Route of a path. `None` as its server means the endpoint of all servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Route<'a> {
-    /// An endpoint of MCP clients.
+    /// Endpoint of MCP clients.
     Mcp { server: Option<Cow<'a, str>>, transport: EndpointTransport },
-    /// The card of an endpoint.
+    /// Card of an endpoint.
     Card { server: Option<Cow<'a, str>> },
-    /// The catalog of all cards.
+    /// Catalog of all cards.
     Catalog,
-    /// The metadata of an endpoint, or of the whole host.
+    /// Metadata of an endpoint, or of the whole host.
     Metadata { path: &'a str },
 }
 
-/// The transport of an endpoint.
+/// Transport of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EndpointTransport {
     Streamable,
-    /// That of 2024-11-05.
+    /// HTTP+SSE of revision 2024-11-05.
     Sse,
 }
 
 impl EndpointTransport {
-    /// Returns the path of an endpoint, without anything that a client has made up.
+    /// Returns the path of an endpoint, without any part that a client has made up.
     pub(super) fn path(self, server: Option<&str>) -> String {
         let last = match self {
             Self::Streamable => "mcp",
@@ -57,9 +57,9 @@ impl EndpointTransport {
 }
 
 impl<'a> Route<'a> {
-    /// Reads a path; `None` where it is none of the gateway's.
+    /// Parses a path; `None` if it is none of the gateway's.
     fn parse(path: &'a str) -> Option<Self> {
-        // The usual one first.
+        // The usual path first.
         if path == "/mcp" {
             return Some(Self::Mcp { server: None, transport: EndpointTransport::Streamable });
         }
@@ -73,7 +73,7 @@ impl<'a> Route<'a> {
         Self::parse_endpoint(path)
     }
 
-    /// Reads the path of an endpoint or of its card.
+    /// Parses the path of an endpoint or of its card.
     fn parse_endpoint(path: &'a str) -> Option<Self> {
         let (server, rest) = match path.strip_prefix("/servers/") {
             Some(path) => {
@@ -91,7 +91,7 @@ impl<'a> Route<'a> {
     }
 }
 
-/// Decodes the name in a path. One that is no text is that of no server, and stays as it is.
+/// Decodes the name in a path. A name that is not UTF-8 matches no server, and stays as it is.
 fn decode_name(name: &str) -> Option<Cow<'_, str>> {
     let decoded = || percent_decode_str(name).decode_utf8().unwrap_or(Cow::Borrowed(name));
     match name.contains('%') {
@@ -102,15 +102,15 @@ fn decode_name(name: &str) -> Option<Cow<'_, str>> {
 }
 
 impl Gateway {
-    /// Returns what a path leads to; `None` where it is none of the gateway's, or has nothing to tell.
+    /// Returns the route of a path; `None` if it is none of the gateway's, or its document is not configured.
     pub(crate) fn route<'a>(&self, path: &'a str) -> Option<Route<'a>> {
         let has_metadata = self.0.options.resource_metadata.is_some();
         Route::parse(path).filter(|route| has_metadata || !matches!(route, Route::Metadata { .. }))
     }
 
-    /// Makes a router of all paths, to be served alone or merged into another router: `/mcp` and
-    /// `/servers/{name}/mcp`, `sse` beside each for clients of 2024-11-05, the server cards of all with a catalog of
-    /// these, and what clients are told about tokens, if there is anything to tell.
+    /// Makes a router of all paths, to be served alone or merged into another router: `/mcp` and `/servers/{name}/mcp`,
+    /// `sse` beside each for clients of 2024-11-05, the server cards with their catalog, and the metadata about tokens
+    /// if it is configured.
     pub fn router(&self) -> Router {
         let endpoints = ["/mcp", "/servers/{name}/mcp", "/sse", "/servers/{name}/sse"];
         let cards = ["/mcp", "/servers/{name}/mcp"].map(|path| format!("{path}/{}", card::PATH));
@@ -124,7 +124,7 @@ impl Gateway {
     }
 }
 
-/// Answers a request that has come through a router.
+/// Answers a request that arrives through a router.
 async fn handle_routed(
     State(gateway): State<Gateway>,
     OriginalUri(named): OriginalUri,

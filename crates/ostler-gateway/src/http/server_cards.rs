@@ -1,7 +1,7 @@
-//! Cards of the endpoints, and the catalog of these cards (SEP-2127).
+//! Server cards of the endpoints, and the catalog of these cards (SEP-2127).
 //!
-//! They show what the caller may see and nothing else: a hidden server has the card of none. They are in Ostler's own
-//! words; what a server says of itself is told by its own answers, which pins judge.
+//! They list only what the caller may see: a hidden server has the card of a missing one. Their text is Ostler's own; a
+//! server describes itself in its own answers, which pins check.
 
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, Uri, header};
@@ -16,15 +16,15 @@ use super::route::{CATALOG, EndpointTransport};
 use super::{EndpointRequest, Peer, check_head, get_only, origin, resource_metadata};
 use crate::gateway::Gateway;
 
-/// Namespace of the names of our cards.
+/// Namespace of the names of the gateway's cards.
 const NAMESPACE: &str = "dev.ostler";
-/// The name of the endpoint of all servers.
+/// Name of the endpoint of all servers.
 const ALL: &str = "ostler";
-/// What a caller may see changes with the config, and is none of another caller's business.
+/// The rights of a caller change with the config, and no other caller may read them.
 const CACHE: HeaderValue = HeaderValue::from_static("private, max-age=60");
 const VARY: HeaderValue = HeaderValue::from_static("authorization, origin");
 
-/// Shows the card of one endpoint.
+/// Answers with the card of one endpoint.
 pub(super) async fn get_card(
     gateway: Gateway,
     (server, uri): (Option<&str>, &Uri),
@@ -35,13 +35,13 @@ pub(super) async fn get_card(
         .await
 }
 
-/// Shows the catalog of all cards.
+/// Answers with the catalog of all cards.
 pub(super) async fn get_catalog(gateway: Gateway, uri: &Uri, peer: Peer, parts: Parts) -> Response {
     respond_document(gateway, None, (peer, parts), |visit, base| catalog_document(visit, base, uri)).await
 }
 
-/// Answers a request that passes the checks of the endpoint with a document, which is made for the address of this
-/// host as the client sees it.
+/// Answers a request that passes the checks of the endpoint with a document, made for the address of this host as the
+/// client sees it.
 async fn respond_document(
     gateway: Gateway,
     server: Option<&str>,
@@ -70,14 +70,14 @@ async fn respond_document(
     headers.insert(header::CONTENT_TYPE, kind);
     headers.insert(header::CACHE_CONTROL, CACHE);
     headers.insert(header::VARY, VARY);
-    // The page of an origin that may talk to us may read the answer.
+    // The page of an allowed origin may read the answer.
     if let Some(origin) = visit.headers.get(header::ORIGIN) {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
     }
     response.map(|payload| payload.with_permit(permit))
 }
 
-/// Describes the endpoint whose path names a server, or none.
+/// Describes the endpoint of one server, or of all servers.
 fn card_document(
     visit: &EndpointRequest,
     base: &str,
@@ -113,7 +113,7 @@ fn card_document(
 fn catalog_document(visit: &EndpointRequest, base: &str, uri: &Uri) -> (Value, HeaderValue) {
     let prefix = uri.path().strip_suffix(CATALOG).unwrap_or_default();
     let authority = base.split_once("://").map_or(base, |(_, authority)| authority);
-    // Colons separate the parts of an identifier, so an address of IPv6 can't be one.
+    // Colons separate the parts of an identifier, so an IPv6 address can't be one.
     let publisher = Some(split_port(authority).0).filter(|name| !name.contains(':')).unwrap_or("localhost");
     let entry = |name: &str, title: &str, endpoint: String| {
         json!({

@@ -1,4 +1,4 @@
-//! Server-sent events, one message each, and streams that last.
+//! Server-sent events, one message each, and long streams.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,10 +15,10 @@ use tokio::time::{Instant, Sleep};
 use super::response::{Payload, Response, overloaded};
 use crate::gateway::Gateway;
 
-/// Keeps a connection alive that has nothing to say.
+/// Comment that keeps an idle connection alive.
 const COMMENT: &[u8] = b": \n\n";
 
-/// How long a client waits before it asks again for the rest of a stream.
+/// Delay in milliseconds before a client resumes a stream.
 const RETRY_MS: u32 = 3_000;
 
 /// Appends a message.
@@ -29,22 +29,20 @@ pub(super) fn push_event(out: &mut Vec<u8>, frame: &[u8]) {
     out.extend_from_slice(b"\n\n");
 }
 
-/// Appends a message that a client can name when it comes back.
+/// Appends a message with an id from which a client can resume.
 pub(super) fn push_numbered(out: &mut Vec<u8>, stream: u64, number: u64, frame: &[u8]) {
     out.reserve(frame.len() + 64);
     push_id(out, stream, number);
     push_event(out, frame);
 }
 
-/// Appends what lets a client come back before the first message: an id
-/// without one.
+/// Appends an id without a message, from which a client can resume before the first message.
 pub(super) fn push_priming(out: &mut Vec<u8>, stream: u64, number: u64) {
     push_id(out, stream, number);
     out.extend_from_slice(format!("retry: {RETRY_MS}\ndata: \n\n").as_bytes());
 }
 
-/// Appends the beginning of a message, up to its text, which must be one line
-/// and be followed by a blank one.
+/// Appends the beginning of a message, up to its text, which must be one line and be followed by a blank one.
 pub(super) fn begin_event(out: &mut Vec<u8>) {
     out.extend_from_slice(b"event: message\ndata: ");
 }
@@ -53,13 +51,13 @@ fn push_id(out: &mut Vec<u8>, stream: u64, number: u64) {
     out.extend_from_slice(format!("id: {stream}-{number}\n").as_bytes());
 }
 
-/// Reads an event's id back.
+/// Parses the id of an event.
 pub(super) fn parse_id(text: &str) -> Option<(u64, u64)> {
     let (stream, number) = text.split_once('-')?;
     Some((stream.parse().ok()?, number.parse().ok()?))
 }
 
-/// A response that streams.
+/// Returns a response that streams.
 pub(super) fn respond<B>(body: B) -> Response
 where
     B: http_body::Body<Data = Bytes, Error = std::convert::Infallible> + Send + 'static,
@@ -72,7 +70,7 @@ where
     response
 }
 
-/// Says when a comment is due.
+/// Timer of keep-alive comments.
 pub(super) struct KeepAlive {
     every: Duration,
     due: Pin<Box<Sleep>>,
@@ -83,13 +81,13 @@ impl KeepAlive {
         Self { every, due: Box::pin(tokio::time::sleep(every)) }
     }
 
-    /// Something else was said.
+    /// Restarts the timer after another event.
     pub(super) fn reset(&mut self) {
         let next = Instant::now() + self.every;
         self.due.as_mut().reset(next);
     }
 
-    /// A comment, when it is due.
+    /// Returns a comment when it is due.
     pub(super) fn poll_comment(&mut self, cx: &mut Context<'_>) -> Poll<Bytes> {
         std::task::ready!(self.due.as_mut().poll(cx));
         self.reset();
@@ -97,16 +95,15 @@ impl KeepAlive {
     }
 }
 
-/// Marks the response of a stream that ends only when its client does. Such a
-/// stream is ended at once when the program shuts down; others get the time
-/// to finish.
+/// Marks the response of a stream that ends only when its client does. A shutdown ends such a stream at once; others
+/// get the time to finish.
 #[derive(Debug, Clone, Copy)]
 pub struct LongStream;
 
-/// A place among the long streams, in all and of one caller.
+/// Permit of a long stream, limited in total and per caller.
 pub(super) struct LongStreamPermit(#[expect(dead_code, reason = "held until the stream ends")] KeyedPermit);
 
-/// Takes a place for a long stream of the caller, or says why there is none.
+/// Acquires a permit for a long stream of the caller, or returns the refusal.
 pub(super) fn acquire_long_stream(
     gateway: &Gateway,
     caller: &Caller,

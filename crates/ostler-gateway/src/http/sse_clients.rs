@@ -1,11 +1,11 @@
 //! Clients of the HTTP+SSE transport of revision 2024-11-05: one stream for all answers, and a POST for each message.
 //!
 //! ```text
-//! GET  /sse              ─ stream.rs: endpoint event, then frames ◀── pump ◀── Link
-//! POST /sse?sessionId=ID ─ inbox (bounded) ──────────────────────────────────▶ Link
+//! GET  /sse              ─ SseStream: endpoint event, then frames ◀── forward_frames ◀── StreamConnection
+//! POST /sse?sessionId=ID ─ SseInbox (bounded) ─────────────────────────────────────────▶ StreamConnection
 //! ```
 //!
-//! A session lasts as long as its stream: there is nothing to resume, and what was under way is cancelled.
+//! A session lasts as long as its stream: it can't be resumed, and its requests in flight are cancelled.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -35,32 +35,32 @@ use crate::session_table;
 use crate::stdio::StreamConnection;
 use ostler_host::Scope;
 
-/// Frames that wait for a client that reads slowly. Answers wait for room, notifications are dropped.
+/// Frames that wait for a client that reads slowly. Answers wait until there is space, notifications are dropped.
 const MAX_QUEUED_SSE_FRAMES: usize = 64;
 
-/// Frames on their way from the line to the response.
+/// Frames between the frame channel and the response; small, since each is held in addition to the queue.
 const PIPE_CAPACITY: usize = 4;
 
-/// How long a client may leave everything unread before its stream is ended.
+/// Time after which the stream of a client that reads nothing is ended.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long the last answers may take to leave when nothing more is coming.
+/// Timeout for the last answers to be sent when no further message can come.
 const SSE_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Messages of one client that wait to be taken, which they do while its `initialize` is answered.
+/// Messages of one client that wait to be handled, which they do while its `initialize` is answered.
 const INBOX_CAPACITY: usize = 64;
 
-/// The member of the query that names the session.
+/// Parameter of the query that names the session.
 const SESSION_PARAM: &str = "sessionId";
 
-/// The clients that are connected, by the random ids of their sessions.
+/// Connected clients, by the random ids of their sessions.
 #[derive(Debug, Default)]
 pub(crate) struct SseClients(Mutex<HashMap<Box<str>, Arc<SseInbox>>>);
 
-/// Messages of one client on their way to its connection.
+/// Inbox: messages of one client on their way to its connection.
 #[derive(Debug)]
 struct SseInbox {
-    /// Whose connection it is: only requests of this caller are taken.
+    /// Caller of the connection: only its requests are accepted.
     caller: Caller,
     scope: Scope,
     messages: mpsc::Sender<Bytes>,
@@ -69,7 +69,7 @@ struct SseInbox {
 }
 
 impl SseClients {
-    /// How many there are.
+    /// Returns the number of connected clients.
     pub(crate) fn len(&self) -> usize {
         self.lock().len()
     }
@@ -83,7 +83,7 @@ impl SseClients {
     }
 }
 
-/// A client that is connected; dropping it forgets the client.
+/// Registration of a connected client; removed when dropped.
 struct ConnectedSseClient {
     gateway: Arc<GatewayShared>,
     id: Box<str>,
@@ -96,7 +96,7 @@ impl Drop for ConnectedSseClient {
     }
 }
 
-/// Answers one request of a client of 2024-11-05. `named` is the path that the client named.
+/// Answers one request of a client of 2024-11-05. `named` is the path that the client requested.
 pub(super) async fn respond<B>(
     gateway: Gateway,
     (server, named): (Option<&str>, &Uri),
@@ -125,7 +125,7 @@ where
     response.map(|payload| payload.with_permit(permit))
 }
 
-/// Opens the stream of a client. Its first event names the path that takes the client's messages.
+/// Opens the stream of a client. Its first event names the path for the client's messages.
 fn open_stream(visit: EndpointRequest, path: &str) -> Response {
     if !visit.accepts.event_stream {
         let why = "this endpoint streams text/event-stream; the Accept header must name it";
@@ -171,14 +171,14 @@ fn open_stream(visit: EndpointRequest, path: &str) -> Response {
     })
 }
 
-/// Takes one message of a client that has its stream open.
+/// Takes one message of a client whose stream is open.
 async fn post<B>(visit: EndpointRequest, query: Option<&str>, body: B) -> Response
 where
     B: http_body::Body<Data = Bytes> + Unpin,
 {
     let Some(id) = query_session_id(query.unwrap_or_default()) else { return method_not_allowed() };
     let found = visit.gateway.0.sse_clients.find(id);
-    // A role that has changed is another caller: what it may use was decided when the stream was opened.
+    // A changed role is another caller: the rights were decided when the stream was opened.
     let is_ours = |inbox: &Arc<SseInbox>| {
         inbox.caller.principal() == visit.caller.principal()
             && inbox.caller.role() == visit.caller.role()
@@ -205,7 +205,8 @@ where
 }
 
 impl SseInbox {
-    /// Puts a message in; false if too much waits, or the connection is ending. One message always fits.
+    /// Adds a message; false if too many bytes wait or the connection is ending. A message always fits into an empty
+    /// inbox.
     fn put(&self, message: Bytes, most: usize) -> bool {
         let size = message.len();
         let before = self.waiting_bytes.fetch_add(size, Ordering::Relaxed);
@@ -217,13 +218,13 @@ impl SseInbox {
     }
 }
 
-/// The session that a query names.
+/// Returns the session that a query names.
 fn query_session_id(query: &str) -> Option<&str> {
     let member = |part: &&str| part.strip_prefix(SESSION_PARAM).is_some_and(|rest| rest.starts_with('='));
     query.split('&').find(member).map(|part| &part[SESSION_PARAM.len() + 1..])
 }
 
-/// For whoever comes without a session. Clients of later revisions try POST first, and GET after a 405.
+/// Returns the 405 for a POST without a session. Clients of later revisions try POST first, and GET after a 405.
 fn method_not_allowed() -> Response {
     let why =
         "open a stream with GET and POST to the path that it names; clients of 2025-03-26 and later use /mcp";
@@ -239,7 +240,7 @@ fn accepted() -> Response {
     response
 }
 
-/// The far end of an inbox.
+/// Receiving end of an inbox.
 struct SseMessages {
     inbox: mpsc::Receiver<Bytes>,
     waiting_bytes: Arc<AtomicUsize>,
@@ -253,7 +254,7 @@ impl SseMessages {
     }
 }
 
-/// Speaks with a client until the gateway winds up or the client does not read. Dropped when the stream is.
+/// Serves a client until the gateway drains or the client does not read. Dropped with the stream.
 async fn serve_client(
     gateway: Gateway,
     (caller, scope): (Caller, Scope),
@@ -277,7 +278,7 @@ async fn serve_client(
     let _ = tokio::time::timeout(SSE_FLUSH_TIMEOUT, pumping.join_next()).await;
 }
 
-/// Takes messages as they come. When the gateway winds up, what is under way is answered first.
+/// Handles messages as they arrive. When the gateway drains, requests in flight are answered first.
 async fn handle_messages(
     link: &mut StreamConnection,
     mut received: SseMessages,
@@ -302,12 +303,12 @@ async fn handle_messages(
     }
 }
 
-/// Waits until the gateway winds up. The guard of the watched value must not live across another wait.
+/// Waits until the gateway drains. The guard of the watched value must not be held across another await.
 async fn draining_started(winding_up: &mut watch::Receiver<bool>) {
     let _ = winding_up.wait_for(|is_so| *is_so).await;
 }
 
-/// Hands frames to the response until the client does not read them any more.
+/// Forwards frames to the response until the client stops reading them.
 async fn forward_frames(mut frames: mpsc::Receiver<Bytes>, pipe: mpsc::Sender<Bytes>) {
     while let Some(frame) = frames.recv().await {
         if !matches!(tokio::time::timeout(UNREAD_TIMEOUT, pipe.send(frame)).await, Ok(Ok(()))) {
@@ -316,13 +317,13 @@ async fn forward_frames(mut frames: mpsc::Receiver<Bytes>, pipe: mpsc::Sender<By
     }
 }
 
-/// The body of a client's stream.
+/// Body of a client's stream.
 struct SseStream {
-    /// The event that names where messages go.
+    /// Event that names the path for messages.
     endpoint_event: Option<Bytes>,
     frames: mpsc::Receiver<Bytes>,
     keep_alive: KeepAlive,
-    /// The end of the credential it was opened with, and then of the stream.
+    /// End of the credential that opened the stream; the stream ends with it.
     credential_end: CredentialEnd,
     _running: JoinSet<()>,
     _connected: ConnectedSseClient,

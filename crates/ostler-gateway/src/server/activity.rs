@@ -1,4 +1,4 @@
-//! Activity: requests under way, and since when there are none, for programs that end when they are not used.
+//! Activity: counts requests in flight and the time since the last one, for programs that end when they are idle.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,23 +7,23 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Counts what is under way. That takes no clock and wakes no task, unless [`Activity::idle_for`] is awaited.
+/// Counter of requests in flight. It reads no clock and wakes no task, unless [`Activity::idle_for`] is awaited.
 #[derive(Debug)]
 pub struct Activity {
     in_flight: AtomicUsize,
-    /// Whether idleness is awaited.
+    /// True while [`Activity::idle_for`] is awaited.
     is_awaited: AtomicBool,
-    /// When something ended last, while idleness is awaited.
+    /// End of the last activity, recorded only while idleness is awaited.
     last_end: Mutex<Instant>,
     idle: Notify,
 }
 
-/// Something under way. Dropping it ends it.
+/// Guard of an activity in progress. Dropping it ends the activity.
 #[derive(Debug)]
 pub struct ActivityGuard(Arc<Activity>);
 
 impl Activity {
-    /// Makes a count of nothing.
+    /// Makes a counter at zero.
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             in_flight: AtomicUsize::new(0),
@@ -33,13 +33,13 @@ impl Activity {
         })
     }
 
-    /// Begins something.
+    /// Begins an activity.
     pub fn begin(self: &Arc<Self>) -> ActivityGuard {
         self.in_flight.fetch_add(1, Ordering::SeqCst);
         ActivityGuard(Arc::clone(self))
     }
 
-    /// Waits until nothing has been under way for that long.
+    /// Waits until no activity has been in progress for that long.
     pub async fn idle_for(&self, period: Duration) {
         self.set_last_end();
         self.is_awaited.store(true, Ordering::SeqCst);

@@ -10,18 +10,18 @@ use tokio::time::Instant;
 use super::ConnectionLimits;
 use super::connection::{EvictionRank, HttpConnection};
 
-/// Connections that are remembered as the next to be evicted, so that a crowd
-/// of newcomers does not have all of them looked through for each.
+/// Connections that are remembered as the next to be evicted, so that a burst of newcomers does not scan the whole
+/// table for each.
 const MAX_CANDIDATES: usize = 64;
 
-/// The connections of one listener.
+/// Connections of one listener.
 #[derive(Debug)]
 pub(super) struct ConnectionTable {
     max: usize,
-    /// Connections beyond `max`, for privileged requests.
+    /// Connections above `max`, for privileged requests.
     max_reserved: usize,
     max_unread: usize,
-    /// Bytes of large answers that their clients have not taken yet.
+    /// Bytes of large answers that clients have not taken yet.
     pub(super) unread: AtomicUsize,
     state: Mutex<ConnectionTableState>,
 }
@@ -29,10 +29,10 @@ pub(super) struct ConnectionTable {
 #[derive(Debug, Default)]
 struct ConnectionTableState {
     all: HashMap<u64, Weak<HttpConnection>>,
-    /// The numbers of those that are reserved.
+    /// Numbers of the reserved connections.
     reserved: HashSet<u64>,
     last: u64,
-    /// The first to be evicted when all were last looked through, by their ranks.
+    /// First connections to be evicted as of the last scan, by rank.
     candidates: VecDeque<(EvictionRank, Weak<HttpConnection>)>,
 }
 
@@ -48,9 +48,9 @@ impl ConnectionTable {
         }
     }
 
-    /// Takes in a new connection. If the table is full, the connection leaves that idled longest, or whose client has
-    /// taken nothing of its last answer for longest. If there is none, the new one is reserved, and a reserved
-    /// connection leaves for it likewise; `None` if none does, or all have just had a privileged request.
+    /// Adds a new connection. If the table is full, evicts the connection that has idled longest, or whose client has
+    /// taken nothing of its last answer for longest. If there is none, the new connection is reserved, and a reserved
+    /// connection is evicted for it likewise; `None` if none can be, or all have just had a privileged request.
     pub(super) fn admit(self: &Arc<Self>) -> Option<Arc<HttpConnection>> {
         if self.lock().unreserved() < self.max {
             return Some(self.insert(false));
@@ -64,7 +64,7 @@ impl ConnectionTable {
         self.replace(&self.next_reserved_to_evict()?)
     }
 
-    /// Gives the place of a connection that is not used to a new one.
+    /// Replaces an unused connection by a new one.
     fn replace(self: &Arc<Self>, leaving: &Arc<HttpConnection>) -> Option<Arc<HttpConnection>> {
         if !leaving.evict_if_unused() {
             return None;
@@ -85,7 +85,7 @@ impl ConnectionTable {
         connection
     }
 
-    /// Makes those leave whose time is over.
+    /// Evicts connections whose timeouts have passed.
     pub(super) fn sweep(&self, now: Instant, limits: &ConnectionLimits) {
         for connection in self.all() {
             if connection.has_timed_out(now, limits) {
@@ -94,14 +94,13 @@ impl ConnectionTable {
         }
     }
 
-    /// Makes those leave that take nothing, the one first that has taken nothing
-    /// for longest, until what is unread is within its bound.
+    /// Evicts stalled connections, the longest stalled first, until the unread bytes are within their limit.
     pub(super) fn enforce_unread_limit(&self) {
         let excess = self.unread.load(Ordering::Relaxed).saturating_sub(self.max_unread);
         if excess == 0 {
             return;
         }
-        // Whoever owes nothing that is counted would leave for nothing.
+        // Evicting a connection without counted bytes would free nothing.
         let stalled = |connection: Arc<HttpConnection>| Some((connection.stalled_since()?, connection));
         let mut stalled: Vec<_> = self.all().into_iter().filter_map(stalled).collect();
         stalled.sort_unstable_by_key(|(last, _)| *last);
@@ -143,7 +142,7 @@ impl ConnectionTable {
         ranked.min_by_key(|(rank, connection)| (*rank, connection.number())).map(|(_, connection)| connection)
     }
 
-    /// Returns the next of those that were found first, if its rank is the same still.
+    /// Returns the next candidate whose rank is unchanged since the last scan.
     fn next_candidate(&self) -> Option<Arc<HttpConnection>> {
         loop {
             // A statement of its own: a connection that is dropped takes the lock.
@@ -157,18 +156,18 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns all of them. A connection that is dropped takes the lock, so none is while it is held.
+    /// Returns all connections. A dropped connection takes the lock, so none is dropped while it is held.
     fn all(&self) -> Vec<Arc<HttpConnection>> {
         self.lock().all.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Returns the bytes of large answers that their clients have not taken yet.
+    /// Returns the bytes of large answers that clients have not taken yet.
     #[cfg(test)]
     pub(super) fn unread_bytes(&self) -> usize {
         self.unread.load(Ordering::Relaxed)
     }
 
-    /// Forgets a connection that has ended.
+    /// Removes a connection that has ended.
     pub(super) fn remove(&self, number: u64) {
         self.lock().remove(number);
     }
@@ -179,7 +178,7 @@ impl ConnectionTable {
 }
 
 impl ConnectionTableState {
-    /// Connections that are not reserved.
+    /// Returns the number of connections that are not reserved.
     fn unreserved(&self) -> usize {
         self.all.len() - self.reserved.len()
     }

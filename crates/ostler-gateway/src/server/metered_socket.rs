@@ -1,4 +1,4 @@
-//! Metered socket: notes at its connection when bytes arrive, and when the client does not read.
+//! Metered socket: tells its connection when bytes arrive, and when the client stalls.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use super::connection::HttpConnection;
 
-/// A socket that notes at its connection what its client sends and takes.
+/// Socket that records at its connection the bytes its client sends and takes.
 pub(super) struct MeteredSocket {
     stream: TcpStream,
     connection: Arc<HttpConnection>,
@@ -32,7 +32,7 @@ impl MeteredSocket {
 
 impl Drop for MeteredSocket {
     fn drop(&mut self) {
-        // What a client did not take would stay in the kernel until it does.
+        // Bytes that the client has not taken would stay in the kernel's buffer until it does.
         if self.connection.is_stalled() {
             let _ = self.stream.set_zero_linger();
         }
@@ -76,7 +76,7 @@ impl AsyncWrite for MeteredSocket {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Asked for once everything has been written.
+        // Flushed only once every byte has been written.
         self.connection.note_flush();
         Pin::new(&mut self.stream).poll_flush(cx)
     }

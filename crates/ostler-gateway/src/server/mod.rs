@@ -1,10 +1,10 @@
-//! HTTP server: connections in, bounded in number and in time.
+//! HTTP server: accepts connections, bounded in number and in time.
 //!
 //! ```text
-//! listener ─ accept ─ a place, or an idle or stalled connection leaves, or a reserved place, or 503
+//! listener ─ accept ─ admit: free slot, else evict an idle or stalled connection, else reserved slot, else 503
 //!                       │
 //!                     task: hyper on a metered socket ─ throttle ─ service
-//! sweep ─ connections that idle, dawdle or do not read leave
+//! sweep ─ evicts connections that are idle, slow or do not read
 //! ```
 
 mod activity;
@@ -44,37 +44,34 @@ pub use self::activity::{Activity, ActivityGuard};
 pub(crate) use self::connection::{Backlog, BacklogShare};
 pub use self::service::{HttpService, OnRefusal, Privilege, PrivilegeCheck, RefusalHandler};
 
-/// Connections that are accepted in a row, before what is under way has its turn.
+/// Connections that are accepted in a row before other tasks get their turn.
 const MAX_ACCEPTS_IN_ROW: u32 = 16;
 
-/// Before the next try when no connection can be accepted, as when there are
-/// no descriptors left.
+/// Delay before the next accept after a failure, such as a lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Room for the head of a request, and the least that hyper takes.
+/// Bytes of the buffer for the head of a request; hyper accepts no less than 8 KiB.
 const MAX_HEAD: usize = 64 * 1024;
 
-/// What connections may do.
+/// Limits of connections.
 #[derive(Debug, Clone)]
 pub struct ConnectionLimits {
-    /// Connections at once. One more makes the longest idle one leave, or one
-    /// whose client does not read; if there is none it is refused with 503.
+    /// Maximum number of connections. One more evicts the longest idle one, or one whose client does not read; if there
+    /// is none it is refused with 503.
     pub max_connections: usize,
-    /// Connections beyond these, for requests that the service says are
-    /// [privileged](HttpService::with_privileged). Others get 503 on them.
+    /// Connections above `max_connections`, for requests that the service declares
+    /// [privileged](HttpService::with_privileged). Other requests get 503 on them.
     pub reserved_connections: usize,
-    /// How long the head of a request may take, from its first byte or from
-    /// the beginning of the connection.
+    /// Timeout for the head of a request, from its first byte or from the beginning of the connection.
     pub header_timeout: Duration,
-    /// How long a connection may stay open between requests.
+    /// Idle timeout of a connection between requests.
     pub idle_timeout: Duration,
-    /// How long a client may leave what we say unread, or take less of it than
-    /// 8 KiB in a second.
+    /// Timeout of a client that leaves its answer unread, or takes less of it than 8 KiB per second.
     pub write_timeout: Duration,
-    /// Bytes of large answers that clients may leave unread together. Beyond it
-    /// those leave that have taken nothing for longest.
+    /// Bytes of large answers that clients may leave unread together. Above it the connections that have taken nothing
+    /// for longest are evicted.
     pub max_unread: usize,
-    /// How long requests may go on when the program shuts down.
+    /// Timeout of requests in flight when the program shuts down.
     pub drain_timeout: Duration,
 }
 
@@ -92,13 +89,12 @@ impl Default for ConnectionLimits {
     }
 }
 
-/// Serves over HTTP/1.1 until `shutdown`. Then nothing is accepted any
-/// more, streams that last end at once, and requests under way get the time to
-/// finish that the limits allow.
+/// Serves over HTTP/1.1 until `shutdown`. Then it accepts no more connections, ends long streams at once, and gives
+/// requests in flight the drain timeout to finish.
 ///
 /// The peer's address is in the extensions of every request to its routes as
-/// [`ConnectInfo`](axum::extract::ConnectInfo). Upgrades work; an upgraded connection is its handler's
-/// and is not waited for.
+/// [`ConnectInfo`](axum::extract::ConnectInfo). Upgrades work; an upgraded connection belongs to its handler, and the
+/// shutdown does not wait for it.
 pub async fn serve(
     listener: TcpListener,
     service: impl Into<HttpService>,
@@ -158,7 +154,7 @@ fn refuse_connection(stream: TcpStream, full: &[u8]) {
     }
 }
 
-/// Serves one connection.
+/// Task of one connection.
 struct ConnectionTask {
     service: Arc<HttpService>,
     throttle: Arc<Throttle>,
@@ -167,16 +163,16 @@ struct ConnectionTask {
     stop: watch::Receiver<bool>,
 }
 
-/// How a connection ends.
+/// End of a connection.
 enum ConnectionEnd {
     Immediate,
-    /// After what it has begun.
+    /// After its requests in flight.
     GracefulShutdown,
 }
 
 impl ConnectionTask {
     async fn run(self, stream: TcpStream) {
-        // Answers are small and awaited: waiting for more to send only costs time.
+        // Answers are small and awaited: waiting for more to send only adds latency.
         let _ = stream.set_nodelay(true);
         let (connection, mut stop) = (Arc::clone(&self.connection), self.stop.clone());
         let socket = TokioIo::new(MeteredSocket::new(stream, Arc::clone(&connection)));
@@ -194,8 +190,8 @@ impl ConnectionTask {
         });
         let mut is_awaited = false;
         let leaving = poll_fn(|cx| {
-            // Looked at once, before a busy client has used up this task's turn, so that it
-            // wakes the task; then only if it has something to say.
+            // Polled once before a busy client has used up this task's budget, so that the change wakes the task; then
+            // only if there is a change.
             let has_news = connection.is_evicted() || told.has_changed().unwrap_or(true);
             if (!is_awaited || has_news)
                 && let Poll::Ready(leaving) = leaving.as_mut().poll(cx)
@@ -203,7 +199,7 @@ impl ConnectionTask {
                 return Poll::Ready(leaving);
             }
             is_awaited = true;
-            // What goes wrong on a connection is its client's affair.
+            // Errors of a connection concern its client alone.
             served.as_mut().poll(cx).map(|_| ConnectionEnd::Immediate)
         });
         if let ConnectionEnd::Immediate = leaving.await {
@@ -221,13 +217,13 @@ impl ConnectionTask {
         request: Request<Incoming>,
     ) -> Result<Response<TrackedBody>, Infallible> {
         let Some(mut busy) = self.connection.begin_request() else {
-            // The connection was just told to leave.
+            // The connection was just evicted.
             let mut refusal = Response::new(TrackedBody::untracked(Payload::whole("")));
             *refusal.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             return Ok(refusal);
         };
         if self.connection.is_reserved() && !self.connection.may_serve(self.service.privilege_of(&request)) {
-            // Not counted as a user: a client that does not take it makes room for the next.
+            // Not counted as in flight: a client that does not take it can be evicted for the next.
             return Ok(no_connection().map(TrackedBody::untracked));
         }
         self.throttle.wait_for_turn().await;

@@ -1,13 +1,13 @@
-//! HttpService: what a listener answers. Every request takes one way through it.
+//! HttpService: the service of a listener. Every request passes the same checks in the same order.
 //!
 //! ```text
 //! request ─ Host and Origin ─┬─ a path of the gateway ─▶ http::respond
 //!                            └─ any other ─────────────▶ routes
-//!   around both: activity is counted, refusals are told
+//!   around both: activity is counted, refusals are observed
 //! ```
 //!
-//! The gateway comes first and is asked by a look at the path. Behind a router each layer would box the request and its
-//! answer, which costs more than all else that an endpoint does before the host is asked.
+//! The gateway comes first, and a look at the path decides. Behind a router each layer would box the request and its
+//! answer, which costs more than all other work of an endpoint before the host is asked.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,31 +23,31 @@ use super::activity::{Activity, ActivityGuard};
 use crate::gateway::Gateway;
 use crate::http::{OriginCheck, Payload, Peer, RefusalReason, Response, respond};
 
-/// Hears of requests that were answered with 401 or 403: what was asked for, and why it was refused.
+/// Observer of requests that were answered with 401 or 403: method, path, status and reason.
 pub type OnRefusal = Arc<dyn Fn(&Method, &str, StatusCode, &str) + Send + Sync>;
 
-/// Whether a request may use a connection that is reserved.
+/// Privilege of a request on a reserved connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Privilege {
-    /// It may not.
+    /// Must not use it.
     None,
-    /// It comes before a privileged one, as the first request of its connection.
+    /// Precedes a privileged request, as the first request of its connection.
     Prelude,
-    /// It may.
+    /// May use it.
     Full,
 }
 
-/// Tells the privilege of a request by its head.
+/// Returns the privilege of a request by its head.
 pub type PrivilegeCheck = Arc<dyn Fn(&Uri, &HeaderMap) -> Privilege + Send + Sync>;
 
-/// Makes the answer to a request that a foreign page may have sent.
+/// Makes the response to a request that a foreign page may have sent.
 pub type RefusalHandler = fn() -> axum::response::Response;
 
-/// What a listener answers: the paths of a gateway, and other routes beside them.
+/// Service of a listener: the paths of a gateway, and other routes beside them.
 pub struct HttpService {
     gateway: Option<Gateway>,
     routes: TowerToHyperService<Router>,
-    /// The beginning of the paths for loopback alone, and how others are refused there.
+    /// Prefix of the paths for loopback alone, and the refusal of requests from others.
     loopback_only: Option<(&'static str, RefusalHandler)>,
     privileged: Option<PrivilegeCheck>,
     on_refusal: Option<OnRefusal>,
@@ -55,7 +55,7 @@ pub struct HttpService {
 }
 
 impl From<Router> for HttpService {
-    /// Serves routes alone.
+    /// Makes a service of routes alone.
     fn from(routes: Router) -> Self {
         let routes = TowerToHyperService::new(routes);
         Self {
@@ -70,31 +70,32 @@ impl From<Router> for HttpService {
 }
 
 impl HttpService {
-    /// Serves the paths of a gateway.
+    /// Makes a service of the paths of a gateway.
     pub fn new(gateway: Gateway) -> Self {
         Self { gateway: Some(gateway), ..Self::from(Router::new()) }
     }
 
-    /// Serves routes too, for paths that are none of the gateway's, and to the hosts and pages that it serves. Layers of
-    /// theirs see these requests alone.
+    /// Adds routes, for paths that are none of the gateway's, and for the hosts and pages that it serves. Their layers
+    /// see only the requests to these routes.
     #[must_use]
     pub fn with_routes(self, routes: Router) -> Self {
         Self { routes: TowerToHyperService::new(routes), ..self }
     }
 
-    /// Serves paths that begin with `prefix` to names and pages of loopback alone, whatever else the gateway serves.
+    /// Serves paths that begin with `prefix` only to names and pages of loopback, independent of the gateway's allowed
+    /// hosts.
     #[must_use]
     pub fn with_loopback_only(self, prefix: &'static str, refusal: RefusalHandler) -> Self {
         Self { loopback_only: Some((prefix, refusal)), ..self }
     }
 
-    /// Lets some requests use the connections that are reserved.
+    /// Lets privileged requests use the reserved connections.
     #[must_use]
     pub fn with_privileged(self, privileged: PrivilegeCheck) -> Self {
         Self { privileged: Some(privileged), ..self }
     }
 
-    /// Tells of every request that was refused.
+    /// Calls the observer for every refused request.
     #[must_use]
     pub fn with_on_refusal(self, on_refusal: OnRefusal) -> Self {
         Self { on_refusal: Some(on_refusal), ..self }
@@ -106,13 +107,13 @@ impl HttpService {
         Self { activity: Some((activity, except)), ..self }
     }
 
-    /// Returns whether a request may use a reserved connection.
+    /// Returns the privilege of a request.
     pub(super) fn privilege_of<B>(&self, request: &Request<B>) -> Privilege {
         let privileged = self.privileged.as_ref();
         privileged.map_or(Privilege::None, |privileged| privileged(request.uri(), request.headers()))
     }
 
-    /// Counts a request.
+    /// Counts a request as activity.
     pub(super) fn track_activity<B>(&self, request: &Request<B>) -> Option<ActivityGuard> {
         let (activity, except) = self.activity.as_ref()?;
         (!except.contains(&request.uri().path())).then(|| activity.begin())
@@ -125,8 +126,7 @@ impl HttpService {
         let route = gateway.and_then(|gateway| Some((gateway, gateway.route(uri.path())?)));
         let response = match (checked, route) {
             (Err(refusal), _) => *refusal,
-            // Boxed: what it needs is needed only while there is a request, and
-            // most connections have none.
+            // Boxed: its state is needed only during a request, and most connections have none.
             (Ok(()), Some((gateway, route))) => {
                 Box::pin(respond(gateway.clone(), (route, &uri), peer, request)).await
             }
@@ -140,7 +140,7 @@ impl HttpService {
         response
     }
 
-    /// Refuses a request that a foreign page may have sent, wherever it goes. Services without a gateway serve all.
+    /// Refuses a request that a foreign page may have sent, on every path. Services without a gateway serve all.
     fn check_origin(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Box<Response>> {
         match self.loopback_only.filter(|(prefix, _)| uri.path().starts_with(prefix)) {
             Some((_, refusal)) => OriginCheck::LOOPBACK

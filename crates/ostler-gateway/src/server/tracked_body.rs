@@ -14,7 +14,7 @@ use crate::http::Payload;
 
 type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A body that ends when the program shuts down if it would not end by itself.
+/// Body that ends at shutdown if it is a long stream.
 pub(super) struct TrackedBody {
     body: Payload,
     guard: RequestGuard,
@@ -23,7 +23,7 @@ pub(super) struct TrackedBody {
     counted: usize,
 }
 
-/// What a request holds until the last byte of its answer.
+/// Guards of a request, held until the last byte of its answer.
 #[derive(Default)]
 pub(super) struct RequestGuard {
     busy: Option<BusyGuard>,
@@ -40,11 +40,11 @@ impl TrackedBody {
     pub(super) fn new(body: Payload, guard: RequestGuard, stop: Option<watch::Receiver<bool>>) -> Self {
         let stop = stop.map(|mut stop| -> Stop {
             Box::pin(async move {
-                // A sender that is gone is a program that is gone.
+                // A dropped sender means that the program has ended.
                 let _ = stop.wait_for(|stop| *stop).await;
             })
         });
-        // A whole answer takes its memory from now on, also while its client has not taken the one before.
+        // A whole answer takes memory from now on, also while its client has not taken the one before.
         let counted = body.whole_len();
         if let Some(busy) = &guard.busy {
             busy.add_unread(counted);
@@ -52,7 +52,7 @@ impl TrackedBody {
         Self { body, guard, stop, counted }
     }
 
-    /// A body that holds nothing.
+    /// Makes a body without guards.
     pub(super) fn untracked(body: Payload) -> Self {
         Self::new(body, RequestGuard::default(), None)
     }

@@ -1,4 +1,4 @@
-//! Which session leaves when there is no room for another one.
+//! Eviction queue: selects the session that is evicted for a new one.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -8,38 +8,36 @@ use hashbrown::HashMap;
 
 use super::OwnedSession;
 
-/// Sessions that are remembered as the next to leave, so that a crowd of
-/// newcomers does not have all of them looked through for each.
+/// Sessions that are remembered as the next to be evicted, so that a burst of newcomers does not scan all sessions for
+/// each.
 const MAX_CANDIDATES: usize = 128;
 
-/// Those who leave next: always one of whoever has the most, and of those the
-/// one that idled longest. A session that was in use when all were last looked
-/// through is not among them.
+/// Next sessions to be evicted: always one of the owner with the most sessions, and of those the one that has idled
+/// longest. A session that was in use at the last scan is not among them.
 #[derive(Debug, Default)]
 pub(super) struct EvictionQueue {
     candidates: VecDeque<EvictionCandidate>,
-    /// The most sessions of anybody who has got more of them, or has used one
-    /// that was to leave: the list may know too little of those. Whoever has
-    /// fewer need not give any.
+    /// Highest session count of an owner that got more sessions, or used a candidate, since the last scan: the queue
+    /// may be incomplete for it. An owner with fewer sessions need not lose any.
     min_owned: usize,
 }
 
-/// A session that idles, in the order in which they leave.
+/// Idle session, ordered by eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct EvictionCandidate {
-    /// What its owner has left when those have gone that idle for longer.
+    /// Sessions left to its owner after those that have idled longer are gone.
     owner_remaining: Reverse<usize>,
     since: u64,
     key: u128,
 }
 
 impl EvictionQueue {
-    /// Takes note of one more session of somebody.
+    /// Records one more session of an owner.
     pub(super) fn note_added(&mut self, newcomer: &Arc<str>) {
         self.min_owned = self.min_owned.max(owner_sessions(newcomer));
     }
 
-    /// The session that makes room for one of `newcomer`, which counts already.
+    /// Returns the session to evict for one of `newcomer`, which counts already.
     pub(super) fn choose(
         &mut self,
         sessions: &HashMap<u128, OwnedSession>,
@@ -47,7 +45,7 @@ impl EvictionQueue {
     ) -> Option<u128> {
         let key = self.next_candidate(sessions, newcomer).or_else(|| {
             *self = Self::rank(sessions);
-            // Whoever has more has nothing that idles.
+            // An owner with more sessions has none that idles.
             self.candidates.pop_front().map(|first| first.key)
         })?;
         let is_own = sessions.get(&key).is_some_and(|owned| Arc::ptr_eq(&owned.owner, newcomer));
@@ -72,7 +70,7 @@ impl EvictionQueue {
                 continue;
             }
             if owner_sessions(owner) < held.0 {
-                // Some have left by themselves, so that it may not be its owner's turn.
+                // Some sessions have ended by themselves, so that it may not be its owner's turn.
                 return None;
             }
             if owner_sessions(owner) >= self.min_owned.max(owner_sessions(newcomer)) {
@@ -89,7 +87,7 @@ impl EvictionQueue {
         self.candidates.len()
     }
 
-    /// Looks through all sessions.
+    /// Scans all sessions.
     fn rank(sessions: &HashMap<u128, OwnedSession>) -> Self {
         let idle = |(key, owned): (&u128, &OwnedSession)| {
             let since = owned.session.idle_since()?;
@@ -104,7 +102,7 @@ impl EvictionQueue {
                 since,
                 key,
             });
-            // More than so many of one owner are not remembered anyway.
+            // Candidates of one owner beyond this number would be dropped anyway.
             next.extend(left.take(MAX_CANDIDATES));
         }
         if next.len() > MAX_CANDIDATES {
@@ -116,7 +114,7 @@ impl EvictionQueue {
     }
 }
 
-/// How many sessions somebody has, and one more.
+/// Returns the number of an owner's sessions, plus one.
 fn owner_sessions(owner: &Arc<str>) -> usize {
     Arc::strong_count(owner)
 }

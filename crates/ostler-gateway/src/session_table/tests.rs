@@ -1,4 +1,4 @@
-//! What sessions keep, and who has to leave.
+//! Retained bytes of sessions, and the order of their eviction.
 
 use ostler_wire::ClientInfo;
 
@@ -16,7 +16,7 @@ fn initialize_params(name: &str) -> InitializeParams {
     }
 }
 
-/// A session of its own words, last used at `used`.
+/// Returns a session with `initialize` parameters of its own, last used at `used`.
 fn session(sessions: &SessionTable, principal: &str, used: u64) -> Arc<ClientSession> {
     let id = random_session_id().unwrap();
     let said = sessions.intern(initialize_params(&id));
@@ -30,7 +30,7 @@ fn session(sessions: &SessionTable, principal: &str, used: u64) -> Arc<ClientSes
     session
 }
 
-/// Opens one where there is room, and says which one had to leave for it.
+/// Opens a session if there is space, and returns the one evicted for it.
 fn open(sessions: &SessionTable, session: &Arc<ClientSession>) -> Option<Arc<ClientSession>> {
     let mut open = sessions.lock();
     let owner = open.owner(session.caller().principal());
@@ -52,7 +52,7 @@ fn words_of_clients_that_left_do_not_add_up() {
     }
 }
 
-/// Idle sessions, as whose they are and since when they idle.
+/// Returns idle sessions, as owner and start of the idle time.
 fn idle(sessions: &SessionTable) -> Vec<(String, u64)> {
     let open = sessions.lock();
     let all = open.sessions.values().map(|owned| &owned.session);
@@ -66,7 +66,7 @@ fn whoever_has_the_most_sessions_gives_the_longest_idle_one_whatever_happens_mea
         let mut rng = fastrand::Rng::with_seed(seed);
         let sessions = SessionTable::new(200, Duration::from_secs(60));
         for now in 0..1_200 {
-            // Some want more than others, and who wants most changes.
+            // Some owners open more sessions than others, and the largest one changes.
             let wish = rng.usize(1..=4);
             let owner = owners[(rng.usize(..wish) + now as usize / 200) % 4];
             let newcomer = session(&sessions, owner, now);
@@ -111,7 +111,7 @@ fn a_crowd_of_newcomers_does_not_have_all_sessions_looked_through_for_each() {
     assert!(looks <= 8, "{looks} times");
 }
 
-/// Streams of a session, each with an answer of that size for a client that is gone.
+/// Adds streams to a session, each with an answer of that size for a client that is gone.
 fn answers(sessions: &SessionTable, session: &ClientSession, sizes: &[usize]) -> Vec<u64> {
     let keep = |size: &usize| {
         let queue = Arc::new(FrameQueue::new(QueueBounds { frames: 8, bytes: 8 }));
@@ -130,7 +130,7 @@ async fn answers_that_wait_are_bounded_over_all_sessions_and_the_oldest_go_first
     let [first, second] = ["ada", "bob"].map(|name| session(&sessions, name, 0));
     open(&sessions, &first);
     open(&sessions, &second);
-    // Without the oldest, the rest is what may be left.
+    // Without the oldest, the rest is just within the target.
     let (quarter, moment) = (MAX_RETAINED / 4 - 100, Duration::from_millis(1));
     let oldest = answers(&sessions, &first, &[quarter + 400])[0];
     tokio::time::advance(moment).await;
@@ -144,7 +144,7 @@ async fn answers_that_wait_are_bounded_over_all_sessions_and_the_oldest_go_first
     for (session, number) in [(&second, older[0]), (&second, older[1]), (&first, newer), (&second, newest)] {
         assert!(session.streams.resume(number, 0).is_some(), "{number}");
     }
-    // What is forgotten, for whatever reason, does not count any more.
+    // Discarded bytes no longer count, for any reason of the discard.
     second.end();
     let more = answers(&sessions, &first, &[quarter, quarter]);
     assert!(more.into_iter().chain([newer]).all(|number| first.streams.resume(number, 0).is_some()));

@@ -1,14 +1,13 @@
 //! MCP over a pair of pipes: one message per line, both eras on one connection.
 //!
 //! ```text
-//! reader ─ LineSplitter ─ link.rs ─┬─ request ─ a task each ─┐
-//!                                  ├─ notification           ├─▶ line ─▶ writer task ─ writer
-//!                                  └─ answer of the client   │
-//!                                     frames of requests ────┘
+//! reader ─ LineSplitter ─ stream_connection.rs ─┬─ request ─ a task each ─┐
+//!                                               ├─ notification           ├─▶ frame channel ─▶ writer task ─ writer
+//!                                               └─ answer of the client   │
+//!                                                  frames of requests ────┘
 //! ```
 //!
-//! Reading never waits for writing: a client that writes an answer while it
-//! does not read must still be heard.
+//! Reading never waits for writing: a client that writes an answer while it does not read must still be heard.
 
 mod stream_connection;
 
@@ -32,29 +31,26 @@ use crate::command_extensions::CommandExtensions;
 use crate::gateway::Gateway;
 use ostler_host::Scope;
 
-/// Frames that wait for a client that reads slowly. Answers wait for room,
-/// notifications are dropped.
+/// Frames that wait for a client that reads slowly. Answers wait until there is space, notifications are dropped.
 const MAX_QUEUED_FRAMES: usize = 1_024;
 
-/// How long a client may leave everything unread before the connection counts
-/// as broken.
+/// Time after which a connection whose client reads nothing counts as broken.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How much is read ahead while a session is being opened: enough to notice
-/// the end of the input behind the first requests, and no more.
+/// Bytes that are read ahead while a session is being opened: enough to notice the end of the input behind the first
+/// requests.
 const MAX_READ_AHEAD: usize = 64 * 1024;
 
-/// How long the last answers may take to leave when nothing more is coming.
+/// Timeout for the last answers to be written when no further message can come.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How much of a burst of frames goes into one write.
+/// Bytes of a burst of frames that are written at once.
 const MAX_WRITE: usize = 64 * 1024;
 
 impl Gateway {
-    /// Speaks MCP with one client until its input has ended and everything is
-    /// answered. What is under way a minute later is cancelled, as it is when
-    /// the output breaks or the future is dropped. Ends at once on a machine
-    /// without randomness.
+    /// Serves MCP to one client until its input has ended and every request is answered. Requests still in flight a
+    /// minute later are cancelled, as they are when the output breaks or the future is dropped. Ends at once on a
+    /// machine without randomness.
     pub fn serve_stream<R, W>(
         &self,
         reader: R,
@@ -69,9 +65,9 @@ impl Gateway {
         self.serve_stream_with(reader, writer, caller.into(), scope, std::future::pending())
     }
 
-    /// The same, for a client whose credential can end, and that understands one line more. When `farewell` is ready its
-    /// line is sent between two messages, and what the client says afterwards is answered as before. When the credential
-    /// ends nothing more is taken, and requests under way are answered: with an error if it was revoked.
+    /// Serves a client whose credential can end, and that understands one more line. When `farewell` is ready its line
+    /// is sent between two messages, and later messages of the client are answered as before. When the credential ends
+    /// no more messages are taken, and requests in flight are answered: with an error if it was revoked.
     pub fn serve_stream_with<R, W, F>(
         &self,
         reader: R,
@@ -90,8 +86,8 @@ impl Gateway {
         serve_connection((reader, writer), link, frames, farewell)
     }
 
-    /// Speaks MCP with a command of the program whose part the gateway is, until the command leaves; that cancels what
-    /// it has under way. Results and errors are not translated. The caller of this function has to see to it that the
+    /// Serves MCP to a command of the program that contains the gateway, until the command leaves; that cancels its
+    /// requests in flight. Results and errors are not translated. The caller of this function has to ensure that the
     /// client is the operator.
     pub fn serve_commands<R, W>(
         &self,
@@ -129,12 +125,11 @@ async fn serve_connection<R, W>(
         _ = writing.join_next() => {}
     }
     link.end().await;
-    // The last handle to the line is gone, so the writer ends after what is in it.
+    // The last sender of the channel is dropped, so the writer ends after the queued frames.
     let _ = tokio::time::timeout(FLUSH_TIMEOUT, writing.join_next()).await;
 }
 
-/// Reads and takes lines until the client has gone, or has said everything and
-/// got its answers.
+/// Reads and handles lines until the client has gone, or has closed its input and got its answers.
 async fn read_lines(
     mut reader: impl AsyncRead + Unpin,
     link: &mut StreamConnection,
@@ -145,7 +140,7 @@ async fn read_lines(
     let mut lines = LineSplitter::new(link.max_line());
     let mut end = None;
     loop {
-        // What a session is needed for waits until it is open.
+        // Lines that need a session wait until it is open.
         while !link.is_initializing()
             && !is_credential_ended
             && let Some(frame) = lines.next_frame().or_else(|| end.and_then(|_| lines.finish()))

@@ -1,4 +1,4 @@
-//! What one client on a stream says, and what has become of it.
+//! Stream connection: one client on a stream, its session, and its requests in flight.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,31 +28,30 @@ use crate::session_requests::MAX_SESSION_REQUESTS;
 use crate::session_table;
 use ostler_host::Scope;
 
-/// How long what is under way may take once the input has ended. A client that
-/// pipes its requests in and waits for the answers is served; one that is gone
-/// without a word holds nothing for long. Calls have ends of their own, too.
+/// Timeout of requests in flight after the end of the input. A client that pipes its requests in and waits for the
+/// answers is served; one that is gone without notice holds nothing for long. Calls have deadlines of their own, too.
 const INPUT_END_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long the answers of the edge itself wait for a client that does not
-/// read. Nothing is read meanwhile, which slows down a client that asks faster
-/// than it reads.
+/// Timeout of the edge's own answers to a client that does not read. Nothing is read meanwhile, which slows down a
+/// client that sends faster than it reads.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Lists of one client that are under way or wait for it to read: as many as there are kinds, which clients ask for at
+/// Lists of one client that are in flight or wait for it to read: as many as there are kinds, which clients request at
 /// once. Each may be a page of some MiB.
 const MAX_LISTS: usize = 4;
 
-/// When a request that found no room may be sent again.
+/// Delay after which a request refused for overload may be retried.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The way of answers to a client.
+/// Sender of answers to a client.
 struct FrameSender {
     output: mpsc::Sender<Bytes>,
     backlog: Option<Backlog>,
 }
 
 impl FrameSender {
-    /// Sends an answer, which counts and keeps its turn until the client takes it. Without a client nobody misses it.
+    /// Sends an answer, which counts and keeps its list permit until the client takes it. Without a client the answer
+    /// is dropped.
     async fn send(&self, text: Vec<u8>, list_turn: Option<OwnedSemaphorePermit>) {
         let share = self.backlog.as_ref().and_then(|backlog| backlog.add(text.len()));
         let frame = match (&share, &list_turn) {
@@ -63,7 +62,7 @@ impl FrameSender {
     }
 }
 
-/// An answer, and what is held until its client takes it.
+/// Answer, and the permits held until its client takes it.
 struct HeldFrame {
     text: Vec<u8>,
     _share: Option<BacklogShare>,
@@ -83,41 +82,41 @@ pub(crate) struct StreamConnection {
     caller: Caller,
     /// Ends with the caller's credential.
     lifetime: Option<CredentialLifetime>,
-    /// The same in no session, for commands: they share what has a process for each session.
+    /// Caller without a session, for commands: they share one process of a server that has a process per session.
     commands: Option<(Caller, SharedCommandExtensions)>,
     scope: Scope,
     output: mpsc::Sender<Bytes>,
-    /// Whether requests count among those that their caller has open over HTTP.
+    /// True if requests count towards their caller's limit over HTTP.
     is_counted: bool,
-    /// Where bytes count that wait for the client.
+    /// Counter of bytes that wait for the client.
     backlog: Option<Backlog>,
-    /// Lists that are written or wait for the client.
+    /// Permits of lists that are written or wait for the client.
     list_turns: Arc<Semaphore>,
     /// Opened by `initialize`.
     session: Option<Arc<ClientSession>>,
-    /// The `initialize` that is under way: a server may have to start for it.
+    /// The `initialize` in flight: a server may have to start for it.
     initializing: Option<RequestId>,
     tasks: JoinSet<FinishedTask>,
-    /// The requests under way, by the client's ids.
+    /// Requests in flight, by the client's ids.
     in_flight: HashMap<RequestId, AbortHandle>,
-    /// The same for requests of batches that are not answered yet.
+    /// Requests of batches that are not answered yet, by the client's ids.
     batched_in_flight: HashSet<RequestId>,
-    /// True once the client has said its last word: listens end by themselves.
+    /// True once the client has closed its input: listens end by themselves.
     is_input_closed: watch::Sender<bool>,
 }
 
-/// A request that is over.
+/// Request that has ended.
 enum FinishedTask {
-    /// It was answered; the client's id of it.
+    /// Answered; holds the client's id of the request.
     Answered(RequestId),
-    /// The requests of a batch were answered; the client's ids of them.
+    /// Answered as a batch; holds the client's ids of the requests.
     Batch(Vec<RequestId>),
-    /// The same for an `initialize`, with the session that it opens.
+    /// An `initialize` that was answered, with the session that it opens.
     SessionOpened(RequestId, NewSession),
 }
 
 impl StreamConnection {
-    /// Makes the link of a client; `None` on a machine without randomness, where clients would share a session.
+    /// Makes the connection of a client; `None` on a machine without randomness, where clients would share a session.
     pub(crate) fn new(
         gateway: Gateway,
         admitted: Authenticated,
@@ -148,7 +147,7 @@ impl StreamConnection {
         })
     }
 
-    /// Makes the link of a client whose requests come over HTTP, one by one.
+    /// Makes the connection of a client whose messages come over HTTP, one by one.
     pub(crate) fn for_http(
         gateway: Gateway,
         (caller, scope): (Caller, Scope),
@@ -160,7 +159,7 @@ impl StreamConnection {
         Some(link)
     }
 
-    /// Makes the link of a command of the program.
+    /// Makes the connection of a command of the program.
     pub(crate) fn for_commands(
         gateway: Gateway,
         caller: Caller,
@@ -173,12 +172,13 @@ impl StreamConnection {
         Some(link)
     }
 
-    /// Returns how long requests under way may take once the input has ended. A command that leaves wants nothing more.
+    /// Returns the timeout of requests in flight after the end of the input; zero for a command, whose requests end
+    /// with it.
     pub(crate) fn input_end_timeout(&self) -> Duration {
         if self.commands.is_some() { Duration::ZERO } else { INPUT_END_TIMEOUT }
     }
 
-    /// Waits for the end of the caller's credential. From then on nothing may be taken.
+    /// Waits for the end of the caller's credential. From then on no message may be taken.
     pub(crate) fn credential_ended(&self) -> impl Future<Output = ()> + use<> {
         let lifetime = self.lifetime.clone();
         async move {
@@ -189,23 +189,23 @@ impl StreamConnection {
         }
     }
 
-    /// The longest line that is read.
+    /// Returns the maximum bytes of a line.
     pub(crate) fn max_line(&self) -> usize {
         self.gateway.0.options.max_body
     }
 
-    /// Whether a session is being opened. No line may be taken meanwhile.
+    /// Returns whether a session is being opened. No line may be taken meanwhile.
     pub(crate) fn is_initializing(&self) -> bool {
         self.initializing.is_some()
     }
 
-    /// Whether anything is under way.
+    /// Returns whether any request is in flight.
     pub(crate) fn is_busy(&self) -> bool {
         !self.tasks.is_empty()
     }
 
-    /// The client has said its last word. It can't answer questions any more,
-    /// and what never ends by itself is ended.
+    /// Marks the end of the client's input. The client can no longer answer server requests, and streams without an
+    /// end of their own are ended.
     pub(crate) fn close_input(&mut self) {
         self.is_input_closed.send_replace(true);
         if let Some(session) = &self.session {
@@ -213,7 +213,7 @@ impl StreamConnection {
         }
     }
 
-    /// Takes one line; false if the client is gone.
+    /// Handles one line; false if the client is gone.
     pub(crate) async fn handle_line(&mut self, line: Bytes) -> bool {
         self.join_finished();
         match Message::parse(line.clone()) {
@@ -277,7 +277,7 @@ impl StreamConnection {
         }
     }
 
-    /// Whether a request with this id may begin.
+    /// Refuses a request whose id is in use, or that is one too many.
     fn admit(&self, id: &RequestId) -> Result<(), GatewayReply> {
         if self.in_flight.contains_key(id) || self.batched_in_flight.contains(id) {
             return Err(invalid_request("a request with this id is under way"));
@@ -286,7 +286,7 @@ impl StreamConnection {
         if is_full { Err(GatewayReply::overloaded()) } else { Ok(()) }
     }
 
-    /// Counts a request among those that its caller has open, until its answer is in the line.
+    /// Acquires a permit of the caller, held until the answer is in the frame channel.
     fn acquire_permit(&self) -> Result<Option<KeyedPermit>, GatewayReply> {
         if !self.is_counted {
             return Ok(None);
@@ -298,7 +298,7 @@ impl StreamConnection {
         })
     }
 
-    /// Returns the way of answers to the client.
+    /// Returns the sender of answers to the client.
     fn frames(&self) -> FrameSender {
         FrameSender { output: self.output.clone(), backlog: self.backlog.clone() }
     }
@@ -407,7 +407,7 @@ impl StreamConnection {
         let frames = self.frames();
         let list_turns = dispatch::is_list(&exchange.method).then(|| Arc::clone(&self.list_turns));
         let mut hung_up = self.is_input_closed.subscribe();
-        // The id must not keep the line alive that it came in.
+        // The id must not keep the buffer of its line alive.
         let key = id.detached();
         let running = self.tasks.spawn({
             let key = key.clone();
@@ -478,8 +478,7 @@ impl StreamConnection {
         self.session = Some(session);
     }
 
-    /// Takes a notification. One that is refused is on record; JSON-RPC has no
-    /// answer to it.
+    /// Handles a notification. A refused one is recorded; JSON-RPC has no answer to it.
     fn handle_notification(&mut self, method: &str, params: Option<&Bytes>) {
         let caller = self.session.as_ref().map_or(&self.caller, |session| session.caller());
         let is_taken =
@@ -495,18 +494,18 @@ impl StreamConnection {
         }
     }
 
-    /// Says something to the client; false if it is gone.
+    /// Sends a reply to the client; false if it is gone.
     pub(crate) async fn send_reply(&self, reply: &GatewayReply, id: Option<&RequestId>) -> bool {
         self.send_line(reply.frame(id).into()).await
     }
 
-    /// The same for a line that is written already.
+    /// Sends a line that is written already; false if the client is gone.
     pub(crate) async fn send_line(&self, line: Bytes) -> bool {
         let said = self.output.send(line);
         matches!(tokio::time::timeout(REPLY_TIMEOUT, said).await, Ok(Ok(())))
     }
 
-    /// Waits for a request to be over, or for ever if none is under way.
+    /// Waits until a request has ended, or for ever if none is in flight.
     pub(crate) async fn join_next(&mut self) {
         match self.tasks.join_next().await {
             Some(ended) => self.handle_finished(ended),
@@ -514,7 +513,7 @@ impl StreamConnection {
         }
     }
 
-    /// Notes which requests are over.
+    /// Removes the requests that have ended.
     fn join_finished(&mut self) {
         while let Some(ended) = self.tasks.try_join_next() {
             self.handle_finished(ended);
@@ -538,8 +537,7 @@ impl StreamConnection {
         self.initializing.take_if(|opening| opening == id);
     }
 
-    /// Whoever waits for a request that broke is told. One that was cancelled
-    /// is not among those under way any more.
+    /// Answers a request whose task panicked with an error. A cancelled request is no longer in flight.
     fn answer_panicked(&mut self, error: &JoinError) {
         let broken = |(_, running): &(&RequestId, &AbortHandle)| running.id() == error.id();
         let Some(id) = self.in_flight.iter().find(broken).map(|(id, _)| id.clone()) else { return };
@@ -548,17 +546,17 @@ impl StreamConnection {
             error_code::INTERNAL_ERROR,
             "the request broke; this is a defect of the server",
         );
-        // A client whose line is full does not read anyway.
+        // A client whose channel is full does not read anyway.
         let _ = self.output.try_send(reply.frame(Some(&id)).into());
     }
 
-    /// The client is gone: waits until what was under way is cancelled.
+    /// Ends the connection: waits until its requests in flight are cancelled.
     pub(crate) async fn end(mut self) {
         self.tasks.shutdown().await;
     }
 }
 
-/// Also when the whole connection is dropped, what its session held is given back.
+/// Also releases the session's subscriptions if the whole connection is dropped.
 impl Drop for StreamConnection {
     fn drop(&mut self) {
         if let Some(session) = &self.session {

@@ -1,4 +1,4 @@
-//! Wrong arguments are told as a result, which models see.
+//! Invalid arguments: reported as a tool result, which models see.
 
 use ostler_gateway::Scope;
 use ostler_host::Caller;

@@ -1,4 +1,4 @@
-//! What clients hear while their calls are under way.
+//! Notifications to clients while their calls are in flight.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A client over a pair of pipes, of either era.
+//! Test client over a pair of pipes, of either era.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
 use tokio::task::JoinHandle;
 
-/// Longer than anything in memory takes; only a test that hangs waits for it.
+/// Longer than any step in memory takes; only a hanging test waits for it.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A client and the connection it talks over.
+/// Client and the connection it uses.
 pub(crate) struct Client {
     lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
     out: WriteHalf<DuplexStream>,
     next_id: u64,
-    /// What every modern request says of its client; `None` for a legacy one.
+    /// `_meta` of every modern request; `None` for a legacy client.
     meta: Option<Value>,
-    /// Messages that came while another was waited for.
+    /// Messages that arrived while another was waited for.
     pub(crate) received: Vec<Value>,
     serving: JoinHandle<()>,
 }
@@ -48,12 +48,12 @@ impl Client {
         Self { lines, out, next_id: 1, meta, received: Vec::new(), serving }
     }
 
-    /// A legacy client that has not said anything yet.
+    /// Returns a legacy client that has sent nothing yet.
     pub(crate) fn uninitialized(gateway: &Gateway, face: Scope) -> Self {
         Self::connect(gateway, face, None)
     }
 
-    /// The client has said its last word.
+    /// Closes the client's input.
     pub(crate) async fn close_input(&mut self) {
         self.out.shutdown().await.unwrap();
     }
@@ -63,7 +63,7 @@ impl Client {
         tokio::time::timeout(PATIENCE, self.serving).await.expect("it ends").unwrap();
     }
 
-    /// A modern client that declares these capabilities.
+    /// Returns a modern client that declares these capabilities.
     pub(crate) fn modern(gateway: &Gateway, face: Scope, capabilities: Value) -> Self {
         let meta = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -73,7 +73,7 @@ impl Client {
         Self::connect(gateway, face, Some(meta))
     }
 
-    /// A client of this caller and era, with its session open if it has one.
+    /// Returns a client of this caller and era, with its session open if it has one.
     pub(crate) async fn for_caller(caller: Caller, gateway: &Gateway, face: Scope, era: Era) -> Self {
         match era {
             Era::Modern => {
@@ -84,7 +84,7 @@ impl Client {
         }
     }
 
-    /// The same client, but somebody else's.
+    /// Returns a modern client of another caller.
     pub(crate) fn as_stranger(gateway: &Gateway, face: Scope, capabilities: Value) -> Self {
         let mut client = Self::modern(gateway, face.clone(), capabilities);
         let stranger = Caller::new("stranger", Caller::local().role());
@@ -92,12 +92,12 @@ impl Client {
         Self::connect_as(stranger, gateway, face, meta)
     }
 
-    /// A legacy client that has opened its session.
+    /// Returns a legacy client that has opened its session.
     pub(crate) async fn legacy(gateway: &Gateway, face: Scope, capabilities: Value) -> Self {
         Self::connect(gateway, face, None).initialize(capabilities).await
     }
 
-    /// What a legacy client of this caller is told when it opens a session.
+    /// Returns the reply to `initialize` of a legacy client of this caller.
     pub(crate) async fn initialize_line(caller: Caller, gateway: &Gateway, face: Scope) -> String {
         let mut client = Self::connect_as(caller, gateway, face, None);
         client.send_request("initialize", initialize_params(json!({}))).await;
@@ -116,7 +116,7 @@ impl Client {
         self.send_line(&message.to_string()).await;
     }
 
-    /// Says something byte for byte.
+    /// Sends a line byte for byte.
     pub(crate) async fn send_line(&mut self, line: &str) {
         self.out.write_all(format!("{line}\n").as_bytes()).await.unwrap();
     }
@@ -134,7 +134,7 @@ impl Client {
         id
     }
 
-    /// Repeats a call with answers to what its server wants to know.
+    /// Repeats a call with answers to its server's requests.
     pub(crate) async fn retry(&mut self, tool: &str, asked: &Value, responses: Value) -> Value {
         let state = &asked["result"]["requestState"];
         let params =
@@ -142,7 +142,7 @@ impl Client {
         self.request("tools/call", params).await
     }
 
-    /// What the client is asked next; everything else is kept in `heard`.
+    /// Returns the next server request; keeps every other message in `received`.
     pub(crate) async fn next_server_request(&mut self) -> Value {
         loop {
             let message = self.receive().await;
@@ -153,23 +153,23 @@ impl Client {
         }
     }
 
-    /// Answers a question.
+    /// Answers a server request.
     pub(crate) async fn respond(&mut self, question: &Value, result: Value) {
         self.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": result})).await;
     }
 
-    /// The next line, byte for byte.
+    /// Returns the next line, byte for byte.
     pub(crate) async fn receive_line(&mut self) -> String {
         let line = tokio::time::timeout(PATIENCE, self.lines.next_line()).await.expect("a message in time");
         line.unwrap().expect("the connection is open")
     }
 
-    /// The next message.
+    /// Returns the next message.
     pub(crate) async fn receive(&mut self) -> Value {
         serde_json::from_str(&self.receive_line().await).unwrap()
     }
 
-    /// Waits for the answer to a request; what comes before is kept in `heard`.
+    /// Waits for the answer to a request; keeps earlier messages in `received`.
     pub(crate) async fn wait_for_answer(&mut self, id: u64) -> Value {
         loop {
             let message = self.receive().await;

@@ -1,4 +1,4 @@
-//! Completions: what they are for says whose they are.
+//! Completions: the reference decides the server.
 
 use ostler_gateway::{Gateway, Scope};
 use ostler_testkit::{Script, ScriptedReply, TestHost};
@@ -53,7 +53,7 @@ async fn a_prompt_is_completed_by_its_server_under_its_own_name() {
 async fn a_template_is_completed_by_its_server() {
     let (world, gateway) = world().await;
     let mut client = Client::legacy(&gateway, Scope::All, json!({})).await;
-    // The templates of the servers are not known before they are asked for.
+    // The templates of the servers are not known before they are requested.
     let answer = complete(&mut client, json!({"type": "ref/resource", "uri": "b://{id}"})).await;
     assert_eq!(answer["result"]["completion"]["values"], json!(["x"]), "{answer}");
     assert_eq!(completion_requests(&world, "b")[0]["ref"]["uri"], "b://{id}");

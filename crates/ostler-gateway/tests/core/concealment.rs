@@ -1,5 +1,5 @@
-//! What is hidden looks like what does not exist in every state of the server and of the caller: to the byte, in what
-//! it costs, and in what it makes of the server.
+//! Hidden items: equal to missing ones in every state of the server and of the caller, byte for byte, in their cost,
+//! and in their effect on the server.
 
 use std::time::Duration;
 
@@ -15,24 +15,24 @@ use serde_json::{Value, json};
 use crate::client::{Client, gateway, server_scope};
 use crate::hidden_vs_missing::{naming_requests, rules, script};
 
-/// What a server and its caller may be in when a request comes.
+/// State of a server and its caller when a request arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WorldState {
     /// The server runs, and its lists are known.
     Ready,
-    /// Nobody has asked the server for anything.
+    /// The server has had no request yet.
     Cold,
     /// The caller's role has used up its calls.
     OverBudget,
-    /// The caller's role has all the calls under way that it may have.
+    /// The caller's role is at its limit of calls in flight.
     RoleBusy,
-    /// The server has all the calls under way that it takes, and no queue.
+    /// The server is at its limit of calls in flight, and has no queue.
     ServerFull,
     Stopped,
     NeverStarts,
     /// The server has just crashed, and its breaker is open.
     BreakerOpen,
-    /// The hidden tool is not the approved one either.
+    /// The hidden tool differs from the approved one, too.
     Quarantined,
 }
 
@@ -49,7 +49,7 @@ impl WorldState {
         Self::Quarantined,
     ];
 
-    /// Makes a world that is in the state, for a caller that may use all but `hush`.
+    /// Makes a world in this state, for a caller that may use everything but `hush`.
     async fn build_world(self, era: Era) -> (TestHost, Gateway) {
         let script = script(&["plan", "hush", "hang"], era);
         let script = match self {
@@ -120,7 +120,7 @@ impl WorldState {
     }
 }
 
-/// What a request came to: the answer, calls charged and starts of the server.
+/// Returns the outcome of a request: the answer, the calls charged, and the starts of the server.
 async fn outcome(
     state: WorldState,
     face: &Scope,
@@ -135,7 +135,7 @@ async fn outcome(
     (without_times(&line), used, world.server("aa").connects())
 }
 
-/// The text without times that chance decides about.
+/// Returns the text without random times.
 fn without_times(line: &str) -> String {
     let mut message: Value = serde_json::from_str(line).unwrap();
     if let Some(data) = message["error"]["data"].as_object_mut() {
@@ -267,7 +267,7 @@ async fn pages_are_our_own_for_every_caller() {
     }
 }
 
-/// What a caller is told of a tool that nobody has listed.
+/// Returns the answer to a call of a tool before any list.
 async fn call_tool(gateway: &Gateway, caller: &Caller, tool: &str) -> Value {
     let mut client = Client::for_caller(caller.clone(), gateway, Scope::All, Era::Modern).await;
     client.request("tools/call", json!({"name": format!("aa__{tool}"), "arguments": {}})).await

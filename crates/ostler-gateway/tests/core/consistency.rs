@@ -1,4 +1,4 @@
-//! One list, one resolution: what a client is shown is what it can use.
+//! Consistency of lists and resolution: a client can use exactly the items it is shown.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,11 +15,11 @@ use crate::client::{Client, gateway, server_scope};
 const SERVERS: [&str; 2] = ["a", "b"];
 const ITEMS: [&str; 3] = ["x", "y", "z"];
 
-/// Rules that random configs are made of; `#` stands for a server and `$` for an item.
+/// Patterns of random rules; `#` stands for a server and `$` for an item.
 const PATTERNS: [&str; 8] =
     ["*", "#/*", "#/$", "*/$", "#/prompt:$", "*/prompt:*", "#/resource:t://$", "*/resource:*"];
 
-/// A kind of item: how it is listed, and how one is asked for.
+/// Kind of item: its list method, and the request for one item.
 struct ItemKind {
     list: &'static str,
     member: &'static str,
@@ -70,14 +70,14 @@ fn role() -> impl Strategy<Value = Role> {
         .prop_map(|(allow, deny)| Role { allow, deny, budget: None, max_in_flight: None })
 }
 
-/// The names that a client is shown; none where even its server is unknown to it.
+/// Returns the names in a client's list; empty if its server is unknown to the client.
 async fn listed(client: &mut Client, kind: &ItemKind) -> BTreeSet<String> {
     let answer = client.request(kind.list, json!({})).await;
     let items = answer["result"][kind.member].as_array().cloned().unwrap_or_default();
     items.iter().map(|item| item[kind.key].as_str().unwrap().to_owned()).collect()
 }
 
-/// The names of all items that a client may ask for with an answer.
+/// Returns the names of all items whose request the client gets an answer to.
 async fn usable(client: &mut Client, scope: &Scope, kind: &ItemKind) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for item in ITEMS {

@@ -1,4 +1,4 @@
-//! What clients of each era are told by servers of the other.
+//! Translation of server answers for clients of the other era.
 
 use ostler_core::caller::Caller;
 use ostler_gateway::Scope;
@@ -97,7 +97,7 @@ async fn instructions_pass_byte_for_byte() {
         assert!(discovered.contains(&format!(r#""instructions":{written}"#)), "{discovered}");
         let opened = Client::initialize_line(Caller::local(), &gateway, server_scope("a")).await;
         assert!(opened.contains(&format!(r#""instructions":{written}"#)), "{opened}");
-        // Among the words of others they stand as they were written.
+        // Quoted between other text they stay as they were written.
         let opened = Client::initialize_line(Caller::local(), &gateway, Scope::All).await;
         assert!(opened.contains(&format!(r#"\n\na: {words}""#)), "{opened}");
     }

@@ -1,4 +1,4 @@
-//! Names of many servers on one endpoint.
+//! Exposed names of many servers on one endpoint.
 
 use ostler_gateway::Scope;
 use ostler_testkit::{Script, TestHost};

@@ -1,8 +1,7 @@
-//! What is hidden and what does not exist are told apart by nothing.
+//! Hidden and missing items: no reply tells them apart.
 //!
-//! One world has more than a role may see, the other has only that. Whatever
-//! the role says, it gets the same bytes in both, and in the first it gets the
-//! same for what is hidden as for what nobody has.
+//! One world has more than a role may see, the other has only that. Every request of the role gets the same bytes in
+//! both, and in the first world a request for a hidden item gets the same bytes as one for a missing item.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -16,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, gateway, server_scope};
 
-/// What everybody has, what is hidden, and what nobody has: of one length.
+/// Names of a visible, a hidden and a missing item: all of one length.
 const NAMES: [&str; 3] = ["plan", "hush", "none"];
 
 fn items(member: &str, key: &str, names: &[String]) -> String {
@@ -24,7 +23,7 @@ fn items(member: &str, key: &str, names: &[String]) -> String {
     json!({member: items, "ttlMs": 60_000, "cacheScope": "public"}).to_string()
 }
 
-/// A server with these names in every list, and a method of its own.
+/// Returns a server with these names in every list, and a method of its own.
 pub(crate) fn script(names: &'static [&'static str], era: Era) -> Script {
     let named = |shape: &str| -> Vec<String> { names.iter().map(|name| shape.replace('#', name)).collect() };
     let prompts = items("prompts", "name", &named("#"));
@@ -60,13 +59,13 @@ pub(crate) fn rules(allow: &[&str], deny: &[&str]) -> Rules {
     Rules::from_roles(&BTreeMap::from([("r".to_owned(), role)]))
 }
 
-/// Two ways to say the same.
+/// Returns two equivalent sets of rules.
 fn equivalent_rules() -> [Rules; 2] {
     let few = ["aa/plan", "aa/prompt:plan", "aa/resource:x://plan", "aa/resource:t://plan/*", "aa/plan*"];
     [rules(&["*"], &["zz/*", "*hush*"]), rules(&few, &[])]
 }
 
-/// A world with something to hide, or one without.
+/// Makes a world with hidden items, or one without.
 async fn world(is_rich: bool, rules: Rules, era: Era) -> (TestHost, Gateway) {
     let opening = match is_rich {
         true => {
@@ -77,7 +76,7 @@ async fn world(is_rich: bool, rules: Rules, era: Era) -> (TestHost, Gateway) {
     let world = opening.options(|options| options.seal_key = Some([7; 32])).start().await;
     world.host.set_rules(rules).await;
     let gateway = gateway(&world, |options| options.page_size = 1);
-    // Everything is known before anybody asks.
+    // Every list is known before the first request.
     let mut me = Client::modern(&gateway, Scope::All, json!({}));
     for list in ["tools/list", "prompts/list", "resources/list", "resources/templates/list"] {
         me.request(list, json!({})).await;
@@ -85,7 +84,7 @@ async fn world(is_rich: bool, rules: Rules, era: Era) -> (TestHost, Gateway) {
     (world, gateway)
 }
 
-/// Every method that names something, as it is asked at one server and at all.
+/// Returns every request that names an item, for the endpoint of one server and of all.
 pub(crate) fn naming_requests(name: &str) -> Vec<(&'static str, Value, Value)> {
     let exposed = format!("aa__{name}");
     let template = format!("t://{name}/{{id}}");
@@ -110,7 +109,7 @@ pub(crate) fn naming_requests(name: &str) -> Vec<(&'static str, Value, Value)> {
     ]
 }
 
-/// What does not name anything that is hidden.
+/// Returns the requests that name no hidden item.
 fn other_requests() -> Vec<(&'static str, Value)> {
     let mut all: Vec<(&str, Value)> =
         ["tools/list", "prompts/list", "resources/list", "resources/templates/list"]
@@ -130,7 +129,7 @@ fn other_requests() -> Vec<(&'static str, Value)> {
     all
 }
 
-/// The first line that comes of a request.
+/// Returns the first line after a request.
 async fn first_line(gateway: &Gateway, face: &Scope, era: Era, (method, params): (&str, &Value)) -> String {
     let mut client = Client::for_caller(Caller::new("ann", "r"), gateway, face.clone(), era).await;
     client.send_request(method, params.clone()).await;

@@ -1,4 +1,4 @@
-//! The end of the input of a stream.
+//! End of input of a stream.
 
 use std::time::Duration;
 

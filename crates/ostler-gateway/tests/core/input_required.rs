@@ -1,4 +1,4 @@
-//! A modern server asks a legacy client.
+//! Requests of a modern server to a legacy client.
 
 use ostler_gateway::Scope;
 use ostler_testkit::{Script, ScriptedReply, TestHost};
@@ -8,7 +8,7 @@ use crate::client::{Client, gateway};
 
 const ASK: &str = "elicitation/create";
 
-/// What a server's state may look like: text that careless copying would spoil.
+/// Request state with text that careless copying would corrupt.
 const STATE: &str = r#""s\u00e9+== \" 1""#;
 
 fn input_required(round: usize) -> ScriptedReply {
@@ -17,7 +17,7 @@ fn input_required(round: usize) -> ScriptedReply {
     ))
 }
 
-/// A modern server whose tool `t` asks so often before it answers.
+/// Returns a modern server whose tool `t` requires input that many times before it answers.
 async fn world(rounds: usize) -> TestHost {
     let script = Script::new().modern().tool("t").on("t", move |asked| match asked.nth {
         nth if nth <= rounds => input_required(nth),

@@ -1,4 +1,4 @@
-//! Definitions that the schema of MCP does not allow: at `/mcp` they are completed or left out, elsewhere they pass.
+//! Definitions that violate the schema of MCP: at `/mcp` they are completed or left out, elsewhere they pass.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, gateway, server_scope};
 
-/// Good, completed and left out, in this order.
+/// Valid, completed and left out, in this order.
 const TOOLS: &str = concat!(
     r#"[{"name": "good", "inputSchema":{"type":"object","x":1.50}, "later":[1, 2]},"#,
     r#"{"name":"bare","description":5},{"name":"odd","inputSchema":{"type":"string"}},"#,

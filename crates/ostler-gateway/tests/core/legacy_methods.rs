@@ -1,4 +1,4 @@
-//! What only legacy clients ask for: a log level and subscriptions.
+//! Methods of legacy clients only: log level and subscriptions.
 
 use bytes::Bytes;
 use ostler_gateway::{Gateway, Scope};
@@ -26,7 +26,7 @@ async fn world() -> (TestHost, Gateway) {
     (world, gateway)
 }
 
-/// What a client has heard by the time a ping is answered.
+/// Returns the client's messages until a ping is answered.
 async fn drain_messages(client: &mut Client) -> Vec<Value> {
     run_until_stalled().await;
     client.received.clear();
@@ -160,7 +160,7 @@ async fn sessions_that_lost_events_are_told_that_lists_may_have_changed() {
 #[tokio::test(start_paused = true)]
 async fn the_sessions_of_one_caller_subscribe_to_so_many_bytes_of_uris() {
     let (_world, gateway) = world().await;
-    // 512 subscriptions are all that 4 MiB have room for, though the server tells of sixteen resources only.
+    // 512 subscriptions fill the 4 MiB, though the server announces only sixteen resources.
     let uris: Vec<_> = (0..16).map(|n| format!("a:{n:0>8188}")).collect();
     let mut clients = Vec::new();
     for _ in 0..32 {

@@ -24,14 +24,14 @@ fn script() -> Script {
         .on("resources/unsubscribe", |_| ScriptedReply::result("{}"))
 }
 
-/// A running server and its gateway.
+/// Returns a running server and its gateway.
 async fn world() -> (TestHost, Gateway) {
     let world = TestHost::new().server_with("a", script(), |spec| spec.lazy = false).start().await;
     let gateway = gateway(&world, |_| {});
     (world, gateway)
 }
 
-/// A client that listens, the id of its listen, and the acknowledgement.
+/// Returns a listening client, the id of its listen, and the acknowledgement.
 async fn open_listen(gateway: &Gateway, face: Scope, notifications: Value) -> (Client, u64, Value) {
     let mut client = Client::modern(gateway, face, json!({}));
     let id = client.send_request("subscriptions/listen", json!({"notifications": notifications})).await;
@@ -49,7 +49,7 @@ fn resource_updated(uri: &str) -> ServerNotification {
     ServerNotification::ResourceUpdated(Bytes::from(json!({"uri": uri}).to_string()))
 }
 
-/// What a client hears until a ping is answered.
+/// Returns the client's messages until a ping is answered.
 async fn drain_messages(client: &mut Client) -> Vec<Value> {
     client.received.clear();
     client.request("tools/list", json!({})).await;
@@ -88,7 +88,7 @@ async fn a_listener_that_lost_events_is_told_of_everything() {
     let wanted =
         json!({"toolsListChanged": true, "resourcesListChanged": true, "resourceSubscriptions": ["a:1"]});
     let (mut client, id, _) = open_listen(&gateway, Scope::All, wanted).await;
-    // More at once than anybody can be behind.
+    // More at once than a listener may lag behind.
     for _ in 0..3_000 {
         world.server("a").emit(resource_updated("a:2"));
     }

@@ -1,4 +1,4 @@
-//! The core of the gateway, over scripted servers, one line per message.
+//! Core of the gateway, over scripted servers, one line per message.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

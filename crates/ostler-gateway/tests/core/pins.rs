@@ -1,4 +1,4 @@
-//! What nobody has approved does not reach clients, through either face.
+//! Unapproved definitions: they do not reach clients, on either endpoint.
 
 use ostler_core::config::PinMode;
 use ostler_core::pins::{LockFile, LockedServer, Pin, PinPolicy};

@@ -1,4 +1,4 @@
-//! A gateway whose servers are not known, or not there, from the start.
+//! Readiness of a gateway whose servers are unknown or missing at its start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::client::{Client, gateway};
 
-/// Known once somebody says so; and told that it is not after ten seconds.
+/// Ready once `known` is true; fails after ten seconds.
 fn readiness(known: watch::Receiver<bool>) -> ReadinessCheck {
     Arc::new(move || {
         let mut known = known.clone();
@@ -78,7 +78,7 @@ async fn who_only_says_hello_waits_for_nobody() {
     assert_eq!(began.elapsed(), Duration::ZERO);
 }
 
-/// A server that can be started at its fourth try.
+/// Returns a server that starts at its fourth attempt.
 async fn slow_start_world() -> TestHost {
     let lazy = |spec: &mut ostler_host::ServerSpec| {
         spec.lazy = true;

@@ -1,4 +1,4 @@
-//! Request states of modern servers, in the hands of clients.
+//! Request states of modern servers, held by clients.
 
 use std::time::Duration;
 
@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, gateway, server_scope};
 
-/// Text that careless copying would spoil.
+/// Request state with text that careless copying would corrupt.
 const STATE: &str = r#""s\u00e9+== \" 1""#;
 
-/// A modern server that asks before it answers: the tool `t`, the prompt `p` and the resource `r://1`.
+/// Returns a modern server that requires input before it answers: the tool `t`, the prompt `p` and the resource
+/// `r://1`.
 fn script() -> Script {
     let asks = |asked: &ostler_testkit::ReceivedRequest| match asked.params.contains("\"requestState\"") {
         false => ScriptedReply::result(format!(
@@ -43,7 +44,7 @@ fn client(gateway: &Gateway, face: Scope) -> Client {
     Client::modern(gateway, face, json!({"roots": {}}))
 }
 
-/// The request with the answer to its question.
+/// Returns the request with the answer to the server's request.
 fn with_request_state(mut params: Value, asked: &Value) -> Value {
     let state = &asked["result"]["requestState"];
     assert!(state.as_str().is_some_and(|state| state.starts_with("o1.")), "{asked}");
@@ -95,7 +96,7 @@ async fn a_state_is_for_its_tool_and_its_arguments() {
     assert_refused(&client.request("prompts/get", with_request_state(json!({"name": "a__p"}), &asked)).await);
     let count = |server: &str| world.server(server).count("t") + world.server(server).count("u");
     assert_eq!((count("a"), count("b")), (1, 0));
-    // The order of members is no difference, and neither is the endpoint.
+    // Neither the order of members nor the endpoint makes a difference.
     let same = json!({"arguments": {"amount": 1, "to": "ada"}, "name": "t"});
     let mut one = self::client(&gateway, server_scope("a"));
     let done = one.request("tools/call", with_request_state(same, &asked)).await;

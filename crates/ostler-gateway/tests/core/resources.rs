@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, gateway};
 
-/// A server that has these resources and these templates, and says who it is.
+/// Returns a server with these resources and templates, which names itself in its answers.
 fn script(name: &str, uris: &[&str], templates: &[&str]) -> Script {
     let list = |key: &str, member: &str, all: &[&str]| {
         let items: Vec<Value> = all.iter().map(|uri| json!({member: uri, "name": uri})).collect();

@@ -1,4 +1,4 @@
-//! Over random rules: what a caller is shown is what it can use.
+//! Roles over random rules: a caller can use exactly the tools it is shown.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ fn role() -> impl Strategy<Value = Role> {
     (patterns(), patterns()).prop_map(|(allow, deny)| Role { allow, deny, budget: None, max_in_flight: None })
 }
 
-/// What the rules mean, said once more.
+/// Returns whether the rules allow a tool; a second implementation of their meaning.
 fn is_allowed(roles: &BTreeMap<String, Role>, role: &str, server: &str, tool: &str) -> bool {
     let Some(role) = roles.get(role) else { return role == "local" };
     let is_odd = ["tool:", "prompt:", "resource:", "method:"].iter().any(|kind| tool.starts_with(kind));

@@ -1,4 +1,4 @@
-//! A URI that several servers claim belongs to one of them, by a rule that no server can influence.
+//! Shadowed resources: a URI that several servers claim belongs to one of them, by a rule that no server can influence.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, gateway};
 
-/// The lists of a server, which a test may change.
+/// Lists of a server, which a test may change.
 #[derive(Clone, Default)]
 struct ResourceLists(Arc<Mutex<[Vec<&'static str>; 2]>>);
 
@@ -28,7 +28,7 @@ impl ResourceLists {
         ScriptedReply::result(json!({member: items}).to_string())
     }
 
-    /// A server with these lists, which says who it is when it is read.
+    /// Returns a server with these lists, which names itself in its answers.
     fn script(&self, name: &'static str) -> Script {
         let (resources, templates) = (self.clone(), self.clone());
         let text = json!({"contents": [{"uri": "x", "text": name}]}).to_string();
@@ -42,7 +42,7 @@ impl ResourceLists {
     }
 }
 
-/// The server `docs`, which is registered first, and `aaa`, whose name comes before it.
+/// Returns the server `docs`, which is registered first, and `aaa`, whose name sorts before it.
 async fn world(docs: &ResourceLists, aaa: &ResourceLists) -> (TestHost, Gateway) {
     let world =
         TestHost::new().server("docs", docs.script("docs")).server("aaa", aaa.script("aaa")).start().await;
@@ -58,7 +58,7 @@ async fn read(client: &mut Client, uri: &str) -> Value {
     }
 }
 
-/// How many requests a server has seen that name a URI.
+/// Returns the number of a server's requests that name a URI.
 fn request_count(world: &TestHost, server: &str) -> usize {
     let methods = ["resources/read", "resources/subscribe", "completion/complete"];
     methods.iter().map(|method| world.server(server).count(method)).sum()

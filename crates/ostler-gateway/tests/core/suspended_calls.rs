@@ -1,4 +1,4 @@
-//! A legacy server asks a modern client.
+//! Suspended calls: requests of a legacy server to a modern client.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn yes() -> Value {
     json!({"action": "accept", "content": {"ok": true}})
 }
 
-/// A server whose tool `t` asks before it answers.
+/// Returns a server whose tool `t` sends a request before it answers.
 async fn world(reply: ScriptedReply) -> (TestHost, Gateway) {
     let world = TestHost::new().server("a", Script::new().tool_replying("t", reply)).start().await;
     let gateway = gateway(&world, |options| options.max_suspended = 4);
@@ -68,7 +68,7 @@ async fn a_ticket_is_for_its_caller_and_its_parameters() {
     let params = json!({"name": "a__t", "arguments": {"x": 1}, "inputResponses": {"q1": yes()}, "requestState": state});
     let refused = client.request("tools/call", params).await;
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
-    // Neither has spoilt it for whoever may.
+    // Neither attempt has used up the ticket of the rightful caller.
     let done = client.retry("a__t", &asked, json!({"q1": yes()})).await;
     assert_eq!(done["result"]["content"][0]["text"], "done", "{done}");
     assert_eq!(world.server("a").count("t"), 1);

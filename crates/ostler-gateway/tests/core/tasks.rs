@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, gateway, server_scope};
 
-/// A modern server whose tool `t` answers with the task `1`.
+/// Returns a modern server whose tool `t` answers with the task `1`.
 fn script() -> Script {
     let task = |status: &str| format!(r#"{{"resultType":"task","taskId":"1","status":"{status}"}}"#);
     let (made, seen) = (task("working"), task("completed"));
@@ -76,7 +76,7 @@ async fn a_task_is_not_found_at_the_endpoint_of_another_server() {
     assert_eq!((world.server("a").count("tasks/get"), world.server("b").count("tasks/get")), (1, 0));
 }
 
-/// A legacy server with tasks; `legacy` tasks are another thing than modern ones.
+/// Returns a legacy server with tasks; these differ from modern ones.
 fn legacy_script() -> Script {
     let meta = r#"{"content":[],"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"1"}}}"#;
     Script::new()

@@ -1,4 +1,4 @@
-//! What a model is told of servers that can't be used.
+//! Unavailable servers: named in the instructions for models.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, gateway};
 
-/// Servers that never start, by these names, beside one that works.
+/// Returns a world of servers with these names that never start, and one that works.
 async fn world(broken: &[&str]) -> TestHost {
     let failing = || Script::echo().failing_starts(|_| true);
     let world = broken.iter().fold(TestHost::new().server("works", Script::echo()), |world, name| {
@@ -24,7 +24,7 @@ async fn world(broken: &[&str]) -> TestHost {
     world
 }
 
-/// The instructions that a caller reads in each era.
+/// Returns the instructions that a caller reads in each era.
 async fn instructions(gateway: &Gateway, caller: &Caller) -> Vec<String> {
     let opened = Client::initialize_line(caller.clone(), gateway, Scope::All).await;
     let opened: Value = serde_json::from_str(&opened).unwrap();

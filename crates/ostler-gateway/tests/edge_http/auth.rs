@@ -1,4 +1,4 @@
-//! Callers by their credentials: what is one's own, and what ends with it.
+//! Authentication: sessions belong to one caller, and end with its credential.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::io::AsyncWriteExt;
 
 use crate::world::{Client, PATIENCE, Request, World};
 
-/// Tokens and their passes; `slow-NAME` is told after a while.
+/// Tokens and their lifetimes; the check of `slow-NAME` takes a while.
 #[derive(Default)]
 pub(crate) struct TestTokens(pub(crate) HashMap<&'static str, CredentialLifetime>);
 
@@ -79,12 +79,12 @@ impl WithToken for Request {
 }
 
 impl AuthWorld {
-    /// A session of Ada's.
+    /// Returns the id of a session of Ada's.
     pub(crate) async fn session(&self) -> String {
         self.world.send(Request::initialize("2025-03-26").with_token("ada")).await.session()
     }
 
-    /// A stream that has begun.
+    /// Returns a stream that has begun.
     pub(crate) async fn stream(&self, request: Request) -> Client {
         let mut client = self.world.connect().await;
         client.start(request).await;
@@ -163,7 +163,7 @@ async fn a_stranger_is_refused_before_the_body_is_read() {
     assert_eq!(client.head().await.status, 401);
 }
 
-/// Every use of a session id.
+/// Returns every kind of request that uses a session id.
 fn session_uses(session: &str) -> Vec<Request> {
     let list = r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#;
     let requests = vec![

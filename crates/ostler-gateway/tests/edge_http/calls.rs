@@ -1,4 +1,4 @@
-//! Calls that take time: what comes before the answer, and who may leave.
+//! Slow calls: frames before the answer, and clients that leave.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,13 +8,13 @@ use ostler_testkit::{eventually, fake_mcp_spec};
 
 use crate::world::{Client, PATIENCE, Request, World};
 
-/// A world with one server, and how each request to it ended.
+/// Returns a world with one server, and the outcome of each request to it.
 async fn world() -> (World, Arc<Mutex<Vec<String>>>) {
     let world = World::with(GatewayOptions::default(), ConnectionLimits::default()).await;
     let ended: Arc<Mutex<Vec<String>>> = Arc::default();
     let ends = Arc::clone(&ended);
     world.host.spawn(&Caller::local(), fake_mcp_spec("fake", &[])).await.unwrap();
-    // Known from here on, so that what is in flight is calls and no list.
+    // The list is known from here on, so that only calls are in flight.
     world.host.tools(&Caller::local(), "fake").await.unwrap();
     world.host.set_recorder(Some(Arc::new(move |record| ends.lock().unwrap().push(record.outcome.into()))));
     (world, ended)

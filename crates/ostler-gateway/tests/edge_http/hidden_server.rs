@@ -1,4 +1,4 @@
-//! The endpoint of a hidden server is the endpoint of none.
+//! Endpoint of a hidden server: equal to that of a missing one.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

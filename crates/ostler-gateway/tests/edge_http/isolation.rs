@@ -1,4 +1,4 @@
-//! Processes of servers with `isolation = "session"`, over real connections.
+//! Session isolation: processes of servers with `isolation = "session"`, over real connections.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use ostler_testkit::{eventually, fake_mcp_spec};
 use crate::auth::TestTokens;
 use crate::world::{Client, PATIENCE, Request, World};
 
-/// The real server, with a process per session and none yet.
+/// Returns a world with the real server, a process per session, and no process yet.
 async fn world(options: GatewayOptions) -> World {
     let world = World::with(options, ConnectionLimits::default()).await;
     let spec = fake_mcp_spec("fake", &[]).lazy().isolation(Isolation::Session);
@@ -27,7 +27,7 @@ fn call() -> Request {
     request.with("Mcp-Method", "tools/call").with("Mcp-Name", "pid")
 }
 
-/// The process that answers a call on a connection.
+/// Returns the id of the process that answers a call on a connection.
 async fn pid(client: &mut Client, request: Request) -> String {
     let response = client.send(request).await;
     let text = &response.json()["result"]["content"][0]["text"];

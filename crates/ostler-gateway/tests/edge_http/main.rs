@@ -1,4 +1,4 @@
-//! The HTTP edge, over real sockets.
+//! HTTP edge, over real sockets.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a step that fails fails the test that took it")]
 
 mod auth;

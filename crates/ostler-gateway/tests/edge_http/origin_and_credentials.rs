@@ -1,4 +1,4 @@
-//! Who is let in, before any message is read.
+//! Origin and credential checks, before any message is read.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -228,7 +228,7 @@ async fn an_endpoint_behind_routes_answers_as_one_without() {
         Request::new("GET", "/.well-known/mcp/catalog.json"),
         Request::new("GET", "/.well-known/oauth-protected-resource/mcp"),
     ] {
-        // Cards name the host that was asked for.
+        // Cards contain the host that was requested.
         let request = request.with("Host", "localhost");
         let (one, other) = (routed.send(request.clone()).await, direct.send(request).await);
         assert_eq!((one.status, &one.body), (other.status, &other.body));

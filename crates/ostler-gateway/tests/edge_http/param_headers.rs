@@ -1,4 +1,4 @@
-//! What a modern client's headers say reaches a modern server behind a URL.
+//! `Mcp-Param-*` headers of a modern client: forwarded to a modern server behind a URL.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::world::{Request, World};
 
-/// A modern server that keeps the headers of calls.
+/// Returns the URL of a modern server that keeps the headers of calls.
 async fn remote() -> (String, Arc<Mutex<Vec<HeaderMap>>>) {
     let calls: Arc<Mutex<Vec<HeaderMap>>> = Arc::default();
     let kept = Arc::clone(&calls);

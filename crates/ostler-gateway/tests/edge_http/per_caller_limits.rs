@@ -1,4 +1,4 @@
-//! What one caller may hold: never so much that others find no room.
+//! Limits per caller: one caller never keeps all others out.
 
 use ostler_gateway::GatewayOptions;
 use ostler_testkit::eventually;
@@ -20,7 +20,7 @@ fn list() -> Request {
     Request::modern("tools/list", "1")
 }
 
-/// A request whose body never ends.
+/// Sends a request whose body never ends.
 async fn send_unfinished(scene: &AuthWorld, name: &str) -> Client {
     let mut client = scene.world.connect().await;
     let text = list().with_token(name).text(scene.world.address);

@@ -1,4 +1,4 @@
-//! Policy is asked once for a call over HTTP.
+//! Policy checks: exactly one for a call over HTTP.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tracing::span;
 
 use crate::world::{Request, World};
 
-/// Counts the times that the rules are asked.
+/// Counts the policy checks.
 #[derive(Clone, Default)]
 struct PolicyCheckCounter(Arc<AtomicUsize>);
 
@@ -32,7 +32,7 @@ impl tracing::Subscriber for PolicyCheckCounter {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// The requests of both eras that call a tool on a path.
+/// Returns the requests of both eras that call a tool on a path.
 async fn calls(world: &World, path: &str, tool: &str) -> [Request; 2] {
     let body = |meta: &str| {
         format!(
@@ -48,7 +48,7 @@ async fn calls(world: &World, path: &str, tool: &str) -> [Request; 2] {
     [modern.to(path), Request::post(body("")).in_session(&session).to(path)]
 }
 
-/// A world with two servers, of which the role of the callers allows one.
+/// Returns a world with two servers, of which the role of the callers allows one.
 async fn world() -> World {
     let world = World::with(GatewayOptions::default(), ConnectionLimits::default()).await;
     for name in ["a", "b"] {

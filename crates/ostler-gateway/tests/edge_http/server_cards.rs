@@ -1,4 +1,4 @@
-//! Cards of the endpoints and their catalog: past the same checks, and for the same eyes.
+//! Server cards and their catalog: behind the same checks and the same policy as the endpoints.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ fn get(path: &str) -> Request {
     Request::new("GET", path)
 }
 
-/// Two servers, of which the role `local` sees what `allow` says.
+/// Adds two servers, of which the role `local` sees those in `allow`.
 async fn with_servers(world: &World, allow: &[&str]) {
     for name in ["seen", "hush"] {
         let mut spec = ServerSpec::stdio(ServerName::new(name).unwrap(), "no-such-program").lazy();
@@ -31,7 +31,7 @@ async fn with_servers(world: &World, allow: &[&str]) {
     world.host.set_rules(Rules::from_roles(&BTreeMap::from([("local".to_owned(), role)]))).await;
 }
 
-/// The addresses in a catalog.
+/// Returns the URLs in a catalog.
 fn urls(catalog: &Response) -> Vec<String> {
     let catalog = catalog.json();
     assert_eq!(catalog["specVersion"], "draft");

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use crate::auth::{WithToken, auth_world_with};
 use crate::world::{Client, PATIENCE, Request, World};
 
-/// A client with its stream open.
+/// Client with its stream open.
 struct SseTestClient {
     stream: Client,
     buffer: String,
-    /// Where its messages go.
+    /// URL for its messages.
     endpoint: String,
 }
 
@@ -29,7 +29,7 @@ impl SseTestClient {
         client
     }
 
-    /// The data of the next event, which has this name.
+    /// Returns the data of the next event, which must have this name.
     async fn event(&mut self, name: &str) -> String {
         loop {
             if let Some(at) = self.buffer.find("\n\n") {
@@ -53,7 +53,7 @@ impl SseTestClient {
         Request::post(message.to_string()).to(&self.endpoint)
     }
 
-    /// Asks something and waits for its answer, past what else is said.
+    /// Sends a request and waits for its answer; skips other messages.
     async fn request(&mut self, world: &World, message: Value) -> Value {
         let taken = world.send(self.post(&message)).await;
         assert_eq!((taken.status, taken.body.as_str()), (202, "Accepted"));
@@ -73,7 +73,7 @@ impl SseTestClient {
             .await
     }
 
-    /// Whether the stream has come to its end.
+    /// Returns whether the stream has ended.
     async fn reads_to_end(&mut self) -> bool {
         while self.stream.chunk().await.is_some() {}
         true
@@ -242,7 +242,7 @@ async fn requests_on_a_stream_count_among_those_of_their_caller_until_they_are_a
     for id in 1..=10 {
         is_refused |= world.send(client.post(&call(id, "fake__hang", json!({})))).await.status == 503;
     }
-    // One whose POST is still being answered is refused on the stream.
+    // A client whose POST is still being answered is refused on the stream.
     if !is_refused {
         assert_eq!(client.message().await["error"]["data"]["code"], "overloaded");
     }

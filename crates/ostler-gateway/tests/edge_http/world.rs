@@ -1,4 +1,4 @@
-//! A gateway on a port of its own, and a plain client.
+//! Gateway on a port of its own, and a plain HTTP client.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// Longer than anything takes that works.
+/// Longer than any step that works takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct World {
@@ -51,7 +51,7 @@ impl World {
         Client { stream, buffer: Vec::new(), address: self.address }
     }
 
-    /// One request on a connection of its own.
+    /// Sends one request on a connection of its own.
     pub(crate) async fn send(&self, request: Request) -> Response {
         self.connect().await.send(request).await
     }
@@ -77,7 +77,7 @@ impl Request {
         request
     }
 
-    /// A modern request with the headers it needs.
+    /// Returns a modern request with the headers it needs.
     pub(crate) fn modern(method: &str, id: &str) -> Self {
         let meta = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
         Self::post(format!(
@@ -120,7 +120,7 @@ impl Request {
             write!(text, "Host: {address}\r\n").unwrap();
         }
         for (name, value) in &self.headers {
-            // A header without a value is left out; so a test can leave Host out.
+            // A header without a value is left out, so that a test can leave out `Host`.
             if !value.is_empty() {
                 write!(text, "{name}: {value}\r\n").unwrap();
             }
@@ -130,7 +130,7 @@ impl Request {
     }
 }
 
-/// A connection.
+/// Client connection.
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
     buffer: Vec<u8>,
@@ -152,7 +152,7 @@ impl Response {
             .map(|(_, value)| value.as_str())
     }
 
-    /// The answer, which is the last event of a stream where the answer was slow.
+    /// Returns the answer, which is the last event of a stream if the answer was slow.
     pub(crate) fn json(&self) -> serde_json::Value {
         let text = match self.header("content-type") {
             Some("text/event-stream") => self.body.lines().rev().find_map(|line| line.strip_prefix("data: ")),
@@ -198,7 +198,7 @@ impl Client {
         response
     }
 
-    /// The head of a response.
+    /// Reads the head of a response.
     pub(crate) async fn head(&mut self) -> Response {
         let end = loop {
             if let Some(at) = self.buffer.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -216,7 +216,7 @@ impl Client {
         Response { status, headers, body: String::new() }
     }
 
-    /// The next chunk of a streaming body; `None` at its end.
+    /// Returns the next chunk of a streaming body; `None` at its end.
     pub(crate) async fn chunk(&mut self) -> Option<String> {
         let at = loop {
             if let Some(at) = self.buffer.windows(2).position(|window| window == b"\r\n") {

@@ -1,4 +1,4 @@
-//! The serve loop under clients that behave badly.
+//! HTTP server under clients that behave badly.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a step that fails fails the test that took it")]
 
 #[path = "../edge_http/world.rs"]
@@ -26,7 +26,7 @@ async fn world_with_limits(limits: ConnectionLimits) -> World {
     World::with(GatewayOptions::default(), limits).await
 }
 
-/// Waits for the other side to close, and returns what it said before.
+/// Waits for the other side to close, and returns the bytes it sent before.
 async fn read_until_closed(stream: &mut TcpStream) -> String {
     let mut said = Vec::new();
     // A connection may also be reset, which is an end as well.
@@ -52,7 +52,7 @@ async fn a_good_client_works_beside_two_thousand_idle_connections() {
     }
     let open = || {
         let is_open = |stream: &&TcpStream| {
-            // Nothing was ever said on them, so only an end can be read.
+            // No byte was ever sent on them, so only an end can be read.
             matches!(stream.try_read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
         };
         idle.iter().filter(is_open).count()
@@ -102,7 +102,7 @@ async fn of_connections_that_idle_the_longest_idle_one_makes_room() {
     let mut fourth = world.connect().await;
     assert_eq!(fourth.send(valid_request()).await.status, 200);
     read_until_closed(&mut first.stream).await;
-    // It is not the one that has idled longest any more.
+    // It is no longer the longest idle one.
     assert_eq!(second.send(valid_request()).await.status, 200);
     let mut fifth = world.connect().await;
     assert_eq!(fifth.send(valid_request()).await.status, 200);
@@ -112,7 +112,7 @@ async fn of_connections_that_idle_the_longest_idle_one_makes_room() {
     }
 }
 
-/// Whether nothing is under way.
+/// Returns whether no request is in flight.
 fn is_idle(activity: &Activity) -> bool {
     let idle = std::pin::pin!(activity.idle_for(Duration::ZERO));
     idle.poll(&mut Context::from_waker(Waker::noop())).is_ready()
@@ -169,7 +169,7 @@ async fn privileged_requests_are_answered_while_all_connections_work() {
     let refused = world.send(valid_request()).await;
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
     assert_eq!(refused.header("connection"), Some("close"));
-    // Clients that ask nothing, or only what needs no credential, hold no connection that is reserved.
+    // Clients that send nothing, or only requests without a credential, hold no reserved connection.
     let mut silent = Vec::new();
     for _ in 0..8 {
         silent.push(TcpStream::connect(world.address).await.unwrap());
@@ -292,7 +292,7 @@ async fn an_upgraded_connection_is_its_handlers() {
     let mut said = vec![0; 1_024];
     let read = stream.read(&mut said).await.unwrap();
     assert!(said[..read].starts_with(b"HTTP/1.1 101 "));
-    // Longer than a connection of HTTP may idle: others come and go meanwhile.
+    // Longer than the idle timeout of a connection: others come and go meanwhile.
     let mut other = TcpStream::connect(address).await.unwrap();
     read_until_closed(&mut other).await;
     stream.write_all(b"hello").await.unwrap();
@@ -314,7 +314,7 @@ async fn upgrade(request: axum::extract::Request) -> axum::response::Response {
     response
 }
 
-/// Requests of a crowd that are under way at most for every step of another one.
+/// Maximum number of a burst's requests that start between two steps of another request.
 const BETWEEN_STEPS: usize = 64;
 
 #[test]
@@ -376,7 +376,7 @@ fn what_is_under_way_goes_on_beside_a_crowd_that_never_stops_asking() {
     assert!(meanwhile <= STEPS * BETWEEN_STEPS, "{meanwhile} requests of others in {STEPS} steps");
 }
 
-/// An endpoint that answers with so many bytes.
+/// Serves an endpoint that answers with that many bytes.
 async fn serve_bytes(size: usize, limits: ConnectionLimits) -> std::net::SocketAddr {
     let app = Router::new().route("/", get(move || async move { "x".repeat(size) }));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -385,7 +385,7 @@ async fn serve_bytes(size: usize, limits: ConnectionLimits) -> std::net::SocketA
     address
 }
 
-/// A client with a small window that has asked and not read.
+/// Returns a client with a small window that has sent a request and reads nothing.
 async fn request_with_small_window(address: std::net::SocketAddr) -> TcpStream {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4_096).unwrap();
@@ -404,7 +404,7 @@ async fn a_client_that_reads_a_little_now_and_then_is_given_up() {
     let address = serve_bytes(64 << 20, limits).await;
     let mut stream = request_with_small_window(address).await;
     let gone = tokio::time::timeout(PATIENCE, async {
-        // A kilobyte in a second or so, which is something, but not enough.
+        // About a kilobyte per second, which is below the minimum rate.
         while stream.read(&mut [0; 100]).await.is_ok_and(|read| read > 0) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -445,7 +445,7 @@ async fn what_clients_leave_unread_is_bounded_and_those_who_read_get_theirs() {
         deaf.push(request_with_small_window(address).await);
     }
     let gone = tokio::time::timeout(PATIENCE, async {
-        // Two fit; the others make room for those that came after them.
+        // Two fit; the others are evicted for those that came after them.
         for stream in &mut deaf[..5] {
             while stream.write_all(&[b'\n'; 65_536]).await.is_ok() {}
         }

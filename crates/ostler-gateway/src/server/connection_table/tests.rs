@@ -1,4 +1,4 @@
-//! Who stays and who has to leave, under paused time.
+//! Admission and eviction of connections, under paused time.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn table() -> Arc<ConnectionTable> {
     Arc::new(ConnectionTable::new(&ConnectionLimits { max_unread: 3 * MIB, ..ConnectionLimits::default() }))
 }
 
-/// A connection that owes so much and has to be waited for.
+/// Returns a stalled connection that owes that many bytes.
 fn slow(table: &Arc<ConnectionTable>, owed: usize) -> Arc<HttpConnection> {
     let connection = table.admit().unwrap();
     connection.note_write(None);
@@ -88,7 +88,7 @@ async fn newcomers_evict_no_operator_between_its_proof_and_its_request() {
     assert!(operator.is_evicted(), "it idles");
 }
 
-/// A connection whose last answer is not read.
+/// Returns a connection whose last answer is not read.
 fn stalled(table: &Arc<ConnectionTable>, serves_caller: bool) -> Arc<HttpConnection> {
     let connection = table.admit().unwrap();
     let mut busy = connection.begin_request().unwrap();
