@@ -1,4 +1,4 @@
-//! The host's end: asks the warden for guards and keeps their lifelines.
+//! Spawner client: requests guards and keeps their lifelines.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,7 +13,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::process::Command;
 
-/// The command that becomes the warden: this binary's own `guard --warden`.
+/// The command that becomes the spawner: this binary's own `guard --warden`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardCommand {
     /// The program to execute.
@@ -23,14 +23,14 @@ pub struct GuardCommand {
 }
 
 impl GuardCommand {
-    /// The running program itself, called as `guard --warden`. Only for
-    /// programs that hand that call to [`run_warden`](super::run_warden).
+    /// Returns the running program itself, called as `guard --warden`. Only for programs that pass that call to
+    /// [`run_warden`](super::run_warden).
     pub fn this_program() -> Self {
         Self { program: PathBuf::from("/proc/self/exe"), args: vec!["guard".into(), "--warden".into()] }
     }
 }
 
-/// A guarded process before its order is given: its pipes and its lifeline.
+/// A guarded process before its spawn request is sent: its pipes and its lifeline.
 #[derive(Debug)]
 pub(crate) struct GuardedPipes {
     pub(crate) stdin: pipe::Sender,
@@ -39,12 +39,12 @@ pub(crate) struct GuardedPipes {
     pub(crate) lifeline: UnixStream,
 }
 
-/// The warden of one host, started at first need and again when it is gone.
+/// The spawner of one host, started at first need and again after it has ended.
 #[derive(Debug)]
 pub(crate) struct SpawnerClient {
     command: GuardCommand,
     running: Mutex<Option<RunningSpawner>>,
-    /// The warning about unlocked guards is out: all of a host have the same limit.
+    /// True once the warning about unlocked guards was logged: all guards of a host have the same limit.
     has_warned: AtomicBool,
 }
 
@@ -58,7 +58,7 @@ impl SpawnerClient {
         Self { command, running: Mutex::new(None), has_warned: AtomicBool::new(false) }
     }
 
-    /// Asks for one guard. Must be called inside a tokio runtime.
+    /// Requests one guard. Must be called inside a tokio runtime.
     pub(crate) fn request_guard(&self) -> io::Result<GuardedPipes> {
         let (guarded, descriptors) = open_pipes()?;
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,8 +67,7 @@ impl SpawnerClient {
         {
             return Ok(guarded);
         }
-        // There is no warden, or it has been killed. Its guards hold their own
-        // lifelines and are not affected.
+        // There is no spawner, or it has been killed. Its guards hold their own lifelines and are not affected.
         let warden = running.insert(self.start()?);
         send_descriptors(&warden.control, &descriptors)?;
         Ok(guarded)
@@ -90,7 +89,7 @@ impl SpawnerClient {
         let (ours, theirs) = StdUnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let mut command = Command::new(&self.command.program);
-        // A server can look at its parents; they have nothing to show.
+        // A server can read its parents' environment; theirs is empty.
         command.args(&self.command.args).env_clear();
         #[cfg(ostler_sabotage)]
         command.envs(ostler_core::sabotage::inherited());
@@ -103,15 +102,15 @@ impl SpawnerClient {
             .map_err(|error| {
                 io::Error::new(error.kind(), format!("the guard could not be started: {error}"))
             })?;
-        // Somebody has to wait for a child, or it stays a zombie when it ends.
+        // An unreaped child would stay a zombie.
         tokio::spawn(async move { child.wait().await });
         Ok(RunningSpawner { control: ours })
     }
 }
 
-/// Guards look in `/proc` for what servers have started. One that belongs to
-/// other processes, as in a namespace of its own without a mount of its own,
-/// would have them find nothing.
+/// Checks that `/proc` shows the host's own processes. Guards look there for the descendants of servers. A `/proc`
+/// that belongs to other processes, as in a namespace of its own without a mount of its own, would have them find
+/// nothing.
 fn check_proc() -> io::Result<()> {
     let shown = std::fs::read_link("/proc/self").unwrap_or_default();
     if cfg!(target_os = "linux") && !shows(&shown, std::process::id()) {
@@ -142,8 +141,7 @@ fn open_pipes() -> io::Result<(GuardedPipes, [OwnedFd; 4])> {
     Ok((guarded, [stdin_read.into(), stdout_write.into(), stderr_write.into(), theirs.into()]))
 }
 
-/// Sends the server's ends to the warden. The socket does not block: a warden
-/// that takes nothing is as good as dead.
+/// Sends the server's ends to the spawner. The socket does not block: a spawner that does not read counts as dead.
 fn send_descriptors(control: &StdUnixStream, descriptors: &[OwnedFd; 4]) -> io::Result<()> {
     let numbers = descriptors.each_ref().map(AsRawFd::as_raw_fd);
     let rights = [ControlMessage::ScmRights(&numbers)];
@@ -159,7 +157,7 @@ mod tests {
     fn guards_need_a_proc_that_shows_their_own_host() {
         assert!(check_proc().is_ok());
         assert!(shows("7".as_ref(), 7));
-        // The link is empty where nothing is mounted, or where the process has no number that is known there.
+        // The link is empty if nothing is mounted, or if the process has no number in that namespace.
         for other in ["", "70", "8"] {
             assert!(!shows(other.as_ref(), 7), "{other}");
         }

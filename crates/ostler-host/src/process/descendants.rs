@@ -1,4 +1,4 @@
-//! Who descends from this process, as `/proc` tells it.
+//! Process tree: the descendants of this process, as `/proc` lists them.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ pub(crate) struct ProcessTree {
 }
 
 impl ProcessTree {
-    /// Reads `/proc` once. Processes that end meanwhile are simply missing.
+    /// Reads `/proc` once. Processes that end meanwhile are missing.
     pub(crate) fn read() -> Self {
         let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
         for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -24,12 +24,12 @@ impl ProcessTree {
         Self { children }
     }
 
-    /// The direct children of a process.
+    /// Returns the direct children of a process.
     pub(crate) fn children_of(&self, pid: i32) -> &[i32] {
         self.children.get(&pid).map_or(&[], Vec::as_slice)
     }
 
-    /// All descendants of a process, parents before children.
+    /// Returns all descendants of a process, parents before children.
     pub(crate) fn descendants_of(&self, pid: i32) -> Vec<i32> {
         let mut found: Vec<i32> = self.children_of(pid).to_vec();
         let mut next = 0;
@@ -41,15 +41,15 @@ impl ProcessTree {
     }
 }
 
-/// The fourth field of `/proc/PID/stat`. The second, the program's name, may
-/// hold spaces and parentheses, so counting starts behind the last `)`.
+/// Returns the fourth field of `/proc/PID/stat`. The second, the program's name, may hold spaces and parentheses, so
+/// counting starts behind the last `)`.
 fn parent_of(pid: i32) -> Option<i32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let behind_name = &stat[stat.rfind(')')? + 1..];
     behind_name.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// Sends a signal to every process of the list; those already gone don't matter.
+/// Sends a signal to every process of the list; ended ones are ignored.
 pub(crate) fn signal_all(pids: &[i32], signal: Signal) {
     for pid in pids {
         let _ = kill(Pid::from_raw(*pid), signal);

@@ -1,4 +1,4 @@
-//! Where there is no guard: systems without child subreapers.
+//! Stand-ins for the guard on systems without child subreapers.
 
 use std::ffi::OsStr;
 use std::io;
@@ -6,18 +6,18 @@ use std::process::Command;
 
 use ostler_core::fault::Exit;
 
-/// There is no guard on this system.
+/// Fails: there is no guard on this system.
 pub fn run_command(_argv: Vec<impl AsRef<OsStr>>) -> io::Result<Exit> {
     Err(unsupported())
 }
 
-/// There is no warden on this system.
+/// Fails: there is no spawner on this system.
 pub fn run_warden() -> io::Result<()> {
     Err(unsupported())
 }
 
-/// Descriptors that the host's own parent left open without close-on-exec
-/// reach servers here; the host's own are all close-on-exec.
+/// Does nothing. Descriptors that the host's own parent left open without close-on-exec reach servers here; the
+/// host's own are all close-on-exec.
 pub(crate) fn close_others_in_child(_command: &mut Command) {}
 
 fn unsupported() -> io::Error {

@@ -1,7 +1,7 @@
-//! One guard at its post: starts a server, and leaves when nothing of it is left.
+//! Guard of one server: starts it, and exits when no descendant is left.
 //!
 //! ```text
-//! started ──▶ watching ──stop, lifeline closed──▶ asked to leave ──▶ SIGTERM ──▶ SIGKILL ──▶ clear
+//! started ──▶ watching ──stop, lifeline closed──▶ stdin closed ────▶ SIGTERM ──▶ SIGKILL ──▶ all exited
 //!                │                                     │                ▲
 //!                └──────────server exits───────────────┴────────────────┘
 //! ```
@@ -28,23 +28,22 @@ use super::protocol::{GuardReport, KILL, MAX_REQUEST, STOP, SpawnRequest, StopTi
 use super::signals::Signals;
 use super::sys;
 
-/// How soon the last phase looks for descendants that were born while it
-/// killed. The pause doubles up to [`SLOW_SWEEP`], for a process that the
-/// kernel itself can't end must not cost a core.
+/// First delay between two rounds of SIGKILL, each over the descendants born during the last. The delay doubles up to
+/// [`MAX_KILL_INTERVAL`]: a process that the kernel can't end must not cost a core.
 const KILL_INTERVAL: Duration = Duration::from_millis(10);
-/// See [`SWEEP`].
+/// Upper bound on [`KILL_INTERVAL`]'s growth.
 const MAX_KILL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How far the stop sequence has come.
+/// Phase of the stop sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StopPhase {
-    /// The server runs and nobody wants it to end.
+    /// The server runs and no stop was requested.
     Watching,
-    /// The server has been asked to leave by the end of its stdin.
+    /// The server's stdin was closed, which asks it to exit.
     StdinClosed { until: Instant },
-    /// SIGTERM is out.
+    /// SIGTERM was sent.
     Terminating { until: Instant },
-    /// SIGKILL to everything, again and again until nothing is left.
+    /// SIGKILL is sent to everything, again and again until nothing is left.
     Killing,
 }
 
@@ -53,11 +52,11 @@ enum StopPhase {
 pub(crate) struct Guard {
     /// The server's own process; its group has the same number.
     server: Pid,
-    /// Until the server's own process has been reaped: its number is its own.
+    /// True until the server's own process has been reaped: its pid can't be reused before.
     is_running: bool,
     timeouts: StopTimeouts,
     phase: StopPhase,
-    /// The pause after the next round of SIGKILL.
+    /// Delay after the next round of SIGKILL.
     kill_interval: Duration,
     lifeline: Option<File>,
     signals: Signals,
@@ -81,7 +80,7 @@ impl Guard {
         })
     }
 
-    /// Watches until no descendant is left; returns how the server ended.
+    /// Watches until no descendant is left; returns the server's exit.
     fn watch(mut self) -> Exit {
         let mut exit = Exit::Untold;
         self.report(&GuardReport::Started(self.server.as_raw()));
@@ -103,7 +102,7 @@ impl Guard {
         }
     }
 
-    /// The server left by itself or as asked; what it left behind goes too.
+    /// Begins to stop the descendants of a server that has exited.
     fn end_leftovers(&mut self) {
         if matches!(self.phase, StopPhase::Watching | StopPhase::StdinClosed { .. }) {
             self.signal_everyone(Signal::SIGTERM);
@@ -111,7 +110,7 @@ impl Guard {
         }
     }
 
-    /// Moves on when a phase has run its time.
+    /// Advances to the next phase when the present one has timed out.
     fn advance(&mut self) {
         let now = Instant::now();
         match self.phase {
@@ -128,7 +127,7 @@ impl Guard {
         }
     }
 
-    /// Signals the server's group and every descendant, in whatever group or session.
+    /// Signals the server's group and every descendant, in any group or session.
     fn signal_everyone(&self, signal: Signal) {
         if self.is_running {
             let _ = killpg(self.server, signal);
@@ -137,12 +136,12 @@ impl Guard {
         let everyone = ProcessTree::read().descendants_of(getpid().as_raw());
         signal_all(&everyone, signal);
         if signal == Signal::SIGTERM {
-            // A stopped process acts on SIGTERM only when it goes on.
+            // A stopped process acts on SIGTERM only when it continues.
             signal_all(&everyone, Signal::SIGCONT);
         }
     }
 
-    /// Sleeps until a child ends, the host speaks or leaves, or a phase is over.
+    /// Sleeps until a child ends, the lifeline is readable or closed, or a phase has timed out.
     fn wait(&mut self) {
         let pause = match self.phase {
             StopPhase::Watching => None,
@@ -160,7 +159,7 @@ impl Guard {
         }
     }
 
-    /// Reads what the host says. The end of the lifeline is the end of the host.
+    /// Reads a command of the host. The end of the lifeline is the end of the host.
     fn read_command(&mut self) {
         let mut word = [0u8; 16];
         let heard = self.lifeline.as_mut().map_or(Ok(0), |lifeline| lifeline.read(&mut word));
@@ -186,9 +185,9 @@ impl Guard {
         }
     }
 
-    /// Tells the host. A host that is gone needs no report.
+    /// Sends a report to the host. A host that has ended needs none.
     fn report(&mut self, report: &GuardReport) {
-        // Worded without a host too: the rehearsal, which loses its host early, must come by here.
+        // Formatted without a host too: the dry run, which loses its host early, must execute this code.
         let line = format!("{report}\n");
         if let Some(lifeline) = &mut self.lifeline {
             let _ = lifeline.write_all(line.as_bytes());
@@ -196,11 +195,11 @@ impl Guard {
     }
 }
 
-/// One step of reaping.
+/// Result of one reaping step.
 enum Reaped {
     /// This child ended.
     Child(Pid, Exit),
-    /// There is no child, and since this process is a subreaper no descendant either.
+    /// There is no child; since this process is a subreaper, there is no descendant either.
     NoChildren,
 }
 
@@ -218,8 +217,8 @@ fn reap() -> Option<Reaped> {
     }
 }
 
-/// The life of a forked guard: reads its order from the lifeline, starts the
-/// server, watches, and never returns to the warden's loop.
+/// Runs a forked guard: reads the spawn request from the lifeline, starts the server, watches, and never returns to
+/// the spawner's loop.
 pub(crate) fn run_forked_guard(
     descriptors: [OwnedFd; sys::DESCRIPTORS],
     stop_path: &StopPath,
@@ -291,7 +290,7 @@ pub(super) fn fork_idle() -> io::Result<Pid> {
     std::process::exit(0)
 }
 
-/// Reads the order: one line of JSON.
+/// Reads the spawn request: one line of JSON.
 fn read_spawn_request(lifeline: &mut File) -> io::Result<SpawnRequest> {
     let mut text = Vec::new();
     let mut chunk = [0u8; 4096];
@@ -308,15 +307,15 @@ fn read_spawn_request(lifeline: &mut File) -> io::Result<SpawnRequest> {
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// `ostler guard -- CMD ARGS…`: one command under a guard of its own, with this
-/// process's stdio and environment. The command and all its descendants end
-/// when this process is told to leave or when the process that started it ends.
+/// Runs `ostler guard -- CMD ARGS…`: one command under a guard of its own, with this process's stdio and environment.
+/// The command and all its descendants are stopped when this process gets a stop signal or when the process that
+/// started it ends.
 pub fn run_command(argv: Vec<impl AsRef<OsStr>>) -> io::Result<Exit> {
     let (program, args) = argv.split_first().ok_or_else(no_command)?;
     nix::sys::prctl::set_child_subreaper(true)?;
     sys::close_others_on_exec()?;
     let _ = nix::sys::prctl::set_name(c"ostler-guard");
-    // The output is the command's alone, so a refusal is told nobody.
+    // The output is the command's alone, so a refusal is not reported.
     let _ = StopPath::from_dry_run().lock();
     let mut command = Command::new(program);
     command.args(args);

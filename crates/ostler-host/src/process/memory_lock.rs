@@ -1,11 +1,9 @@
 //! Memory lock of the stop path: ending processes never waits for a file.
 //!
-//! The kernel may drop pages of a program's file and read them again when they
-//! are needed. A guard whose program can't be read any more, because its disk or
-//! its network is gone, would die of that, and so would the warden that picks up
-//! after it. So what both do at the end of a server is done once, in a process of its
-//! own, over children that do nothing. The pages of files that this brings into memory
-//! are locked there.
+//! The kernel may drop pages of a program's file and read them again when they are needed. A guard whose program
+//! can't be read any more, because its disk or its network is gone, would die of that, and so would the spawner that
+//! kills its orphans. A dry run therefore executes the stop sequence once, in a process of its own, over children
+//! that do nothing. The pages of files that it brings into memory are locked there.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -29,15 +27,14 @@ pub(crate) struct StopPath {
 }
 
 impl StopPath {
-    /// Runs the stop sequence in a forked process and finds what it uses: forked
-    /// processes have the same pages at the same addresses, and begin with none
-    /// of those in memory that only the start of the program needed. Must be
-    /// called by a process that has one thread.
+    /// Runs the stop sequence in a forked process and returns the pages that it uses: forked processes have the same
+    /// pages at the same addresses, and begin with none of those in memory that only the start of the program needed.
+    /// Must be called by a process that has one thread.
     pub(crate) fn from_dry_run() -> Self {
         Self { ranges: dry_run_pages().map_err(|error| error.to_string()) }
     }
 
-    /// A path without pages, for the rehearsal itself.
+    /// Makes a path without pages, for the dry run itself.
     pub(super) fn empty() -> Self {
         Self { ranges: Ok(Vec::new()) }
     }

@@ -1,28 +1,24 @@
-//! The guard: nothing that a server started survives the host.
+//! Guard processes: no process that a server started survives the host.
 //!
 //! ```text
-//! host ──control socket──▶ warden            one per host, a re-executed binary
+//! host ──control socket──▶ spawner           one per host, a re-executed binary
 //!   ▲                        │ fork, no exec
 //!   └──────lifeline──────▶ guard             one per server process, a child subreaper
 //!                            │ fork, exec
 //!                          server ── helpers, wrappers, daemons of any depth
 //! ```
 //!
-//! A guard is the child subreaper of one server: whatever the server starts,
-//! however it forks and whichever session it enters, becomes the guard's child
-//! as soon as it is orphaned. "No child left" (`ECHILD`) is therefore a proof
-//! that no descendant is left. The guard holds one end of a socket, the
-//! lifeline; when the host stops the server or dies, however it dies, the
-//! guard runs the stop sequence over every descendant until none remains.
+//! A guard is the child subreaper of one server: any process that the server starts, in any session and after any
+//! fork, becomes the guard's child as soon as it is orphaned. "No child left" (`ECHILD`) is therefore a proof that no
+//! descendant is left. The guard holds one end of a socket, the lifeline; when the host stops the server or dies in
+//! any way, the guard runs the stop sequence over every descendant until none remains.
 //!
-//! Guards are forked by a warden, a small process that does nothing else,
-//! because a forked guard costs a seventh of the memory of a re-executed one
-//! (`docs/adr/0003-guard.md` has the figures). The warden is a subreaper too:
-//! when a guard is itself killed, its orphans become the warden's children,
-//! where they are the only ones that aren't guards, and the warden ends them.
+//! Guards are forked by the spawner, a small process that does nothing else, because a forked guard costs a seventh
+//! of the memory of a re-executed one (`docs/adr/0003-guard.md` has the figures). The spawner is a subreaper too:
+//! when a guard is itself killed, its orphans become the spawner's children, the only ones that aren't guards, and
+//! the spawner kills them.
 //!
-//! The server's stdin, stdout and stderr run from the host to the server
-//! directly; no guard sees a byte of a call.
+//! The server's stdin, stdout and stderr run directly from the host to the server; no guard sees a byte of a call.
 
 pub(crate) mod client;
 #[cfg(target_os = "linux")]

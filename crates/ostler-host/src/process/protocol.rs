@@ -1,8 +1,7 @@
-//! What host and guard say to each other over the lifeline.
+//! Lifeline protocol of host and guard.
 //!
-//! The host speaks first: one JSON line, the [`Order`]. After that it may say
-//! [`STOP`] or [`KILL`]; closing the lifeline means [`STOP`]. The guard speaks
-//! in [`Report`] lines.
+//! The host speaks first: one JSON line, the [`SpawnRequest`]. After that it may send [`STOP`] or [`KILL`]; closing
+//! the lifeline means [`STOP`]. The guard sends [`GuardReport`] lines.
 
 use std::fmt;
 use std::io;
@@ -13,16 +12,15 @@ use std::time::Duration;
 use ostler_core::fault::Exit;
 use serde::{Deserialize, Serialize};
 
-/// Run the stop sequence: wait for the server to leave, then SIGTERM, then SIGKILL.
+/// Runs the stop sequence: a wait for the server's exit, then SIGTERM, then SIGKILL.
 pub(crate) const STOP: &[u8] = b"s";
-/// Skip the waiting: SIGKILL now.
+/// Skips the waits: SIGKILL at once.
 pub(crate) const KILL: &[u8] = b"k";
 
-/// A longer order is refused; the kernel's own limit for arguments and environment is 2 MiB.
+/// A longer request is refused; the kernel's own limit for arguments and environment is 2 MiB.
 pub(crate) const MAX_REQUEST: usize = 4 << 20;
 
-/// What to run, and how long to wait for it to end. Not to be shown: it holds
-/// secrets, resolved.
+/// The command to run, and the timeouts of its stop. Never shown: it holds resolved secrets.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct SpawnRequest {
     /// The program and its arguments.
@@ -31,12 +29,12 @@ pub(crate) struct SpawnRequest {
     pub(crate) env: Vec<(String, String)>,
     /// The working directory.
     pub(crate) cwd: Option<PathBuf>,
-    /// The pauses of the stop sequence.
+    /// The timeouts of the stop sequence.
     pub(crate) pace: StopTimeouts,
 }
 
 impl SpawnRequest {
-    /// The command, without its descriptors.
+    /// Makes the command, without its descriptors.
     pub(crate) fn command(&self) -> io::Result<Command> {
         let (program, args) = self.argv.split_first().ok_or_else(no_command)?;
         let mut command = Command::new(program);
@@ -48,19 +46,19 @@ impl SpawnRequest {
     }
 }
 
-/// The error for nothing to run.
+/// Makes the error for an empty command.
 pub(super) fn no_command() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "no command")
 }
 
-/// The pauses of the stop sequence.
+/// Timeouts of the stop sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StopTimeouts {
     /// Between the end of stdin and SIGTERM.
     pub(crate) before_term: Duration,
     /// Between SIGTERM and SIGKILL.
     pub(crate) before_kill: Duration,
-    /// Between SIGTERM and SIGKILL for what a server leaves behind when it exits by itself.
+    /// Between SIGTERM and SIGKILL for the processes that a server leaves behind when it exits by itself.
     pub(crate) leftovers: Duration,
 }
 
@@ -74,18 +72,18 @@ impl Default for StopTimeouts {
     }
 }
 
-/// What a guard tells the host, one line each.
+/// Reports of a guard to the host, one line each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum GuardReport {
     /// The server runs under this pid.
     Started(i32),
-    /// The server could not be started: the system's error number, if there is one, and its words.
+    /// The server could not be started: the system's error number, if there is one, and its text.
     Failed(Option<i32>, String),
-    /// The server's own process ended; descendants may still be there.
+    /// The server's own process ended; descendants may still run.
     Exited(Exit),
     /// No descendant is left.
     AllExited,
-    /// The stop path is not locked into memory, and why. Comes before anything else.
+    /// The stop path is not locked into memory, with the reason. Precedes all other reports.
     Unlocked(String),
 }
 
@@ -104,7 +102,7 @@ impl fmt::Display for GuardReport {
 }
 
 impl GuardReport {
-    /// Reads a line back; `None` for what no guard says.
+    /// Parses a line; `None` if it is no report.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         Some(match word {

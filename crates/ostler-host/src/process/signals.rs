@@ -1,4 +1,4 @@
-//! Signals as something to read, so that one `poll` waits for everything.
+//! Signals as a readable descriptor, so that one `poll` waits for everything.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 #[derive(Debug)]
 pub(crate) struct Signals(SignalFd);
 
-/// What has arrived since the last look.
+/// Signals that have arrived since the last read.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PendingSignals {
     /// SIGTERM, SIGINT or SIGHUP.
@@ -30,14 +30,14 @@ impl Signals {
         Ok(Self(SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?))
     }
 
-    /// Waits until a signal arrives, `other` can be read or has ended, or the
-    /// time is over. Returns whether it was `other`.
+    /// Waits until a signal arrives, `other` can be read or has ended, or the timeout has passed. Returns whether it
+    /// was `other`.
     pub(crate) fn wait(
         &self,
         other: Option<&impl AsFd>,
         timeout: Option<Duration>,
     ) -> rustix::io::Result<bool> {
-        // A wait too long for the kernel's clock is one without an end.
+        // A timeout too long for the kernel's clock is an infinite one.
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         let mut fds = vec![PollFd::new(&self.0, PollFlags::IN)];
         fds.extend(other.map(|other| PollFd::new(other, PollFlags::IN)));
@@ -48,7 +48,7 @@ impl Signals {
         }
     }
 
-    /// Empties the queue.
+    /// Reads all queued signals.
     pub(crate) fn take(&self) -> PendingSignals {
         let mut arrived = PendingSignals::default();
         while let Ok(Some(info)) = self.0.read_signal() {

@@ -1,4 +1,4 @@
-//! The warden: forks guards, and picks up after one that was killed.
+//! Spawner: forks guards, and kills the orphans of a guard that was killed.
 
 use std::collections::HashSet;
 use std::io;
@@ -17,9 +17,8 @@ use super::memory_lock::StopPath;
 use super::signals::Signals;
 use super::sys::{self, SpawnerMessage};
 
-/// Runs the warden on its control socket, which is its stdin, until the host
-/// is gone and every guard has finished. Must be called before any thread is
-/// started.
+/// Runs the spawner on its control socket, which is its stdin, until the host has ended and every guard has finished.
+/// Must be called before any thread is started.
 pub fn run() -> io::Result<()> {
     let control = io::stdin().as_fd().try_clone_to_owned()?;
     // Guards inherit descriptor 0; it must not keep the control socket open.
@@ -33,16 +32,16 @@ pub fn run() -> io::Result<()> {
         signals: Signals::block()?,
         stop_path: StopPath::from_dry_run(),
     };
-    // For guards too, which inherit it: servers run as the same user and could read their memory.
+    // Guards inherit this too: servers run as the same user and could read their memory.
     nix::sys::prctl::set_dumpable(false)?;
-    // Guards report a refusal: they have a host to tell.
+    // Guards report a refusal: they have a host to report to.
     let _ = warden.stop_path.lock();
     while warden.step()? {}
     Ok(())
 }
 
-/// Plays the end of a host: a guard ends, what it left is ended. Must be called
-/// by a subreaper that has one thread and no other child.
+/// Executes the end of a host once: a guard ends, and its orphans are killed. Must be called by a subreaper that has
+/// one thread and no other child.
 pub(super) fn dry_run() -> io::Result<()> {
     let signals = Signals::block()?;
     let (control, host) = UnixStream::pair()?;
@@ -61,7 +60,7 @@ pub(super) fn dry_run() -> io::Result<()> {
 }
 
 struct Spawner {
-    /// `None` once the host is gone.
+    /// `None` once the host has ended.
     control: Option<OwnedFd>,
     /// Guards that have not been reaped; every other child is an orphan of a killed guard.
     guards: HashSet<Pid>,
@@ -70,15 +69,14 @@ struct Spawner {
 }
 
 impl Spawner {
-    /// One round; `false` when there is nothing left to do.
+    /// Runs one round; returns `false` when there is nothing left to do.
     fn step(&mut self) -> io::Result<bool> {
         let is_childless = self.reap();
         if is_childless && self.control.is_none() {
             return Ok(false);
         }
         let has_message = self.signals.wait(self.control.as_ref(), None)?;
-        // The warden outlives a SIGTERM to be there for its guards; the end of
-        // the host is what ends it.
+        // The spawner ignores SIGTERM to be there for its guards; it exits after the host has ended.
         let _ = self.signals.take();
         if has_message {
             self.handle_message();
@@ -86,7 +84,7 @@ impl Spawner {
         Ok(true)
     }
 
-    /// Takes one message of the host.
+    /// Handles one message of the host.
     fn handle_message(&mut self) {
         let Some(control) = &self.control else { return };
         match sys::receive(control) {
@@ -99,8 +97,7 @@ impl Spawner {
                     let stood = guard::run_forked_guard(descriptors, &self.stop_path);
                     std::process::exit(i32::from(stood.is_err()));
                 }
-                // The lifeline closes, which tells the host; the guards there
-                // are still need their warden.
+                // The lifeline closes, which notifies the host; the other guards still need their spawner.
                 Err(_) => {}
             },
             Ok(SpawnerMessage::Invalid) | Err(Errno::EINTR | Errno::EAGAIN) => {}
@@ -108,7 +105,7 @@ impl Spawner {
         }
     }
 
-    /// Reaps what has ended; `true` when no child is left.
+    /// Reaps ended children; returns `true` when no child is left.
     fn reap(&mut self) -> bool {
         sabotage!(
             UnreapedChild,
@@ -131,8 +128,8 @@ impl Spawner {
         }
     }
 
-    /// Ends whatever a killed guard left: children that aren't guards, and
-    /// their descendants. Each death brings a SIGCHLD and so another look.
+    /// Kills the orphans of killed guards: children that aren't guards, and their descendants. Each death brings a
+    /// SIGCHLD and so another round.
     fn kill_orphans(&self) {
         let family = ProcessTree::read();
         let orphans = family.children_of(getpid().as_raw()).iter();

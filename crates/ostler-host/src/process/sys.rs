@@ -1,7 +1,6 @@
 //! System calls of the guard that Rust can't check.
 //!
-//! All unsafe code of the crate is here, each block with the reason why it is
-//! sound where it is called.
+//! All unsafe code of the crate is here, each block with the reason why it is sound where it is called.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -27,22 +26,22 @@ pub(crate) const DESCRIPTORS: usize = 4;
 /// Forks a process that has one thread. Returns the child's pid to the parent
 /// and `None` to the child.
 pub(crate) fn fork() -> nix::Result<Option<Pid>> {
-    // SAFETY: fork is unsafe because locks held by other threads stay locked
-    // in the child. The warden never starts a thread.
+    // SAFETY: fork is unsafe because locks held by other threads stay locked in the child. The spawner never starts a
+    // thread.
     match unsafe { nix::unistd::fork() }? {
         ForkResult::Parent { child } => Ok(Some(child)),
         ForkResult::Child => Ok(None),
     }
 }
 
-/// What a read of the control socket brought.
+/// Result of a read of the control socket.
 #[derive(Debug)]
 pub(crate) enum SpawnerMessage {
     /// The descriptors of one start.
     Start([OwnedFd; DESCRIPTORS]),
     /// A message that no host sends; its descriptors are closed.
     Invalid,
-    /// The host is gone.
+    /// The host has ended.
     Closed,
 }
 
@@ -76,7 +75,7 @@ pub(crate) fn kill_with_parent(command: &mut Command) {
     }
 }
 
-/// A descriptor of the process that started this one; readable once it has ended.
+/// Returns a descriptor of the process that started this one; readable once it has ended.
 pub(crate) fn open_parent() -> io::Result<OwnedFd> {
     // SAFETY: `pidfd_open` takes two numbers and returns a new descriptor, which
     // nothing else owns, or -1.
@@ -105,7 +104,7 @@ pub(crate) fn close_others_on_exec() -> io::Result<()> {
     if refused == 0 { Ok(()) } else { close_each_on_exec() }
 }
 
-/// Does the same for each descriptor that `/proc` shows.
+/// Sets close-on-exec on each descriptor from 3 on that `/proc` shows.
 fn close_each_on_exec() -> io::Result<()> {
     let folder = rustix::fs::open(c"/proc/self/fd", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut space = [MaybeUninit::uninit(); 2_048];
@@ -120,8 +119,7 @@ fn close_each_on_exec() -> io::Result<()> {
     Ok(())
 }
 
-/// Closes the same descriptors for a child of a program that has many threads:
-/// done between fork and exec.
+/// Sets close-on-exec from 3 on in a child of a program that has many threads: done between fork and exec.
 pub(crate) fn close_others_in_child(command: &mut Command) {
     // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
     unsafe {

@@ -1,4 +1,4 @@
-//! A binder keeps a server up for longer than one call.
+//! Binding: keeps a server up for longer than one call.
 
 use std::sync::Arc;
 
@@ -8,14 +8,13 @@ use tokio::time::Instant;
 use super::slot::Slot;
 use crate::lifecycle::wait_until_started;
 
-/// Keeps a server up: while it is held the server is started when it is not
-/// running and is neither ended for idleness nor evicted. Dropping it starts
-/// the keep-alive clock.
+/// Keeps a server up. While it is held, the server is started if it is not running and is neither ended for idleness
+/// nor evicted. Dropping it starts the keep-alive clock.
 #[must_use = "dropping a binding lets the server go"]
 pub struct Binding(Arc<Slot>);
 
 impl Binding {
-    /// Keeps a session up, and waits until it is. The binding itself is the wish for one; a stop stands.
+    /// Requests a session and waits until it is up. The binding itself is the demand; a stopped server stays stopped.
     pub(crate) async fn acquire(slot: &Arc<Slot>) -> Result<Self, CallError> {
         slot.update(|desk| desk.supervisor.on_bind());
         let binding = Self(Arc::clone(slot));

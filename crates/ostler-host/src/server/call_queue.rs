@@ -1,18 +1,18 @@
-//! Places for calls at one server, and the line before them.
+//! Call queue of one server: bounds calls in flight and shares permits fairly among callers.
 //!
 //! ```text
-//!   try_take ── free, share left ───────▶ Place ── dropped ──▶ free, or the next one's in line
-//!   wait ────── in line ── turn ────────▶ Place
-//!                  └─ shed for a caller with fewer in line ──▶ Shed
-//!   Place ── a question is open ──▶ parked ── answered ──▶ Place
+//!   try_acquire ── free, share left ──▶ CallPermit ── dropped ──▶ free, or granted to the next in the queue
+//!   acquire ────── queued ── turn ────▶ CallPermit
+//!                    └─ evicted for a caller with fewer queued calls ──▶ Displaced
+//!   CallPermit ── a server request is open ──▶ suspended ── answered ──▶ CallPermit
 //! ```
 //!
-//! One caller has at most half of the places. A place that comes free goes to the caller whose turn it is and not to
-//! one that comes at that moment: as long as anyone waits that may have one, there is no free place to take.
+//! One caller has at most half of the permits. A permit that becomes free goes to the caller whose turn it is, not to
+//! one that arrives at that moment: while a call that may have a permit waits, no permit is free to take.
 //!
-//! A call that waits for its caller is parked: its place is given on, and it counts against its caller alone, of
-//! whom as many calls may be parked as may have places. Further ones keep their places. A call that goes on takes a
-//! place back at once, if need be one more than there are, for its server has begun it already.
+//! A call that waits for its caller is suspended: its permit is granted to another call, and it counts against its
+//! caller alone, which may have as many suspended calls as permits. Further ones keep their permits. A call that
+//! resumes takes a permit at once, if necessary one more than the limit, because its server has begun it already.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -22,45 +22,45 @@ use ostler_core::fair_queue::{EnqueueOutcome, FairQueue, QueueTicket};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-/// The places for calls at one server.
+/// The call permits of one server.
 pub(crate) struct CallQueue {
-    /// Of one caller: places, and parked calls beside them. At least one.
+    /// Limit per caller on permits, and on suspended calls beside them. At least one.
     share: usize,
     hasher: RandomState,
     state: Mutex<CallQueueState>,
 }
 
 struct CallQueueState {
-    /// Zero as long as anyone waits that has not its share.
+    /// Zero while a call waits whose caller is below its share.
     free_permits: usize,
-    /// Places that parked calls have taken back though none was free; the next ones to come free.
+    /// Permits that resumed calls took although none was free; repaid by the next ones that become free.
     overcommitted: usize,
-    /// By the keyed hash of the principal: two of one hash would share their bounds and nothing else. None is
-    /// without a call, so there are never more than places and parked calls.
+    /// Keyed by the keyed hash of the principal: two principals with one hash share their limits and nothing else. No
+    /// entry is without a call, so there are never more entries than permits and suspended calls.
     callers: HashTable<CallerCount>,
-    /// By the same hash. Bounded by the server's `max_queued`.
+    /// Waiting calls by the same hash. Bounded by the server's `max_queued`.
     queue: FairQueue<u64, oneshot::Sender<Result<CallPermit, QueueRefusal>>>,
 }
 
 #[derive(Clone, Copy)]
 struct CallerCount {
     caller: u64,
-    /// At most the share, but for calls that were parked.
+    /// At most the share, except for calls that were suspended.
     permits: usize,
     /// At most the share.
     suspended: usize,
 }
 
-/// A place at the server; dropping it passes it on.
+/// Permit for one call to the server; dropping it grants it to the next waiter.
 pub(crate) struct CallPermit {
-    /// `None` only while it is dropped.
+    /// `None` only while the permit is dropped.
     queue: Option<Arc<CallQueue>>,
     caller: u64,
-    /// Made for a call whose caller can be asked.
+    /// Set for a call whose caller can answer server requests.
     suspend_handle: OnceLock<Arc<SuspendHandle>>,
 }
 
-/// The right of one call to leave its place while a question is open.
+/// The right of one call to release its permit while a server request is open.
 pub(crate) struct SuspendHandle {
     queue: Arc<CallQueue>,
     caller: u64,
@@ -69,25 +69,25 @@ pub(crate) struct SuspendHandle {
 
 #[derive(Default)]
 struct SuspendState {
-    /// Questions that are open.
+    /// Open server requests.
     open_requests: usize,
-    /// Whether the place is given on.
+    /// True while the permit is released.
     is_suspended: bool,
-    /// The call has ended.
+    /// True once the call has ended.
     is_over: bool,
 }
 
-/// An open question; the call is back in its place when the last one is dropped.
+/// An open server request; the call takes its permit back when the last one is dropped.
 pub(crate) struct SuspendedPermit(Arc<SuspendHandle>);
 
-/// Why there is no place for a caller.
+/// Reason for which a caller gets no permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QueueRefusal {
-    /// The line is full.
+    /// The queue is full.
     Full,
-    /// The line was full, and a caller that had fewer in it came.
+    /// The queue was full, and a caller with fewer queued calls arrived.
     Displaced,
-    /// The caller's time ran out.
+    /// The caller's deadline passed.
     TimedOut,
 }
 
@@ -110,7 +110,7 @@ impl CallQueueState {
         }
     }
 
-    /// Takes a free place, if the caller may have one.
+    /// Takes a free permit if the caller is below its share.
     fn take_permit(&mut self, caller: u64, share: usize) -> bool {
         let mut count = self.count(caller);
         if self.free_permits == 0 || count.permits >= share {
@@ -122,7 +122,7 @@ impl CallQueueState {
         true
     }
 
-    /// Frees a place, unless it is owed.
+    /// Releases a permit, unless it is owed.
     fn release_permit(&mut self) {
         match self.overcommitted.checked_sub(1) {
             Some(left) => self.overcommitted = left,
@@ -132,7 +132,7 @@ impl CallQueueState {
 }
 
 impl CallQueue {
-    /// Opens `places` of which one caller may have `share`, with a line of `max_waiting`.
+    /// Makes a queue with `places` permits, of which one caller may have `share`, and at most `max_waiting` waiters.
     pub(crate) fn new(places: usize, share: usize, max_waiting: usize) -> Arc<Self> {
         let (callers, line) = (HashTable::new(), FairQueue::new(max_waiting));
         let floor =
@@ -140,7 +140,7 @@ impl CallQueue {
         Arc::new(Self { share: share.max(1), hasher: RandomState::new(), state: floor })
     }
 
-    /// Takes a place if one is free and the caller has not its share.
+    /// Takes a permit if one is free and the caller is below its share.
     pub(crate) fn try_acquire(self: &Arc<Self>, principal: &str) -> Option<CallPermit> {
         let caller = self.hasher.hash_one(principal);
         self.state().take_permit(caller, self.share).then(|| self.new_permit(caller))
@@ -150,9 +150,8 @@ impl CallQueue {
         CallPermit { queue: Some(Arc::clone(self)), caller, suspend_handle: OnceLock::new() }
     }
 
-    /// Waits for a place, in turn with the other principals that wait. Dropping
-    /// the future leaves the line; a place that was given at that moment is
-    /// passed on.
+    /// Waits for a permit, in turn with the other principals that wait. Dropping the future leaves the queue; a
+    /// permit that was granted at that moment goes to the next waiter.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         principal: &str,
@@ -166,7 +165,7 @@ impl CallQueue {
         drop(waiting);
         match answer {
             Ok(Ok(answer)) => answer,
-            // No waiter is dropped without an answer; should it be, it is not served.
+            // Every waiter is answered before it is dropped; if one is not, the call is refused.
             Ok(Err(_)) | Err(_) => Err(QueueRefusal::TimedOut),
         }
     }
@@ -174,7 +173,7 @@ impl CallQueue {
     fn enqueue(self: &Arc<Self>, caller: u64) -> Result<QueueEntry<'_>, QueueRefusal> {
         let (waiter, given) = oneshot::channel();
         let mut floor = self.state();
-        // One may have come free since it was looked for.
+        // A permit may have become free since the first attempt.
         if floor.take_permit(caller, self.share) {
             return Ok(QueueEntry::Permit(self.new_permit(caller)));
         }
@@ -185,13 +184,13 @@ impl CallQueue {
         };
         drop(floor);
         if let Some(displaced) = displaced {
-            // One that has left meanwhile need not be told.
+            // A waiter that has left needs no answer.
             let _ = displaced.send(Err(QueueRefusal::Displaced));
         }
         Ok(QueueEntry::Queued(QueueWaiter { queue: self, caller, ticket }, given))
     }
 
-    /// Gives free places to the callers whose turn it is.
+    /// Grants free permits to the callers whose turn it is.
     fn grant_free_permits(self: &Arc<Self>) {
         loop {
             let mut floor = self.state();
@@ -205,14 +204,14 @@ impl CallQueue {
             let Some((caller, waiter)) = line.dequeue(may_have_one) else { return };
             floor.take_permit(caller, self.share);
             drop(floor);
-            // A caller that has just left drops the place, which passes it on.
+            // A caller that has just left drops the permit, which grants it to the next.
             if let Err(Ok(unwanted)) = waiter.send(Ok(self.new_permit(caller))) {
                 self.reclaim_permit(unwanted);
             }
         }
     }
 
-    /// Takes a place back without passing it on, which the loop above does.
+    /// Takes a permit back without granting it, which the loop above does.
     fn reclaim_permit(&self, mut place: CallPermit) {
         place.queue = None;
         let mut floor = self.state();
@@ -222,12 +221,12 @@ impl CallQueue {
         floor.release_permit();
     }
 
-    /// Places that are taken, one more for each that is owed.
+    /// Returns the permits that are taken, counting the owed ones.
     pub(crate) fn permits_in_use(&self) -> usize {
         self.state().callers.iter().map(|count| count.permits).sum()
     }
 
-    /// Calls in line.
+    /// Returns the number of queued calls.
     pub(crate) fn waiting(&self) -> usize {
         self.state().queue.len()
     }
@@ -238,7 +237,7 @@ impl CallQueue {
 }
 
 impl CallPermit {
-    /// The right to leave the place for a while.
+    /// Returns the right to release the permit for a while.
     pub(crate) fn suspend_handle(&self) -> Option<Arc<SuspendHandle>> {
         let places = self.queue.as_ref()?;
         let parking = || {
@@ -274,7 +273,7 @@ impl Drop for CallPermit {
 }
 
 impl SuspendHandle {
-    /// Gives the place on while a question is open, unless the caller has too many calls parked.
+    /// Releases the permit while a server request is open, unless the caller has too many suspended calls.
     pub(crate) fn suspend(self: &Arc<Self>) -> SuspendedPermit {
         let mut stay = self.state();
         stay.open_requests += 1;
@@ -322,13 +321,13 @@ impl Drop for SuspendedPermit {
     }
 }
 
-/// A place at once, or one in line.
+/// A permit at once, or a position in the queue.
 enum QueueEntry<'a> {
     Permit(CallPermit),
     Queued(QueueWaiter<'a>, oneshot::Receiver<Result<CallPermit, QueueRefusal>>),
 }
 
-/// A call in line; dropping it leaves the line.
+/// A queued call; dropping it leaves the queue.
 struct QueueWaiter<'a> {
     queue: &'a CallQueue,
     caller: u64,
@@ -351,7 +350,7 @@ mod tests {
         Instant::now() + Duration::from_secs(3_600)
     }
 
-    /// Waits in a task, and is in line when this returns.
+    /// Waits in a task, and is queued when this returns.
     async fn queue(
         places: &Arc<CallQueue>,
         principal: &'static str,
@@ -387,7 +386,7 @@ mod tests {
         assert!(poll_once(&mut leaving).await.is_none());
         let next = queue(&places, "bob").await;
         drop(held);
-        // It has been given the place and has not looked yet.
+        // The permit was granted, and the waiter has not been polled yet.
         drop(leaving);
         drop(next.await.unwrap().unwrap());
         assert_eq!((places.permits_in_use(), places.waiting()), (0, 0));
@@ -491,7 +490,7 @@ mod tests {
             let (places, at_once) = (Arc::clone(&places), Arc::clone(&at_once));
             tasks.spawn(async move {
                 for round in 0..200 {
-                    // Some give up at once, some after a moment, most wait.
+                    // Some waiters cancel at once, some after a moment, most wait.
                     let until = match (n + round) % 5 {
                         0 => Instant::now(),
                         1 => Instant::now() + Duration::from_micros(50),
@@ -504,7 +503,7 @@ mod tests {
                     };
                     let Ok(place) = place else { continue };
                     if round % 7 == 0 {
-                        // Gives its place on and takes it back, which may be one more than there are.
+                        // Releases its permit and takes it back, which may be one more than the limit.
                         drop(place.suspend_handle().unwrap().suspend());
                         continue;
                     }

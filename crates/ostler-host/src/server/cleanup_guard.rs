@@ -1,4 +1,4 @@
-//! What is left of a session, wherever it is.
+//! Cleanup guard: marks a slot as unfinished until every part of its session is gone.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,11 +7,10 @@ use std::sync::atomic::Ordering;
 use super::slot::Slot;
 use crate::process_pool::ProcessPermit;
 
-/// Says that something of a session is left, as long as any clone of it exists.
+/// Keeps a session counted as not cleaned up for as long as any clone exists.
 ///
-/// Its host counts the process and waits for its end until then. A connector
-/// hands a clone to whatever goes on when its future is dropped, such as the
-/// task that ends a process which never became a session.
+/// The host counts the process and waits for its end until then. A connector passes a clone to any task that outlives
+/// its future, such as the one that ends a process which never became a session.
 #[derive(Clone)]
 pub struct CleanupGuard {
     _held: Arc<HeldCleanup>,
@@ -31,7 +30,7 @@ impl CleanupGuard {
 
 impl Drop for HeldCleanup {
     fn drop(&mut self) {
-        // Room first: who is told that nothing is left may want it.
+        // The permit first: a waiter that is woken below may need it.
         self.process_permit = None;
         self.slot.open_cleanups.fetch_sub(1, Ordering::AcqRel);
         self.slot.wake_task.notify_one();

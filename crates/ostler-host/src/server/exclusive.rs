@@ -1,4 +1,4 @@
-//! Turns at a server that does not say which of its callers it asks.
+//! Exclusive access to a server that does not say which of its callers a request is for.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,31 +9,29 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 use super::call_queue::SuspendHandle;
 use crate::upstream::{CallObserver, ServerRequest, SharedCallObserver};
 
-/// Lets in one interactive call, or any number of others; first come, first served.
+/// Admits one interactive call, or any number of others, in order of arrival.
 pub(crate) type ExclusiveLock = Arc<tokio::sync::RwLock<()>>;
 
-/// The turn of a call, for as long as this is held.
+/// Access of one call to its server, for as long as it is held.
 pub(crate) enum ExclusiveAccess {
-    /// The call has none, or needs none.
+    /// The call needs no access.
     NotNeeded,
-    /// A call that can't be asked, beside others of its kind.
+    /// A call whose caller answers no server requests, beside others of its kind.
     Shared { _guard: OwnedRwLockReadGuard<()> },
-    /// A call that can be asked, alone.
+    /// A call whose caller answers server requests, alone.
     Exclusive(Arc<ExclusiveTurn>),
 }
 
-/// The turn of an interactive call, while it has it.
+/// The lock of an interactive call, while it holds it.
 type HeldExclusiveLock = Mutex<Option<OwnedRwLockWriteGuard<()>>>;
 
-/// The turn of an interactive call. While a person thinks about a question
-/// others have theirs; the answer waits until it is this call's turn again, so
-/// the server's next question can still only mean one of them.
+/// The turn of an interactive call. While its caller decides on a server request other calls run; the answer waits
+/// until the call has its turn again, so that the server's next request can only mean this call.
 pub(crate) struct ExclusiveTurn {
     lock: ExclusiveLock,
-    /// The turn itself, while the call has it.
+    /// The lock, while the call holds it.
     held: Arc<HeldExclusiveLock>,
-    /// Held while an answer gets the turn back, so that two of them do not
-    /// wait for each other.
+    /// Held while an answer reacquires the lock, so that two answers do not deadlock.
     reacquire_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -42,7 +40,7 @@ impl ExclusiveTurn {
         Self { lock, held: Arc::new(Mutex::new(Some(turn))), reacquire_lock: Arc::default() }
     }
 
-    /// Gives the turn up until the question is answered.
+    /// Releases the turn until the server request is answered.
     fn forward_request(&self, voice: &SharedCallObserver, mut question: ServerRequest) {
         let given_up = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(given_up);
@@ -50,7 +48,7 @@ impl ExclusiveTurn {
         let (door, turn) = (Arc::clone(&self.lock), Arc::clone(&self.held));
         let returning = Arc::clone(&self.reacquire_lock);
         tokio::spawn(async move {
-            // Leaving here drops both ends: the person is told, or the server refused.
+            // Returning drops both ends: the caller learns of the cancellation, or the server of the refusal.
             let outcome = tokio::select! {
                 outcome = answer => outcome,
                 () = question.cancelled() => return,
@@ -66,8 +64,8 @@ impl ExclusiveTurn {
     }
 }
 
-/// The voice of a call whose caller can be asked. While a question is open the call has neither its turn nor its
-/// place at the server.
+/// Observer of a call whose caller answers server requests. While a request is open the call has neither its turn nor
+/// its permit.
 pub(crate) struct SuspendingObserver {
     observer: SharedCallObserver,
     exclusive_turn: Option<Arc<ExclusiveTurn>>,
@@ -75,7 +73,7 @@ pub(crate) struct SuspendingObserver {
 }
 
 impl SuspendingObserver {
-    /// Wraps the voice of a call that has this turn and this place.
+    /// Wraps the observer of a call with this turn and this permit.
     pub(crate) fn wrap(
         voice: &SharedCallObserver,
         turn: &ExclusiveAccess,
@@ -121,8 +119,7 @@ impl CallObserver for SuspendingObserver {
     }
 }
 
-/// Waits until the call has its turn again. Another answer to the same call may
-/// have got it already.
+/// Waits until the call has its turn again. Another answer to the same call may have reacquired it already.
 async fn reacquire(door: ExclusiveLock, turn: &HeldExclusiveLock, returning: &tokio::sync::Mutex<()>) {
     let _returning = returning.lock().await;
     if turn.lock().unwrap_or_else(PoisonError::into_inner).is_some() {

@@ -1,4 +1,4 @@
-//! The right to use a session for one call.
+//! Lease: the right to use a session for one call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,27 +22,27 @@ use crate::options::StartRetry;
 use crate::request::Request;
 use crate::upstream::{ServerSession, attribution};
 
-/// How soon a caller that found a full queue may come back. Queues of this
-/// size empty within a second at the call rates they are made for.
+/// Delay after which a caller that was refused by a full queue may retry. Queues of this size empty within a second
+/// at the call rates they are made for.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The right to use a session for one call. Dropping it gives everything back.
+/// The right to use a session for one call. Dropping it releases the permits and the session.
 pub(crate) struct Lease {
     slot: Arc<Slot>,
     live: Arc<LiveSession>,
     since: Instant,
-    /// Given back when the lease ends; `None` from then on.
+    /// Released when the lease ends; `None` from then on.
     breaker_permit: Option<BreakerPermit>,
     call_permit: CallPermit,
     has_waited: bool,
 }
 
-/// How long a caller waits for a session.
+/// Deadlines of a caller that waits for a session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeaseDeadlines {
-    /// While no start is under way.
+    /// Deadline while no start is in progress.
     pub(crate) without_start: Instant,
-    /// While one is, which has a limit of its own.
+    /// Deadline during a start, which has a limit of its own.
     pub(crate) during_start: Instant,
 }
 
@@ -55,34 +55,34 @@ impl Lease {
         self.live.generation
     }
 
-    /// When it began.
+    /// Returns the start of the lease.
     pub(crate) fn since(&self) -> Instant {
         self.since
     }
 
-    /// Returns whether the session had to be waited for.
+    /// Returns whether the caller waited for the session.
     pub(crate) fn has_waited(&self) -> bool {
         self.has_waited
     }
 
-    /// The place of the call, to be given up while its caller thinks about a question.
+    /// Returns the handle that suspends the call while its caller answers a server request.
     pub(crate) fn suspend_handle(&self) -> Option<Arc<SuspendHandle>> {
         self.call_permit.suspend_handle()
     }
 
-    /// Ends the lease with what became of the call.
+    /// Ends the lease with the outcome of the call.
     pub(crate) fn finish(mut self, request: &Request<'_>, weight: Classification, now: Instant) {
         self.release(Some((request, weight)), now);
     }
 
-    /// Gives everything back under one lock; the second time does nothing.
+    /// Releases everything under one lock; a second call does nothing.
     fn release(&mut self, outcome: Option<(&Request<'_>, Classification)>, now: Instant) {
         let Some(permit) = self.breaker_permit.take() else { return };
         let (now, generation) = (now.into_std(), self.live.generation);
         let mut desk = self.slot.state();
         let before = BreakerCheckpoint::take(&desk.supervisor);
         let mut needs_task = false;
-        // A permit that is dropped says nothing.
+        // A permit that is dropped records no outcome.
         if let Some((request, weight)) = outcome {
             let tool = request.breaker_tool();
             let call = CompletedCall { origin: request.origin(&tool), generation, classification: weight };
@@ -106,29 +106,28 @@ impl Lease {
 }
 
 impl Drop for Lease {
-    /// The call was given up: nothing is known of how it went.
+    /// Releases a cancelled call, without an outcome.
     fn drop(&mut self) {
         self.release(None, Instant::now());
     }
 }
 
-/// A caller at the door. Dropping it gives the permit and the place in the
-/// line back, wherever it was waiting.
+/// A caller that waits for a lease. Dropping it releases the breaker permit and its demand for a session.
 pub(crate) struct PendingLease<'a> {
     slot: &'a Arc<Slot>,
     origin: Option<CallOrigin<'a>>,
     breaker_permit: Option<BreakerPermit>,
     is_waiting: bool,
-    /// For how long the session is wanted.
+    /// Lifetime of the demand for a session.
     demand: Demand,
 }
 
-/// How long something that is no call wants a session.
+/// Lifetime of the demand of a waiter that makes no call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Demand {
-    /// Over failed starts.
+    /// Persists over failed starts.
     Lasting,
-    /// Until a start fails, so that no restart is due to it.
+    /// Ends when a start fails, so that it causes no restart.
     UntilStartFails,
 }
 
@@ -138,7 +137,7 @@ impl Drop for PendingLease<'_> {
             return;
         }
         let mut desk = self.slot.state();
-        // Under the lock, so that the next caller finds the probe's place free.
+        // Under the lock, so that the next caller finds the probe's permit free.
         drop(self.breaker_permit.take());
         let mut is_unwanted = false;
         if self.is_waiting {
@@ -156,7 +155,7 @@ impl Drop for PendingLease<'_> {
 }
 
 impl Slot {
-    /// Wants a session without a call to make, for as long as the visitor is held.
+    /// Requests a session without a call, for as long as the result is held.
     pub(crate) fn demand_session(self: &Arc<Self>, demand: Demand) -> PendingLease<'_> {
         self.update(|desk| match demand {
             Demand::Lasting => desk.supervisor.on_wait(),
@@ -165,8 +164,8 @@ impl Slot {
         PendingLease { slot: self, origin: None, breaker_permit: None, is_waiting: true, demand }
     }
 
-    /// Gets a session for one call: past the breaker, into a place, and onto a
-    /// session, which is started if there is none.
+    /// Acquires a lease for one call: the breaker's permit, a call permit and a session, which is started if there is
+    /// none.
     pub(crate) async fn lease(
         self: &Arc<Self>,
         request: &Request<'_>,
@@ -182,7 +181,7 @@ impl Slot {
         let place = match self.call_queue.try_acquire(principal) {
             Some(place) => place,
             None => {
-                // Whom the breaker refuses need not queue.
+                // A caller that the breaker refuses need not queue.
                 self.admit(&mut self.state(), &mut visitor, now)?;
                 let place = Box::pin(self.call_queue.acquire(principal, patience.without_start)).await;
                 now = Instant::now();
@@ -212,10 +211,9 @@ impl Slot {
         })
     }
 
-    /// Waits for a turn at a server that does not say which of its callers it
-    /// asks: a call whose caller can answer is there alone, the others are
-    /// there together. Calls of servers that never asked in vain pass, and so
-    /// do requests that can't cause a question.
+    /// Waits for access to a server that does not say which of its callers it asks: a call whose caller can answer
+    /// runs alone, the others run together. Calls of servers without an unattributed request pass, and so do requests
+    /// that can't cause one.
     pub(crate) async fn acquire_exclusive_access(
         &self,
         request: &Request<'_>,
@@ -234,8 +232,8 @@ impl Slot {
                 None => ExclusiveAccess::Shared { _guard: door.read_owned().await },
             }
         };
-        // Only half of the time is spent on waiting: calls that never end must not keep the others from the server.
-        // Without its turn a call can still run; a question that may be another call's is refused as ever.
+        // Only half of the time is spent on waiting: calls that never end must not block the others. A call can still
+        // run without its turn; a server request that may be another call's is then refused.
         let now = Instant::now();
         let patience = now + until.saturating_duration_since(now) / 2;
         Box::pin(timeout_at(patience, turn)).await.unwrap_or(ExclusiveAccess::NotNeeded)
@@ -250,7 +248,7 @@ impl Slot {
         loop {
             let moved = self.phase_changed.notified();
             tokio::pin!(moved);
-            // Listening begins before looking, so that no change falls in between.
+            // Registered before the check, so that no change falls in between.
             moved.as_mut().enable();
             if let Some(live) = self.try_session(visitor, Instant::now())? {
                 return Ok(live);
@@ -264,8 +262,8 @@ impl Slot {
         }
     }
 
-    /// Whether the server takes callers at all. Asked before the breaker:
-    /// what an operator must act upon is said first.
+    /// Checks that the server accepts callers at all. Runs before the breaker: errors that need an operator come
+    /// first.
     fn check_available(&self, desk: &SlotState) -> Result<(), CallError> {
         match desk.supervisor.availability(Instant::now().into_std()) {
             _ if desk.is_removed => Err(self.stopped_error()),
@@ -276,12 +274,12 @@ impl Slot {
         }
     }
 
-    /// Whether the server would take a list now; nothing is taken by asking.
+    /// Checks that the server would accept a list request now; acquires nothing.
     pub(crate) fn check_accepts_lists(&self) -> Result<(), CallError> {
         self.check_available(&self.state())
     }
 
-    /// Whether the server would take calls now, whoever makes them; nothing is taken by asking.
+    /// Checks that the server would accept calls of any caller now; acquires nothing.
     pub(crate) fn check_accepts_calls(&self) -> Result<(), CallError> {
         let desk = self.state();
         self.check_available(&desk)?;
@@ -295,7 +293,7 @@ impl Slot {
         }
     }
 
-    /// The error for a server that has failed and is not waited for.
+    /// Makes the error for a server that has failed and is not waited for.
     pub(crate) fn failed_error(&self, desk: &SlotState) -> CallError {
         let now = Instant::now().into_std();
         let left = |until: std::time::Instant| until.saturating_duration_since(now);
@@ -312,7 +310,7 @@ impl Slot {
                     {
                         UnavailableState::CannotStart
                     }
-                    // The host of one command reads like a daemon that has tried as often.
+                    // The error of a one-command host reads like that of a daemon after as many attempts.
                     EjectionReason::BudgetSpent { .. } if is_once && !desk.supervisor.has_come_up() => {
                         UnavailableState::StartFailed
                     }
@@ -323,7 +321,7 @@ impl Slot {
                 let readmit_in = readmit_at.map(left);
                 match (ejection, is_once) {
                     (_, false) => (state, cause.to_owned(), ejection.explain(readmit_in), readmit_in),
-                    // The host ends with the command: nothing comes later.
+                    // The host ends with the command: there is no later retry.
                     (EjectionReason::BudgetSpent { failures, .. }, true) if failures > 1 => {
                         (state, cause.to_owned(), format!("it failed {failures} times"), None)
                     }
@@ -363,7 +361,7 @@ impl Slot {
         })
     }
 
-    /// What a person can do about the last failure.
+    /// Returns the remedy for the last failure.
     fn remedy(&self, desk: &SlotState, needs_reload: bool) -> Option<Box<Remedy>> {
         let failure = desk.supervisor.failure()?;
         let text = self.remedy_of(failure)?;
@@ -383,8 +381,7 @@ impl Slot {
         error
     }
 
-    /// Makes sure that the visitor holds a permit that still counts: after a
-    /// wait the breaker may have opened.
+    /// Ensures that the caller holds a breaker permit that still counts: the breaker may have opened during a wait.
     fn admit(
         &self,
         desk: &mut SlotState,
@@ -407,7 +404,7 @@ impl Slot {
         Ok(())
     }
 
-    /// One look at the desk: a session, nothing yet, or a reason to leave.
+    /// Checks the state once: returns a session, `None` to wait, or an error.
     fn try_session(
         &self,
         visitor: &mut PendingLease<'_>,
@@ -438,7 +435,7 @@ impl Slot {
         Ok(Some(live))
     }
 
-    /// The error for a server in a state that says what to do.
+    /// Makes the error for a server in a state that needs an operator's action.
     pub(crate) fn unavailable_error(
         &self,
         state: UnavailableState,
@@ -452,7 +449,7 @@ impl Slot {
         self.unavailable_error(UnavailableState::Stopped, "an operator stopped it".into(), None)
     }
 
-    /// Says whose failures hold a call back.
+    /// Makes the error for an open breaker, with the failures of the caller or of all callers.
     fn breaker_open_error(
         &self,
         supervisor: &Supervisor,
@@ -471,8 +468,8 @@ impl Slot {
         self.unavailable_error(UnavailableState::BreakerOpen, cause, Some(refused.retry_after))
     }
 
-    /// The caller's time ran out: with a session, what became of the request
-    /// is known; without one, why there is none is what matters.
+    /// Makes the error for a call whose deadline passed: with a session the outcome of the request is known; without
+    /// one the error gives the reason.
     pub(crate) fn timed_out_error(&self, request: &Request<'_>, delivery: Delivery) -> CallError {
         let has_session =
             matches!(self.state().supervisor.availability(Instant::now().into_std()), Availability::Ready(_));
@@ -486,7 +483,7 @@ impl Slot {
         }
     }
 
-    /// The caller's time ran out before there was a session.
+    /// Makes the error for a deadline that passed before there was a session.
     pub(crate) fn not_ready_error(&self) -> CallError {
         let start = self.startup.load().as_ref().map(|startup| startup.status());
         let desk = self.state();

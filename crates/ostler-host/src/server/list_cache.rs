@@ -1,4 +1,4 @@
-//! Where a slot keeps one of its lists.
+//! List cache: one list of a slot, shared or per principal, and the fetch that renews it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,38 +9,37 @@ use ostler_core::error::CallError;
 use super::PartitionOwner;
 use super::server_list::ServerList;
 
-/// Principals whose private lists are kept at once. Who comes beyond that
-/// displaces the one whose list is the oldest, and costs it another request.
+/// Upper bound on principals with a cached private list. One more evicts the oldest list, which its principal then
+/// fetches again.
 const MAX_PRIVATE_LISTS: usize = 64;
 
-/// What the last round of asking for a list has brought.
+/// Result of the last fetch of a list.
 pub(crate) type LastFetch = Option<Result<Arc<ServerList>, CallError>>;
 
-/// One list of a server: the last one known, and the round of asking for it.
+/// One list of a server: the latest value and the fetch in progress.
 #[derive(Default)]
 pub(crate) struct ListCache {
     latest: ArcSwapOption<ServerList>,
-    /// Where the last one is private: the last one of each principal, the
-    /// oldest first. At most [`MOST_PRIVATE`].
+    /// The latest list of each principal if lists are private, oldest first. At most [`MAX_PRIVATE_LISTS`].
     latest_private: ArcSwap<Vec<Arc<ServerList>>>,
-    /// Held while the list is asked for; what the last round has brought.
+    /// Held while the list is fetched; holds the result of the last fetch.
     pub(crate) last_fetch: Arc<tokio::sync::Mutex<LastFetch>>,
-    /// Rounds of asking for the list that are over.
+    /// Fetches that have finished.
     pub(crate) fetches: AtomicU64,
-    /// Changes of the list that the server has announced, and sessions that
-    /// it has forgotten: a list from before is not what there is now.
+    /// Changes announced by the server, and sessions that it has forgotten. A list fetched at a smaller count is
+    /// stale.
     pub(crate) changes: AtomicU64,
-    /// Somebody was answered without the list, because it took too long.
+    /// A caller was answered without the list because the fetch timed out.
     pub(crate) was_omitted: AtomicBool,
 }
 
 impl ListCache {
-    /// The last list, however old and whoever's it is.
+    /// Returns the latest list, at any age and for any principal.
     pub(crate) fn latest(&self) -> Option<Arc<ServerList>> {
         self.latest.load_full()
     }
 
-    /// The last list that a principal may see, however old.
+    /// Returns the latest list that a principal may see, at any age.
     pub(crate) fn latest_for(&self, principal: &str) -> Option<Arc<ServerList>> {
         let last = self.latest.load();
         match last.as_ref()?.owner() {
@@ -51,7 +50,7 @@ impl ListCache {
         }
     }
 
-    /// The last list, or the last one of each principal where they are private.
+    /// Returns the latest list, or the latest of each principal if lists are private.
     pub(crate) fn all(&self) -> Vec<Arc<ServerList>> {
         match self.latest() {
             Some(last) if last.owner().is_none() => vec![last],
@@ -60,7 +59,7 @@ impl ListCache {
         }
     }
 
-    /// Whether any of [all](Self::all) is so.
+    /// Returns whether any of [all](Self::all) satisfies the predicate.
     pub(crate) fn any(&self, is_so: impl Fn(&ServerList) -> bool) -> bool {
         match &*self.latest.load() {
             Some(last) if last.owner().is_none() => is_so(last),
@@ -77,13 +76,13 @@ impl ListCache {
                 lists.drain(..lists.len().saturating_sub(MAX_PRIVATE_LISTS));
                 lists
             }
-            // It is everybody's now.
+            // The list is shared now.
             None => Vec::new(),
         });
         self.latest.store(Some(known));
     }
 
-    /// Forgets the private list of a principal that has gone.
+    /// Removes the private list of a principal that has gone.
     pub(crate) fn remove_owned(&self, owner: PartitionOwner<'_>) {
         let is_owned = |known: &ServerList| known.owner().is_some_and(|other| owner.owns(other));
         self.latest_private
@@ -94,14 +93,14 @@ impl ListCache {
         });
     }
 
-    /// Forgets every list; one that is being fetched is not what there is now.
+    /// Removes every list; a fetch in progress is stale.
     pub(crate) fn clear(&self) {
         self.changes.fetch_add(1, Ordering::AcqRel);
         self.latest.store(None);
         self.latest_private.store(Arc::default());
     }
 
-    /// True if nothing was known before.
+    /// Stores a list if none is known. Returns whether it was stored.
     pub(crate) fn store_if_empty(&self, known: Arc<ServerList>) -> bool {
         let before = self.latest.rcu(|current| current.clone().or_else(|| Some(Arc::clone(&known))));
         if before.is_none() && known.owner().is_some() {

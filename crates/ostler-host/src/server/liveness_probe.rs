@@ -1,4 +1,4 @@
-//! Feeling a silent server's pulse.
+//! Liveness probe: a ping to a server that has been silent for too long.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use tokio::time::Instant;
 use super::slot::{LiveSession, Slot};
 use crate::upstream::{BoxFuture, ServerSession, UpstreamRequest};
 
-/// The probe that is out, if one is.
+/// The outstanding probe, if any.
 #[derive(Default)]
 pub(crate) struct LivenessProbe {
     probe: Option<BoxFuture<'static, bool>>,
 }
 
 impl LivenessProbe {
-    /// When to look next; never while a probe is out.
+    /// Returns the time of the next check; `None` while a probe is outstanding.
     pub(crate) fn next_check(
         &self,
         liveness: &Liveness,
@@ -47,7 +47,7 @@ impl LivenessProbe {
         }
     }
 
-    /// Whether the server answered the probe that is out.
+    /// Waits for the outstanding probe and returns whether the server answered it.
     pub(crate) async fn is_answered(&mut self) -> bool {
         let answered = match &mut self.probe {
             Some(probe) => probe.await,
@@ -67,8 +67,8 @@ fn signs(live: &LiveSession, spec: &ServerSpec) -> ConnectionActivity {
     }
 }
 
-/// Asks the cheapest question the server must answer. Any answer counts, to
-/// whatever question: who talks, lives.
+/// Sends the cheapest request that the server must answer. Any answer counts, to any request: it proves that the
+/// server is alive.
 async fn is_alive(session: Arc<dyn ServerSession>) -> bool {
     let method = match session.server_info().era {
         Era::Modern => "server/discover",

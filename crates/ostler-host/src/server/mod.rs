@@ -1,4 +1,4 @@
-//! One registered server: its spec, its session places, and what it offers.
+//! One registered server: its spec, its slots and its lists.
 
 mod binding;
 pub(crate) mod call_queue;
@@ -40,40 +40,39 @@ use server_list::ServerItem;
 use slot::{NO_WORKSPACE, Slot, SlotDeps, SlotKey};
 pub use startup::Startup;
 
-/// Session places of one isolated server. A place costs a few kilobytes; its
-/// process is bounded by the pool.
+/// Slots of one isolated server. A slot costs a few kilobytes; its process is bounded by the pool.
 const MAX_SLOTS: usize = 1_024;
 
-/// How soon a caller that found no place may come back.
+/// Delay after which a caller that was refused a slot may retry.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// One registered server. [With another spec](Self::with_spec) it is another value, which shares all sessions.
+/// One registered server. A value [with another spec](Self::with_spec) shares all its sessions.
 #[derive(Clone)]
 pub(crate) struct Server {
-    /// What the operator says about it, as far as it is in force.
+    /// The operator's settings that are in force.
     pub(crate) spec: Arc<ServerSpec>,
     pub(crate) registration: u64,
     /// The registration of the first server of this name, if it was replaced since. It orders servers that claim
     /// the same URI.
     pub(crate) rank: u64,
     pub(crate) connector: Arc<dyn Connector>,
-    /// How much of its log is wanted.
+    /// The log level requested from the server.
     pub(crate) level: Arc<RequestedLogLevel>,
-    /// Its card, if that was asked for.
+    /// The server card, once it was fetched.
     pub(crate) card: Arc<CardCache>,
-    /// Makes the parts of a slot; knows the host's cache and room.
+    /// Makes the parts of a slot; holds the host's cache and process pool.
     make_slot_deps: Arc<dyn Fn() -> SlotDeps + Send + Sync>,
-    /// One place under the empty partition for a shared server, else one per caller.
+    /// One slot under the empty partition for a shared server, else one per caller.
     slots: Arc<Mutex<HashMap<Arc<str>, Arc<Slot>>>>,
-    /// The one place of a shared server, so that calls take no lock to find it.
+    /// The one slot of a shared server, so that calls take no lock to find it.
     shared: Option<Arc<Slot>>,
-    /// New places of a stopped server begin stopped.
+    /// New slots of a stopped server begin stopped.
     is_stopped: Arc<AtomicBool>,
-    /// New places of a removed server, for callers that found it just before, begin removed.
+    /// New slots of a removed server begin removed: a caller may have found the server just before.
     is_removed: Arc<AtomicBool>,
 }
 
-/// What a server comes with.
+/// Dependencies of a server.
 pub(crate) struct ServerDeps {
     /// The rank of the server that it replaces.
     pub(crate) rank: Option<u64>,
@@ -113,7 +112,7 @@ impl Server {
         Self { spec: Arc::new(spec), card, ..self.clone() }
     }
 
-    /// The session place that a caller uses.
+    /// Returns the caller's slot, opening it if needed.
     pub(crate) fn slot(&self, caller: &Caller) -> Result<Arc<Slot>, CallError> {
         if let Some(slot) = &self.shared {
             return Ok(Arc::clone(slot));
@@ -127,7 +126,7 @@ impl Server {
             }
             return Ok(Arc::clone(slot));
         }
-        // Looked at under the lock: a session or credential that ends later finds the slot that is opened here.
+        // Checked under the lock: a session or credential that ends later finds the slot that is opened here.
         if caller.is_session_ended() && self.spec.isolation == Isolation::Session {
             return Err(overloaded("the session of the client has ended".into()));
         }
@@ -160,7 +159,7 @@ impl Server {
         Ok(slot)
     }
 
-    /// Ends the place of a client session that is over.
+    /// Removes the slot of a client session that has ended.
     pub(crate) fn end_session(&self, caller: &Caller) {
         let slot = self.slots.lock().unwrap_or_else(PoisonError::into_inner).remove(&*self.partition(caller));
         if let Some(slot) = slot {
@@ -168,7 +167,7 @@ impl Server {
         }
     }
 
-    /// Ends the slots of a caller whose credential has ended.
+    /// Removes the slots of a caller whose credential has ended.
     pub(crate) fn end_caller(&self, owner: PartitionOwner<'_>) {
         if self.spec.isolation.is_shared_by_callers() {
             return;
@@ -195,7 +194,7 @@ impl Server {
         self.spec.isolation.is_shared_by_callers() || matches!(self.spec.transport, ServerTransport::Http(_))
     }
 
-    /// The session place that a caller uses, if it has one already.
+    /// Returns the caller's slot, if it is open already.
     pub(crate) fn existing_slot(&self, caller: &Caller) -> Option<Arc<Slot>> {
         if let Some(slot) = &self.shared {
             return Some(Arc::clone(slot));
@@ -208,12 +207,12 @@ impl Server {
         self.existing_slot(caller).is_some_and(|slot| slot.live().is_some())
     }
 
-    /// What is known of a list over all session places and callers, each name once.
+    /// Merges a list over all slots and callers, each name once.
     pub(crate) fn cached_items(&self, kind: Kind) -> Vec<ServerItem> {
         self.cached_list(kind).unwrap_or_default()
     }
 
-    /// The same; `None` if no such list is known.
+    /// Merges a list over all slots and callers; `None` if no such list is known.
     pub(crate) fn cached_list(&self, kind: Kind) -> Option<Vec<ServerItem>> {
         let mut names = HashSet::new();
         let mut items: Option<Vec<ServerItem>> = None;
@@ -224,12 +223,12 @@ impl Server {
         items
     }
 
-    /// All session places there are.
+    /// Returns all open slots.
     pub(crate) fn slots(&self) -> Vec<Arc<Slot>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// No calls from now on, until [`resume`](Self::resume).
+    /// Refuses calls until [`resume`](Self::resume).
     pub(crate) fn stop(&self) {
         self.is_stopped.store(true, Ordering::Release);
         for slot in self.slots() {
@@ -237,7 +236,7 @@ impl Server {
         }
     }
 
-    /// Calls are taken again, and sessions are brought up.
+    /// Accepts calls again and starts sessions.
     pub(crate) fn resume(&self) {
         self.is_stopped.store(false, Ordering::Release);
         for slot in self.slots() {
@@ -245,7 +244,7 @@ impl Server {
         }
     }
 
-    /// Fresh sessions and a clean record.
+    /// Replaces all sessions and clears the failure record.
     pub(crate) fn reload(&self) {
         self.is_stopped.store(false, Ordering::Release);
         for slot in self.slots() {
@@ -253,7 +252,7 @@ impl Server {
         }
     }
 
-    /// Ends everything for good; the slots' tasks finish by themselves.
+    /// Ends all slots for good; their tasks finish by themselves.
     pub(crate) fn remove(&self) {
         self.is_removed.store(true, Ordering::Release);
         for slot in self.slots() {
@@ -276,11 +275,11 @@ impl Server {
     }
 }
 
-/// Returns the partition that a server gives a caller. Sessions are named by clients, so two callers may have sessions of
-/// the same name.
+/// Returns the partition that a server gives a caller. Sessions are named by clients, so two callers may have
+/// sessions of the same name.
 ///
-/// The operator shares the partition of callers on this machine: a process that only an operator could use would serve no
-/// caller.
+/// The operator shares the partition of callers on this machine: a process that only an operator could use would
+/// serve no caller.
 pub(crate) fn partition<'c>(spec: &ServerSpec, caller: &'c Caller) -> Cow<'c, str> {
     if caller.is_operator() && !spec.isolation.is_shared_by_callers() {
         return Caller::local().principal().to_owned().into();
@@ -297,7 +296,7 @@ pub(crate) fn partition<'c>(spec: &ServerSpec, caller: &'c Caller) -> Cow<'c, st
     }
 }
 
-/// The principal whose partitions and private answers are meant.
+/// The principal whose partitions and private answers are matched.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PartitionOwner<'c>(pub(crate) &'c str);
 
@@ -309,13 +308,13 @@ impl PartitionOwner<'_> {
     }
 }
 
-/// For a caller that gets no place.
+/// Makes the error for a caller that gets no slot.
 fn overloaded(what: String) -> CallError {
     CallError::Overloaded { what, retry_after: RETRY_AFTER }
 }
 
 impl Slot {
-    /// Ends it for good; its task finishes by itself.
+    /// Ends the slot for good; its task finishes by itself.
     pub(crate) fn remove(&self) {
         self.flush_misses();
         self.update(|desk| {
@@ -324,20 +323,20 @@ impl Slot {
         });
     }
 
-    /// The same, and calls in flight get at most this long to finish.
+    /// Ends the slot for good and gives calls in flight at most this long to finish.
     pub(crate) fn remove_within(&self, drain: Duration) {
         self.update(|desk| desk.drain = desk.drain.min(drain));
         self.remove();
     }
 
-    /// Returns whether it has no session and nobody waits for one.
+    /// Returns whether the slot has no session and no caller waits for one.
     fn is_idle(&self) -> bool {
         let desk = self.state();
         let supervisor = &desk.supervisor;
         *supervisor.phase() == Phase::Idle && supervisor.leases() == 0 && !supervisor.has_demand()
     }
 
-    /// Removes a place that is asleep.
+    /// Removes an idle slot.
     fn remove_if_idle(&self) -> bool {
         let is_asleep = self.is_idle();
         if is_asleep {

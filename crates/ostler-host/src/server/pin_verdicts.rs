@@ -1,4 +1,4 @@
-//! What the pins say of one list.
+//! Pin verdicts of one list.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use ostler_core::server_name::ServerName;
 
 use super::server_list::{ServerItem, ServerList};
 
-/// What the pins say of each item of one list.
+/// Pin status of each item of one list.
 #[derive(Debug)]
 pub(crate) struct PinVerdicts {
-    /// Whose word it is; other pins make another judgement.
+    /// The pins that the statuses come from; other pins need other verdicts.
     pins: Arc<PinPolicy>,
-    /// One for each item of the list.
+    /// One status per item, in list order.
     statuses: Vec<PinStatus>,
 }
 
@@ -25,7 +25,7 @@ impl PinVerdicts {
         let is_pinned =
             pins.lock.servers.contains_key(server) && pins.is_section_pinned(server.as_str(), section);
         let judge = |item: &ServerItem| match is_pinned && known.is_repeated(&item.name) {
-            // Nobody can say which of them a call would reach.
+            // A call by this name could reach either item.
             true => PinStatus::Changed,
             false => pins.status(server.as_str(), (section, &item.name), &item.definition),
         };
@@ -36,12 +36,12 @@ impl PinVerdicts {
         Arc::ptr_eq(&self.pins, pins)
     }
 
-    /// Of the item at that place in the list.
+    /// Returns the status of the item at an index of the list.
     pub(crate) fn status(&self, at: usize) -> Option<PinStatus> {
         self.statuses.get(at).copied()
     }
 
-    /// The items that nobody has approved as they are.
+    /// Returns the items without an approval of their current definition.
     pub(crate) fn unapproved<'a>(
         &'a self,
         known: &'a ServerList,
@@ -51,7 +51,7 @@ impl PinVerdicts {
     }
 }
 
-/// Whether the pins know of the item's server and not of this definition.
+/// Returns whether the pins know the item's server but not this definition.
 pub(crate) fn is_unapproved(standing: PinStatus) -> bool {
     matches!(standing, PinStatus::Changed | PinStatus::New)
 }

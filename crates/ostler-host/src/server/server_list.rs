@@ -1,4 +1,4 @@
-//! What a server offers, as far as is known.
+//! Server list: one list of a server, as last fetched.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,8 +17,8 @@ use tokio::time::Instant;
 use super::pin_verdicts::PinVerdicts;
 use crate::lists::conformance::ConformanceIssue;
 
-/// How long a list of a server that does not announce changes is taken for
-/// complete; calls of unknown tools ask for it at most this often.
+/// Time for which a list of a server that does not announce changes counts as complete; calls of unknown tools fetch
+/// it at most this often.
 const RECENT: Duration = Duration::from_secs(1);
 
 /// One item of a list as its server defines it.
@@ -28,48 +28,48 @@ pub struct ServerItem {
     pub name: Arc<str>,
     /// The whole definition, byte for byte.
     pub definition: Bytes,
-    /// Why validating clients refuse it as it is, if they do.
+    /// Reason for which validating clients reject the definition, if any.
     pub(crate) flaw: Option<Arc<ConformanceIssue>>,
 }
 
-/// One list of a server at the time it was last asked for.
+/// One list of a server as of its last fetch.
 #[derive(Debug)]
 pub(crate) struct ServerList {
     pub(crate) items: Arc<Vec<ServerItem>>,
-    /// The bytes of all definitions.
+    /// Total size of all definitions in bytes.
     pub(crate) size: usize,
-    /// Where in `items` each name is.
+    /// Index into `items` by name.
     names: HashMap<Arc<str>, usize>,
     /// Names that the server listed more than once.
     repeated: HashSet<Arc<str>>,
     received: Instant,
-    /// How long the server says that the list is good.
+    /// Time to live that the server gives for the list.
     ttl: Duration,
-    /// Whether the server says that everybody may see it.
+    /// True if the server marks the list as visible to all callers.
     pub(crate) is_public: bool,
-    /// Items of the server's list that are not here: bad ones, and those beyond the cap.
+    /// Items of the server's list that are left out: invalid ones, and those beyond the cap.
     pub(crate) left_out: usize,
-    /// The principal that asked for it, where it is nobody else's.
+    /// The principal that fetched the list, if it is private.
     owner: Option<Arc<str>>,
-    /// The session that gave it; `None` for a list kept from an earlier run,
-    /// and for one whose pages come from several sessions.
+    /// The session that returned the list; `None` for a list kept from an earlier run, and for one whose pages come
+    /// from several sessions.
     generation: Option<u64>,
-    /// The changes that the server had announced when it was asked.
+    /// The announced changes at the time of the fetch.
     seen_changes: u64,
-    /// The server promises to say when the list changes.
+    /// The server promises to announce changes of the list.
     is_announced: bool,
     is_stale: AtomicBool,
-    /// What the pins say of it, once somebody wanted to know.
+    /// The pin verdicts, once computed.
     pin_verdicts: ArcSwapOption<PinVerdicts>,
-    /// The hash of each definition that was asked for.
+    /// The hash of each definition for which one was requested.
     hashes: OnceLock<Box<[OnceLock<DefinitionHash>]>>,
 }
 
 /// The SHA-256 of a definition's text.
 pub(crate) type DefinitionHash = [u8; 32];
 
-/// Returns whose private lists a caller is shown. The operator uses the process of callers on this machine, and what it
-/// has asked for is known to them.
+/// Returns the principal whose private lists a caller is shown. The operator shares the process of callers on this
+/// machine, and they know what it has fetched.
 pub(crate) fn list_owner(caller: &Caller) -> Cow<'_, str> {
     match caller.is_operator() {
         true => Caller::local().principal().to_owned().into(),
@@ -78,12 +78,12 @@ pub(crate) fn list_owner(caller: &Caller) -> Cow<'_, str> {
 }
 
 impl ServerList {
-    /// A list that was just received.
+    /// Makes a list that was just received.
     pub(crate) fn fresh(items: Vec<ServerItem>, ttl: Duration, generation: u64, is_announced: bool) -> Self {
         Self { ttl, generation: Some(generation), is_announced, ..Self::restored(items) }
     }
 
-    /// A list kept from an earlier run: known, but never fresh.
+    /// Makes a list kept from an earlier run: known, but never fresh.
     pub(crate) fn restored(items: Vec<ServerItem>) -> Self {
         Self {
             names: items.iter().enumerate().map(|(at, item)| (Arc::clone(&item.name), at)).collect(),
@@ -104,36 +104,36 @@ impl ServerList {
         }
     }
 
-    /// Makes it the list of one principal.
+    /// Makes the list private to one principal.
     #[must_use]
     pub(crate) fn owned_by(mut self, principal: impl Into<Arc<str>>) -> Self {
         self.owner = Some(principal.into());
         self
     }
 
-    /// The principal whose list it is; `None` for everybody's.
+    /// Returns the principal that owns the list; `None` for a shared list.
     pub(crate) fn owner(&self) -> Option<&str> {
         self.owner.as_deref()
     }
 
-    /// Whether it may be shown to a caller, as far as its server says.
+    /// Returns whether the server lets a caller see the list.
     pub(crate) fn is_for(&self, caller: &Caller) -> bool {
         self.owner().is_none_or(|owner| owner == list_owner(caller))
     }
 
-    /// Whether the list need not be asked for again.
+    /// Returns whether the list need not be fetched again.
     pub(crate) fn is_fresh(&self, current: u64) -> bool {
         let is_kept_current = self.is_announced && self.generation == Some(current);
         !self.is_outdated() && (!self.remaining().is_zero() || is_kept_current)
     }
 
-    /// How much longer the server says that the list is good.
+    /// Returns the remaining time to live that the server gives for the list.
     pub(crate) fn remaining(&self) -> Duration {
         self.ttl.saturating_sub(self.received.elapsed())
     }
 
-    /// Whether a name that is not in it does not exist: it comes from this
-    /// session, and the server announces changes or has had no time for one.
+    /// Returns whether a name that is missing from the list does not exist: the list comes from this session, and the
+    /// server announces changes or has had no time for one.
     pub(crate) fn is_definite(&self, current: u64) -> bool {
         let is_current = self.generation == Some(current) && !self.is_outdated();
         is_current && (self.is_announced || self.received.elapsed() < RECENT)
@@ -143,21 +143,21 @@ impl ServerList {
         self.names.contains_key(name)
     }
 
-    /// Notes names that the server listed more than once.
+    /// Records names that the server listed more than once.
     #[must_use]
     pub(crate) fn with_repeated(mut self, repeated: HashSet<Arc<str>>) -> Self {
         self.repeated = repeated;
         self
     }
 
-    /// Notes how many changes the server had announced when it was asked.
+    /// Records the number of announced changes at the time of the fetch.
     #[must_use]
     pub(crate) fn with_seen_changes(mut self, changes: u64) -> Self {
         self.seen_changes = changes;
         self
     }
 
-    /// Forgets whose list it is: its pages come from several sessions.
+    /// Clears the session of the list: its pages come from several sessions.
     #[must_use]
     pub(crate) fn of_no_session(mut self) -> Self {
         self.generation = None;
@@ -168,22 +168,22 @@ impl ServerList {
         self.repeated.contains(name)
     }
 
-    /// Whether no session of this run has given it.
+    /// Returns whether no session of this run has returned the list.
     pub(crate) fn is_of_no_session(&self) -> bool {
         self.generation.is_none()
     }
 
-    /// Whether the same session has given both.
+    /// Returns whether both lists come from the same session.
     pub(crate) fn is_of_same_session(&self, other: &Self) -> bool {
         self.generation == other.generation
     }
 
-    /// Whether it is what this very session lists, as far as the server has said.
+    /// Returns whether the list is the current one of this session, as far as the server has announced.
     pub(crate) fn is_current_for(&self, generation: u64, changes: u64) -> bool {
         self.generation == Some(generation) && self.seen_changes == changes
     }
 
-    /// What the pins say of each item. The list is judged once for each lock.
+    /// Returns the pin verdicts of the list. They are computed once per lock.
     pub(crate) fn pin_verdicts(
         &self,
         pins: &Arc<PinPolicy>,
@@ -199,7 +199,7 @@ impl ServerList {
         }
     }
 
-    /// What the pins say of one item; `None` if it is not in the list.
+    /// Returns the pin status of one item; `None` if it is not in the list.
     pub(crate) fn pin_status(
         &self,
         pins: &Arc<PinPolicy>,
@@ -213,12 +213,12 @@ impl ServerList {
         }
     }
 
-    /// The definition of an item.
+    /// Returns the definition of an item.
     pub(crate) fn definition(&self, name: &str) -> Option<Bytes> {
         self.names.get(name).and_then(|at| self.items.get(*at)).map(|item| item.definition.clone())
     }
 
-    /// The hash of an item's definition.
+    /// Returns the hash of an item's definition.
     pub(crate) fn definition_hash(&self, name: &str) -> Option<DefinitionHash> {
         let at = *self.names.get(name)?;
         let hashes = self.hashes.get_or_init(|| self.items.iter().map(|_| OnceLock::new()).collect());
@@ -226,7 +226,7 @@ impl ServerList {
         Some(*hashes.get(at)?.get_or_init(hash))
     }
 
-    /// Whether a change was announced since it was asked for.
+    /// Returns whether a change was announced since the fetch.
     pub(crate) fn is_outdated(&self) -> bool {
         self.is_stale.load(Ordering::Acquire)
     }

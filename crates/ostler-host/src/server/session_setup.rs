@@ -1,5 +1,4 @@
-//! What a new session is told before anybody asks for it: the level of its
-//! log, the resources to tell of, and that changes are listened to.
+//! Setup of a new session: the log level, the subscribed resources, and the listen request for changes.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -15,15 +14,14 @@ use super::slot::{LiveSession, Slot};
 use crate::lists::Kind;
 use crate::upstream::UpstreamRequest;
 
-/// How long lists are left alone after a start: whoever waited for the session
-/// goes first.
+/// Delay between a start and the refresh of lists, so that waiting calls go first.
 const REFRESH_DELAY: Duration = Duration::from_millis(100);
 
-/// How long a server may take to hear that a resource is not of interest.
+/// Timeout for an unsubscribe request.
 const UNSUBSCRIBING: Duration = Duration::from_secs(5);
 
-/// Tells a session that has just begun what those before it were told, and
-/// finds out what has changed meanwhile. Nobody waits for it.
+/// Gives a new session the settings of those before it, and fetches what has changed meanwhile. Runs in the
+/// background.
 pub(super) fn set_up_session(slot: &Arc<Slot>) {
     slot.listen();
     if let Some(host) = slot.host.upgrade() {
@@ -32,7 +30,7 @@ pub(super) fn set_up_session(slot: &Arc<Slot>) {
     resync_session(slot);
 }
 
-/// The same for a session that goes on after its server has forgotten it.
+/// Sets up a session that continues after its server has forgotten it.
 pub(super) fn resync_session(slot: &Arc<Slot>) {
     if slot.level.get().is_some() || !slot.subscriptions.resources().is_empty() {
         let slot = Arc::clone(slot);
@@ -48,8 +46,7 @@ pub(super) fn resync_session(slot: &Arc<Slot>) {
     sabotage!(RestlessRefresh, start_again(slot));
 }
 
-/// Lists the tools until that has started the server again, however fast the
-/// machine ends a process.
+/// Lists the tools until that has started the server again, however fast the machine ends a process.
 #[cfg(ostler_sabotage)]
 fn start_again(slot: &Arc<Slot>) {
     let slot = Arc::clone(slot);
@@ -65,9 +62,8 @@ fn start_again(slot: &Arc<Slot>) {
     });
 }
 
-/// Asks for the lists that are known from earlier sessions, so that whoever
-/// listens hears of what is different now. Starts nothing: a session that has
-/// ended meanwhile is left alone.
+/// Fetches the lists that are known from earlier sessions, so that listeners learn of differences. Starts nothing: a
+/// session that has ended meanwhile is left alone.
 async fn refresh_lists(slot: &Arc<Slot>) {
     sleep(REFRESH_DELAY).await;
     for kind in Kind::ALL {
@@ -75,13 +71,13 @@ async fn refresh_lists(slot: &Arc<Slot>) {
         // A private list is compared with what the same principal is shown now.
         let caller = known.owner().map_or_else(Caller::local, |owner| Caller::new(owner, ""));
         let Some(host) = slot.host.upgrade() else { return };
-        // A server that can't be asked now is asked when its list is wanted.
+        // A list that fails here is fetched when a caller needs it.
         let _ = host.refresh_live_list(slot, &caller, kind).await;
     }
 }
 
 impl Slot {
-    /// Asks a modern server to tell of its lists and of the wanted resources.
+    /// Asks a modern server to announce changes of its lists and of the subscribed resources.
     pub(crate) fn listen(&self) {
         let Some(live) = self.live() else { return };
         let hello = live.session.server_info();
@@ -98,7 +94,7 @@ impl Slot {
         }
     }
 
-    /// Tells a legacy server which level of its log is wanted.
+    /// Sends the requested log level to a legacy server.
     pub(crate) async fn set_level(&self) {
         let (Some(live), Some(level)) = (self.live(), self.level.get()) else { return };
         if live.session.server_info().has_capability("logging") {
@@ -112,7 +108,7 @@ impl Slot {
         for uri in self.subscriptions.resources() {
             let Some(telling) = self.subscriptions.server_subscribed(&uri) else { continue };
             let is_told = telling.lock().await;
-            // Others are told of by their first subscription, or not wanted any more.
+            // The remaining resources are subscribed by their first subscription, or no longer wanted.
             if !*is_told || self.subscriptions.server_subscribed(&uri).is_none() {
                 continue;
             }
@@ -120,15 +116,14 @@ impl Slot {
         }
     }
 
-    /// Tells a legacy server that nobody wants to hear of a resource any more.
+    /// Unsubscribes a legacy server from a resource without subscribers.
     pub(crate) async fn unsubscribe(&self, uri: &str) {
         let Some(live) = self.live() else { return };
         let told = self.request_legacy(&live, "resources/unsubscribe", json!({"uri": uri}).to_string());
         let _ = timeout(UNSUBSCRIBING, told).await;
     }
 
-    /// A request that belongs to nobody. It is no call, so it takes no lease;
-    /// that it failed is told to the operator only.
+    /// Sends a request without a caller. It is no call, so it takes no lease; only the operator learns of a failure.
     async fn request_legacy(&self, live: &LiveSession, method: &'static str, params: String) {
         if live.session.server_info().era == Era::Modern {
             return;

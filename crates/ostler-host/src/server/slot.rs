@@ -1,9 +1,8 @@
-//! One supervised session place: the desk where callers and the task meet.
+//! Slot: one supervised session, with a state that callers and the slot's task share.
 //!
-//! The desk is a short lock around the supervisor and the live session. It is
-//! never held across an await. Callers lock it to enter and to leave; the
-//! slot's task locks it to learn what to do and to report what it did. A call
-//! to a ready server passes without waking the task at all.
+//! The state is a short lock around the supervisor and the live session. It is never held across an await. Callers
+//! lock it to take and to end a lease; the slot's task locks it to learn what to do and to report what it did. A call
+//! to a ready server does not wake the task.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -39,117 +38,115 @@ use crate::upstream::{Connector, ServerSession};
 /// Longest delay before the second start in a host that serves one command: a person waits for it.
 const ONE_SHOT_DELAY: Duration = Duration::from_millis(500);
 
-/// The partition of callers without a workspace, which is no path.
+/// The partition of callers without a workspace; never a valid path.
 pub(crate) const NO_WORKSPACE: &str = "no workspace";
 
-/// Which session place of a server: the partition is empty when everybody
-/// shares one.
+/// Key of a slot. The partition is empty when all callers share one slot.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct SlotKey {
     pub(crate) server: ServerName,
     pub(crate) partition: Arc<str>,
-    /// Tells a replaced server from its successor of the same name.
+    /// Distinguishes a replaced server from its successor of the same name.
     pub(crate) registration: u64,
 }
 
-/// One supervised session place.
+/// One supervised session and the callers that wait for it.
 pub(crate) struct Slot {
     pub(crate) key: SlotKey,
-    /// How its sessions are reached, shared and supervised. What the host decides with each call is in
+    /// Settings of the transport, isolation and supervision. The settings that each call uses are in
     /// [`RegistrySnapshot::spec_of`](crate::registry::RegistrySnapshot::spec_of).
     pub(crate) spec: Arc<ServerSpec>,
     pub(crate) connector: Arc<dyn Connector>,
-    /// The host's remembered answers, to be purged when the server says so.
+    /// The host's response cache, purged when the server announces a change.
     pub(crate) cache: Arc<Mutex<Cache>>,
     pub(crate) process_pool: Arc<ProcessPool>,
     state: Mutex<SlotState>,
     pub(crate) created: Instant,
     /// Wakes the task.
     pub(crate) wake_task: Notify,
-    /// Tells everyone who waits that the phase may have changed.
+    /// Notifies all waiters that the phase may have changed.
     pub(crate) phase_changed: Notify,
-    /// Places for calls at the server, and the line before them.
+    /// Permits for calls to the server, and the queue of calls that wait for one.
     pub(crate) call_queue: Arc<CallQueue>,
-    /// Where calls take turns: held by one interactive call, or by any number of others.
+    /// Held by one interactive call, or by any number of others.
     pub(crate) exclusive_lock: super::exclusive::ExclusiveLock,
-    /// The start that is under way.
+    /// The start in progress.
     pub(crate) startup: ArcSwapOption<Startup>,
     /// The last output on stderr, over all starts.
     pub(crate) stderr_log: Arc<StderrLog>,
     /// The last good start of the server.
     pub(crate) last_good_start: Arc<LastGoodStart>,
     pub(crate) start_retry: StartRetry,
-    /// Whether the environment of this process is that of an MCP client.
+    /// True if an MCP client started this process, so that its environment is the client's.
     pub(crate) is_started_by_client: bool,
-    /// One for each kind of list.
+    /// One cache per kind of list.
     pub(crate) list_caches: [ListCache; Kind::ALL.len()],
-    /// Set when what an earlier run has kept of the lists was looked for.
+    /// Set once the lists kept by an earlier run were looked for.
     pub(crate) lists_restored: OnceCell<()>,
-    /// Held while the lists are written down, so that the last one to write
-    /// writes what is known last.
+    /// Held while the lists are written, so that the newest lists are written last.
     pub(crate) persist_lock: Mutex<()>,
-    /// The tools that are not as they were approved and have been told of.
+    /// The tools that differ from their approved definitions and were reported.
     pub(crate) reported_drift: Mutex<ReportedDrift>,
-    /// What the last session said of itself.
+    /// Server info of the last session's handshake.
     pub(crate) last_server_info: ArcSwapOption<ServerInfo>,
-    /// Where its events and changes go.
+    /// Receives lifecycle events and list changes.
     pub(crate) bus: Arc<NotificationBus>,
-    /// The resources that somebody wants to hear of.
+    /// The resources with at least one subscriber.
     pub(crate) subscriptions: ResourceSubscriptions,
-    /// How much of its log is wanted.
+    /// The log level requested from the server.
     pub(crate) level: Arc<RequestedLogLevel>,
-    /// The host, which outlives the slot or does not need it any more.
+    /// The host. It outlives the slot, or the slot no longer needs it.
     pub(crate) host: WeakHost,
-    /// The principal of who opened or woke it last, where callers open places as they like.
+    /// The principal of the last caller that opened or woke the slot, where callers open slots freely.
     opener: Mutex<Option<Arc<str>>>,
-    /// The principal of the first caller, and whether another one came.
+    /// The principal of the first caller.
     first_user: OnceLock<Box<str>>,
     pub(crate) has_several_users: Arc<AtomicBool>,
-    /// Raised before every invalidation of remembered answers.
+    /// Incremented before every invalidation of cached responses.
     pub(crate) cache_epoch: AtomicU64,
-    /// Some answer has been remembered; until then nobody looks for one.
+    /// True once a response was cached; lookups skip the cache until then.
     pub(crate) has_cached_answers: AtomicBool,
-    /// Requests meanwhile whose answer could have been remembered, as far as the cache has not counted them.
+    /// Cacheable requests that skipped the cache and that it has not counted yet.
     pub(crate) uncounted_misses: AtomicU64,
-    /// Sessions of which something is left, live ones included.
+    /// Sessions with anything left to clean up, live ones included.
     pub(crate) open_cleanups: AtomicUsize,
-    /// The task has ended: the slot was removed and nothing of it is left.
+    /// True once the task has ended: the slot was removed and nothing of it is left.
     pub(crate) is_gone: AtomicBool,
 }
 
-/// What the lock protects.
+/// State of a slot, behind its lock.
 pub(crate) struct SlotState {
     pub(crate) supervisor: Supervisor,
     pub(crate) liveness: Liveness,
     /// The session of the supervisor's current generation, when it is ready.
     pub(crate) live: Option<Arc<LiveSession>>,
     pub(crate) rng: fastrand::Rng,
-    /// How long calls may finish when the session is ended.
+    /// Time that calls get to finish when the session is ended.
     pub(crate) drain: Duration,
-    /// The task sleeps without an alarm, so the end of the last lease must wake it.
+    /// True while the task sleeps without a timer, so that the end of the last lease must wake it.
     pub(crate) needs_wake: bool,
-    /// Something of a session is left: one on its way, in use, or being ended.
-    /// The task says so whenever it has done what there was to do.
+    /// True while anything of a session is left: one that starts, is in use or is being ended. The task updates it
+    /// whenever it has done what was due.
     pub(crate) has_remains: bool,
-    /// Nobody will use this slot again; the task ends when nothing is left.
+    /// True once the slot was removed; the task ends when nothing is left.
     pub(crate) is_removed: bool,
 }
 
-/// How long a start took.
+/// Duration of a start.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StartDuration {
-    /// Before its turn came.
+    /// Time in the queue for a turn.
     pub(crate) waited: Duration,
-    /// From the process to the end of the handshake.
+    /// Time from the process to the end of the handshake.
     pub(crate) took: Duration,
 }
 
-/// A session in use, with its number and who uses it.
+/// A session in use, with its generation and its lease count.
 pub(crate) struct LiveSession {
     pub(crate) generation: u64,
     pub(crate) session: Arc<dyn ServerSession>,
     pub(crate) since: Instant,
-    /// How long its start took.
+    /// Duration of its start.
     pub(crate) start: StartDuration,
     leases: AtomicUsize,
     unused: Notify,
@@ -181,7 +178,7 @@ impl Slot {
             has_remains: false,
             is_removed: false,
         };
-        // Where a place is one caller's own there is nobody to share with.
+        // A slot of one caller has no other callers to share with.
         let part = if spec.isolation.is_shared_by_callers() { 2 } else { 1 };
         let share = spec.max_in_flight / part;
         let places = CallQueue::new(spec.max_in_flight, share, spec.max_queued);
@@ -224,24 +221,24 @@ impl Slot {
         slot
     }
 
-    /// Returns the directory that its callers work in, where they have one.
+    /// Returns the working directory of the slot's callers, where they have one.
     pub(crate) fn workspace(&self) -> Option<Arc<str>> {
         let is_known = self.spec.isolation == Isolation::Workspace && *self.key.partition != *NO_WORKSPACE;
         is_known.then(|| Arc::clone(&self.key.partition))
     }
 
-    /// Returns the principal whose session has it for itself, where each session has one.
+    /// Returns the principal that owns the session, where each session has one.
     pub(crate) fn session_owner(&self) -> Option<&str> {
         let owner = self.key.partition.split('\0').next();
         owner.filter(|_| self.spec.isolation == Isolation::Session)
     }
 
-    /// Returns the principal that its process counts for, where callers open places as they like.
+    /// Returns the principal that the process is counted for, where callers open slots freely.
     pub(crate) fn opener(&self) -> Option<Arc<str>> {
         self.opener.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes who opens it, or wakes it: from then on its process counts for this principal.
+    /// Records the principal that opens or wakes the slot; its process is counted for this principal from then on.
     pub(crate) fn set_opener(&self, principal: &str) {
         let opener = match self.spec.isolation {
             Isolation::Session => self.session_owner(),
@@ -251,7 +248,7 @@ impl Slot {
         *self.opener.lock().unwrap_or_else(PoisonError::into_inner) = opener.map(Arc::from);
     }
 
-    /// Returns whether callers with different principals use it.
+    /// Returns whether callers with different principals use the slot.
     pub(crate) fn has_several_callers(&self) -> bool {
         self.spec.isolation.is_shared_by_callers()
     }
@@ -260,14 +257,14 @@ impl Slot {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes whose request is sent.
+    /// Records the principal of a request that is sent.
     pub(crate) fn note_user(&self, principal: &str) {
         if **self.first_user.get_or_init(|| principal.into()) != *principal {
             self.has_several_users.store(true, Ordering::Release);
         }
     }
 
-    /// Says what a person can do about a failure.
+    /// Returns the remedy for a failure.
     pub(crate) fn remedy_of(&self, failure: &ServerFailure) -> Option<String> {
         let server = self.key.server.as_str();
         match self.is_started_by_client {
@@ -276,7 +273,7 @@ impl Slot {
         }
     }
 
-    /// Changes something and tells everybody who may care.
+    /// Changes the state and notifies the task and all waiters.
     pub(crate) fn update<T>(&self, change: impl FnOnce(&mut SlotState) -> T) -> T {
         let result = change(&mut self.state());
         self.wake_task.notify_one();
@@ -285,7 +282,7 @@ impl Slot {
     }
 }
 
-/// Makes the supervisor of a slot. The spec itself stays as it is: its fingerprint names what is kept between runs.
+/// Makes the supervisor of a slot. The spec itself stays unchanged: its fingerprint names what is kept between runs.
 fn supervisor(spec: &ServerSpec, start_patience: StartRetry) -> Supervisor {
     let now = Instant::now().into_std();
     let ends_when_unused = matches!(spec.isolation, Isolation::Session | Isolation::Workspace);
@@ -293,7 +290,7 @@ fn supervisor(spec: &ServerSpec, start_patience: StartRetry) -> Supervisor {
         return Supervisor::new(spec, now);
     }
     let mut spec = spec.clone();
-    // Sessions and workspaces come and go, and not all of them say when they are over.
+    // Sessions and workspaces come and go, and some never announce their end.
     spec.lazy |= ends_when_unused;
     if start_patience != StartRetry::Once {
         return Supervisor::new(&spec, now);
@@ -303,24 +300,24 @@ fn supervisor(spec: &ServerSpec, start_patience: StartRetry) -> Supervisor {
     Supervisor::new(&spec, now).for_single_command()
 }
 
-/// What a slot is made of.
+/// Dependencies of a slot.
 pub(crate) struct SlotDeps {
     pub(crate) spec: Arc<ServerSpec>,
     pub(crate) connector: Arc<dyn Connector>,
-    /// The host's remembered answers, to be purged when the server says so.
+    /// The host's response cache, purged when the server announces a change.
     pub(crate) cache: Arc<Mutex<Cache>>,
     pub(crate) process_pool: Arc<ProcessPool>,
-    /// Where the slot is entered.
+    /// The registry that the slot enters itself in.
     pub(crate) slot_registry: Arc<SlotRegistry>,
-    /// Where its events go.
+    /// Receives lifecycle events and list changes.
     pub(crate) bus: Arc<NotificationBus>,
-    /// How much of its log is wanted.
+    /// The log level requested from the server.
     pub(crate) level: Arc<RequestedLogLevel>,
     pub(crate) host: WeakHost,
     /// The last good start of the server.
     pub(crate) last_good_start: Arc<LastGoodStart>,
     pub(crate) start_retry: StartRetry,
-    /// Whether the environment of this process is that of an MCP client.
+    /// True if an MCP client started this process, so that its environment is the client's.
     pub(crate) is_started_by_client: bool,
     /// Spreads the delays before restarts.
     pub(crate) rng: fastrand::Rng,
@@ -338,7 +335,7 @@ impl LiveSession {
         })
     }
 
-    /// Called under the desk's lock, so that a drained session stays drained.
+    /// Counts a lease. Called under the state lock, so that a drained session stays drained.
     pub(crate) fn begin_lease(&self) {
         self.leases.fetch_add(1, Ordering::AcqRel);
     }
@@ -349,7 +346,7 @@ impl LiveSession {
         }
     }
 
-    /// Waits until nobody uses the session any more.
+    /// Waits until no lease on the session is left.
     pub(crate) async fn drained(&self) {
         loop {
             let unused = self.unused.notified();

@@ -1,4 +1,4 @@
-//! What a slot knows and says of itself.
+//! Lists, cached responses and waiters of a slot.
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
@@ -29,47 +29,44 @@ impl Slot {
         &self.list_caches[kind.index()]
     }
 
-    /// The last list, however old.
+    /// Returns the latest list, at any age.
     pub(crate) fn cached_list(&self, kind: Kind) -> Option<Arc<ServerList>> {
         self.list_cache(kind).latest()
     }
 
-    /// The last list that the caller may see, however old.
+    /// Returns the latest list that the caller may see, at any age.
     pub(crate) fn cached_list_for(&self, caller: &Caller, kind: Kind) -> Option<Arc<ServerList>> {
         self.list_cache(kind).latest_for(caller.principal())
     }
 
-    /// Whether a list that was just received is only for who asked for it: its
-    /// server says so, or the operator. A place that is not shared has one
-    /// caller, and servers of the older revisions know only one client, which
-    /// all callers of a shared process are together.
+    /// Returns whether a list that was just received is private to the caller that fetched it: its server says so, or
+    /// the operator. A slot that is not shared has one caller, and servers of the older revisions know only one
+    /// client, which all callers of a shared process are together.
     pub(crate) fn is_private(&self, known: &ServerList, rule: CacheScopeRule) -> bool {
         let is_modern = || self.last_server_info().is_some_and(|hello| hello.era == Era::Modern);
         let is_said = rule == CacheScopeRule::Private || (!known.is_public && is_modern());
         is_said && self.has_several_callers()
     }
 
-    /// The list, if it need not be asked for again.
+    /// Returns the list if it need not be fetched again.
     pub(crate) fn fresh_list(&self, caller: &Caller, kind: Kind) -> Option<Arc<ServerList>> {
         let known = self.cached_list_for(caller, kind)?;
         let generation = self.state().supervisor.generation();
         known.is_fresh(generation).then_some(known)
     }
 
-    /// Whether the live session says that there is no such list. Tools are
-    /// asked for all the same: most servers are nothing else, and one that
-    /// forgets to say so loses nothing.
+    /// Returns whether the live session declares that there is no such list. Tools are fetched all the same: most
+    /// servers have nothing else, and one that omits the declaration loses nothing.
     pub(crate) fn lacks_capability(&self, kind: Kind) -> bool {
         kind != Kind::Tools
             && self.live().is_some_and(|live| !live.session.server_info().has_capability(kind.capability()))
     }
 
-    /// Takes a list that was just received; true if it is not what was known.
-    /// A change that the server did not announce is told here, and so is the
-    /// first list of all where somebody was answered without it.
+    /// Stores a list that was just received. Returns whether it differs from the known one. Announces a change that
+    /// the server did not announce, and the first list if a caller was answered without it.
     pub(crate) fn store_list(&self, kind: Kind, known: Arc<ServerList>) -> bool {
         let shelf = self.list_cache(kind);
-        // What somebody else was shown says nothing about what has changed.
+        // Another principal's private list says nothing about changes.
         let before = match known.owner() {
             Some(owner) => shelf.latest_for(owner),
             None => shelf.latest(),
@@ -96,19 +93,19 @@ impl Slot {
         true
     }
 
-    /// What the last session said of itself.
+    /// Returns the server info of the last session.
     pub(crate) fn last_server_info(&self) -> Option<Arc<ServerInfo>> {
         self.last_server_info.load_full()
     }
 
-    /// Tells whoever listens.
+    /// Sends a change to the listeners.
     fn emit(&self, event: ServerNotification) {
         let (server, partition) = (self.key.server.clone(), Arc::clone(&self.key.partition));
         self.bus.publish(HostNotification { server, partition, notification: event });
     }
 
-    /// Raised before every invalidation; an answer asked for under another
-    /// epoch is not remembered.
+    /// Returns the cache epoch. It is raised before every invalidation; a response requested under another epoch is
+    /// not cached.
     pub(crate) fn cache_epoch(&self) -> u64 {
         self.cache_epoch.load(Ordering::Acquire)
     }
@@ -117,12 +114,12 @@ impl Slot {
         self.cache_epoch.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Whether any answer of this server has ever been remembered.
+    /// Returns whether any response of this server was ever cached.
     pub(crate) fn has_cached_answers(&self) -> bool {
         self.has_cached_answers.load(Ordering::Acquire)
     }
 
-    /// Lets the cache count the requests for which nobody looked into it.
+    /// Passes the number of requests that skipped the cache to the cache.
     pub(crate) fn flush_misses(&self) {
         let misses = self.uncounted_misses.swap(0, Ordering::Relaxed);
         if misses > 0 {
@@ -135,8 +132,8 @@ impl Slot {
         self.has_cached_answers.store(true, Ordering::Release);
     }
 
-    /// Whose private answers a caller may be given: those of its own place, or
-    /// where callers share one, its own there.
+    /// Returns the owner of the private responses that a caller may get: its own slot, or where callers share one,
+    /// its own entries there.
     pub(crate) fn cache_owner<'a>(&'a self, caller: &'a Caller) -> Cow<'a, str> {
         sabotage!(UnpartitionedCache, return "".into());
         match self.spec.isolation {
@@ -146,28 +143,29 @@ impl Slot {
         }
     }
 
-    /// Returns whether a start waits for a place in the process pool.
+    /// Returns whether a start waits for a permit of the process pool.
     pub(crate) fn is_waiting_for_process(&self) -> bool {
         self.startup.load().as_ref().is_some_and(|startup| startup.is_waiting_for_process())
     }
 
-    /// Returns whether a start is under way that will end by itself. One that waits for a place in the process pool may not.
+    /// Returns whether a start is in progress that will end by itself. One that waits for a permit of the process
+    /// pool may not.
     pub(crate) fn is_starting(&self) -> bool {
         self.startup.load().as_ref().is_some_and(|startup| !startup.is_waiting_for_process())
     }
 
-    /// Returns whether the last start failed and lists are better answered without the next one. A host that serves one
-    /// command has no later list.
+    /// Returns whether the last start failed and lists are better answered without the next one. A host that serves
+    /// one command has no later list.
     pub(crate) fn has_failed_start(&self) -> bool {
         self.start_retry != StartRetry::Once && self.state().supervisor.has_failed_start()
     }
 
-    /// Whether a session is up or on its way.
+    /// Returns whether a session is up or starting.
     pub(crate) fn is_active(&self) -> bool {
         matches!(self.state().supervisor.phase(), Phase::Ready { .. } | Phase::Starting { .. })
     }
 
-    /// Whether the live session will tell when a list changes.
+    /// Returns whether the live session announces changes of a list.
     pub(crate) fn announces_changes(&self, kind: Kind) -> bool {
         self.live().is_some_and(|live| {
             live.session.server_info().has_capability(kind.list_changed_capability())
@@ -175,24 +173,23 @@ impl Slot {
         })
     }
 
-    /// The session in use.
+    /// Returns the session in use.
     pub(crate) fn live(&self) -> Option<Arc<LiveSession>> {
         self.state().live.clone()
     }
 
-    /// Takes what the server says without being asked: what is known of its
-    /// lists and what is remembered is not what it was.
+    /// Handles a server notification: marks its lists stale and invalidates cached responses.
     pub(crate) fn on_notification(&self, event: ServerNotification) {
         self.invalidate_answers(&event);
         for kind in Kind::ALL.into_iter().filter(|kind| kind.list_changed() == event) {
-            // Before anybody hears of it: a list that is asked for from now on is newer.
+            // Marked before any listener is notified: a list fetched from now on is newer.
             self.list_cache(kind).changes.fetch_add(1, Ordering::AcqRel);
             self.list_cache(kind).all().iter().for_each(|known| known.outdate());
         }
         self.emit(event);
     }
 
-    /// A list as this very session gives it to a caller, if it is known.
+    /// Returns a list as this session returned it to a caller, if it is known.
     pub(crate) fn list_of_session(
         &self,
         caller: &Caller,
@@ -202,26 +199,26 @@ impl Slot {
         self.cached_list_for(caller, kind).filter(|known| known.is_current_for(generation, changes))
     }
 
-    /// The server has forgotten the session, so that the one that goes on under
-    /// its number is another server's for all that is known.
+    /// Marks all lists as stale: the server has forgotten the session, and the one that continues under its
+    /// generation may be another server's.
     pub(crate) fn mark_lists_stale(&self) {
         for kind in Kind::ALL {
             self.list_cache(kind).changes.fetch_add(1, Ordering::AcqRel);
         }
     }
 
-    /// Forgets all lists: who may see them is decided otherwise from now on.
+    /// Removes all lists: their visibility changes from now on.
     pub(crate) fn forget_lists(&self) {
         Kind::ALL.into_iter().for_each(|kind| self.list_cache(kind).clear());
     }
 
-    /// A list is judged otherwise from now on.
+    /// Notifies listeners that pin verdicts of a list have changed.
     pub(crate) fn on_repinned(&self, kind: Kind) {
         self.invalidate_answers(&kind.list_changed());
         self.emit(kind.list_changed());
     }
 
-    /// Forgets the answers that an event makes doubtful.
+    /// Invalidates the cached responses that an event affects.
     fn invalidate_answers(&self, event: &ServerNotification) {
         let methods: &[&str] = match event {
             ServerNotification::ToolsChanged => &["tools/list", "tools/call", "server/discover"],
@@ -239,9 +236,8 @@ impl Slot {
         }
     }
 
-    /// Waits until a session that failed a call is no longer handed out. The
-    /// session's own watcher sees its end within moments; this only keeps the
-    /// caller from meeting it again before that.
+    /// Waits until a session that failed a call is no longer leased. The session's own watcher sees its end within
+    /// moments; this only keeps the caller from leasing it again before that.
     pub(crate) async fn until_replaced(&self, generation: u64, fault: &Fault, until: Instant) {
         let is_over = classify(&AttemptOutcome::Fault(&fault.kind)).effect == SessionEffect::Restart;
         if !is_over && fault.kind != FaultKind::Retired {
@@ -262,7 +258,7 @@ impl Slot {
         }
     }
 
-    /// Waits until what there is at the desk is of interest.
+    /// Waits until the state satisfies a condition.
     pub(crate) async fn until_state<T>(&self, look: impl Fn(&SlotState) -> Option<T>) -> T {
         loop {
             let moved = self.phase_changed.notified();
@@ -275,8 +271,8 @@ impl Slot {
         }
     }
 
-    /// Waits for a start that is due or under way, whatever comes of it. The start has a limit of its own; a place in the
-    /// process pool is waited for no longer than a call may take.
+    /// Waits for a start that is due or in progress, with any result. The start has a limit of its own; the wait for
+    /// a permit of the process pool is bounded by the time of a call.
     pub(crate) async fn until_started(&self) {
         let is_over = |desk: &SlotState| {
             (!matches!(desk.supervisor.phase(), Phase::Idle | Phase::Starting { .. })).then_some(())
@@ -286,7 +282,7 @@ impl Slot {
         }
     }
 
-    /// Waits until a start has failed and the next one is not due yet, and tells why. A session that was lost is no
+    /// Waits until a start has failed and the next one is not due yet, and returns the failure. A lost session is no
     /// failed start: the next one may be moments away.
     pub(crate) async fn until_start_failed(&self) -> CallError {
         self.until_state(|desk| match desk.supervisor.phase() {
@@ -313,10 +309,10 @@ impl Slot {
         }
     }
 
-    /// The error for a list that was not there in time.
+    /// Makes the error for a list that timed out.
     pub(crate) fn list_timed_out_error(&self, after: Duration) -> CallError {
         match self.live() {
-            // A session that began meanwhile has taken part of the time for its start.
+            // A session that began meanwhile has used part of the time for its start.
             Some(live) if live.since.elapsed() >= after => {
                 CallError::TimedOut { server: self.key.server.clone(), after, delivery: Delivery::Unknown }
             }
@@ -324,13 +320,13 @@ impl Slot {
         }
     }
 
-    /// The error for a session that refuses more requests.
+    /// Makes the error for a session that refuses more requests.
     pub(crate) fn congested_error(&self) -> CallError {
         let what = format!("server `{}` does not read its requests", self.key.server);
         CallError::Overloaded { what, retry_after: Duration::from_secs(1) }
     }
 
-    /// The error for a read or an unsent call that can't be repeated any more.
+    /// Makes the error for a read or an unsent call that can't be retried any more.
     pub(crate) fn lost_error(&self, fault: &Fault) -> CallError {
         let state = match fault.delivery {
             Delivery::Unknown | Delivery::Answered => UnavailableState::Lost,
@@ -339,7 +335,7 @@ impl Slot {
         self.unavailable_error(state, fault.to_string(), None)
     }
 
-    /// The error for a request that a server has turned down for now.
+    /// Makes the error for a request that a server has rejected for now.
     pub(crate) fn paused_error(
         &self,
         state: UnavailableState,
@@ -349,13 +345,13 @@ impl Slot {
         self.unavailable_error(state, fault.to_string(), retry_after)
     }
 
-    /// The error for a shared read that ended without a word.
+    /// Makes the error for a coalesced read that ended without a result.
     pub(crate) fn shutting_down_error(&self) -> CallError {
         shutting_down(self.key.server.clone())
     }
 }
 
-/// The error of a host that comes to its end.
+/// Makes the error of a host that shuts down.
 pub(crate) fn shutting_down(server: ServerName) -> CallError {
     let (state, cause) = (UnavailableState::Stopped, "the host is shutting down".into());
     CallError::Unavailable(Unavailable::new(server, state, cause, None))

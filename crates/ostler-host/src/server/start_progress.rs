@@ -1,4 +1,4 @@
-//! Start news: progress notifications for a caller whose call waits for a start.
+//! Start progress: notifications for a caller whose call waits for a start.
 
 use std::time::Duration;
 
@@ -20,13 +20,13 @@ const EVERY: Duration = Duration::from_secs(5);
 /// Keeps the numbers of notifications below those of the call itself.
 const BILLION: f64 = 1e9;
 
-/// The notifications to one caller. Their numbers are billionths of the slot's age in seconds: they rise from one start to
-/// the next, and those of the call itself, which begin where it is sent, are larger.
+/// The notifications to one caller. Their numbers are billionths of the slot's age in seconds: they rise from one
+/// start to the next, and those of the call itself, which begin where it is sent, are larger.
 pub(crate) struct StartProgress<'a> {
     observer: Option<&'a SharedCallObserver>,
-    /// When the next one is due; far away for a caller that wants none.
+    /// Due time of the next notification; far in the future for a caller without a progress token.
     pub(crate) next_at: Instant,
-    /// Whether pid and stderr are told: to callers that may use all of the server.
+    /// True for callers that may use all of the server: their notifications include pid and stderr.
     has_details: bool,
 }
 
@@ -39,7 +39,7 @@ impl<'a> StartProgress<'a> {
         Self { observer, next_at: Instant::now() + wait, has_details }
     }
 
-    /// Tells the caller how far the start has come, if that is due.
+    /// Sends the caller the state of the start, if that is due.
     pub(crate) fn notify_if_due(&mut self, slot: &Slot) {
         let Some(voice) = self.observer.filter(|_| Instant::now() >= self.next_at) else { return };
         self.next_at = Instant::now() + EVERY;

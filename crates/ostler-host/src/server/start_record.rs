@@ -1,5 +1,5 @@
-//! Record of a server's last good start, kept between runs: the era that it speaks and the time that it took. It is bound
-//! to the transport, so another command under the same name begins without one.
+//! Record of a server's last good start, kept between runs: the server's era and the duration of the start. It is
+//! bound to the transport, so another command under the same name begins without one.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,7 @@ const MAX_FILE: u64 = 4 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StartRecord {
     pub(crate) era: Era,
-    /// From the first process to the end of the handshake.
+    /// Time from the first process to the end of the handshake.
     pub(crate) took: Duration,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct LastGoodStart {
     path: Option<PathBuf>,
     transport: String,
     last: Mutex<Option<StartRecord>>,
-    /// Set when the file has been read.
+    /// Set once the file was read.
     read: OnceCell<()>,
 }
 

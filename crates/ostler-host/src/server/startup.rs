@@ -1,8 +1,8 @@
-//! Startup: one start under way, as limits, callers and operators see it.
+//! Startup: one start in progress, with its limits, its progress for callers and its status for operators.
 //!
-//! A start first waits for its turn, which counts against no limit, and then runs. It is over its limit when the limit has
-//! passed and the process tree has been idle for a moment, or when five times the limit has passed: a download or an
-//! import that makes progress is not a hung server.
+//! A start first waits for its turn, which counts against no limit, and then runs. It is over its limit when the
+//! limit has passed and the process tree has been idle for a moment, or when five times the limit has passed: a
+//! download or an import that makes progress is not a hung server.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,27 +27,27 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Idle time after which a start that is over its limit is hung; a quarter of shorter limits.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// The same for a command that may be downloading: what it reads from a socket does not show, and a slow download is
-/// written to disk once in a while.
+/// Idle time of a command that may be downloading: its socket reads do not show, and a slow download is written to
+/// disk once in a while.
 const DOWNLOAD_QUIET: Duration = Duration::from_secs(60);
 
-/// Time between two looks for signs of an HTTP server; an eighth of shorter limits. It is told of when two in a row find
-/// one: a server that speaks on stdio as well has answered by then.
+/// Time between two checks for signs of an HTTP server; an eighth of shorter limits. An HTTP server is reported when
+/// two checks in a row find one: a server that speaks on stdio as well has answered by then.
 const HTTP_LOOK: Duration = Duration::from_secs(5);
 
-/// Idle time after which a program that is told of as an HTTP server is ended; an eighth of shorter limits.
+/// Idle time after which a program that was reported as an HTTP server is ended; an eighth of shorter limits.
 const HTTP_QUIET: Duration = Duration::from_secs(5);
 
-/// How much longer a busy start may take than an idle one.
+/// Factor by which a busy start may exceed the limit of an idle one.
 const BUSY_FACTOR: u32 = 5;
 
 /// Longest time for which one start keeps others waiting for a turn: a server that spins must not hold up the rest.
 const LONGEST_TURN: Duration = Duration::from_secs(30);
 
-/// The same for downloads: one that never ends must not keep every other server of its package manager away.
+/// Longest turn of a download: one that never ends must not block every other server of its package manager.
 const LONGEST_DOWNLOAD_TURN: Duration = Duration::from_secs(90);
 
-/// One start under way.
+/// One start in progress.
 pub struct Startup {
     server: ServerName,
     /// The package manager that may have to download the server first.
@@ -62,24 +62,24 @@ struct StartupState {
     stage: StartStage,
     /// Time that the start may take while its processes are idle.
     limit: Duration,
-    /// When the stage began.
+    /// Start of the stage.
     since: Instant,
     process: Option<StartingProcess>,
     /// The last reading of the process tree, and of the bytes written to stderr.
     last_reading: (ProcessUsage, u64),
-    /// When the tree was last seen to have done anything.
+    /// Last reading at which the tree had done anything.
     active: Instant,
-    /// Whether the tree used no CPU between the last two readings.
+    /// True if the tree used no CPU between the last two readings.
     is_cpu_idle: bool,
-    /// When signs of an HTTP server were last looked for.
+    /// Time of the last check for signs of an HTTP server.
     http_looked: Instant,
     http: HttpSigns,
-    /// The readings under way, at most one of each kind: no limit waits for either.
+    /// The readings in progress, at most one of each kind: no limit waits for either.
     usage_reading: Option<JoinHandle<ProcessUsage>>,
     http_reading: Option<JoinHandle<HttpCheck>>,
     /// Position in the output up to which lines of the program itself were looked for.
     read_to: u64,
-    /// Whether the program itself runs, so that it is not being downloaded any more.
+    /// True once the program itself runs, so that it is not being downloaded any more.
     is_running: bool,
 }
 
@@ -88,9 +88,9 @@ struct StartupState {
 enum HttpSigns {
     #[default]
     None,
-    /// Seen at the last look.
+    /// Found by the last check.
     Seen,
-    /// Seen twice in a row.
+    /// Found by two checks in a row.
     Certain(HttpServer),
 }
 
@@ -99,18 +99,18 @@ enum HttpSigns {
 struct HttpServer {
     /// The port it listens on, if that is known.
     port: Option<u16>,
-    /// Whether its words leave no doubt, so that its start may be ended.
+    /// True if its output leaves no doubt, so that its start may be ended.
     is_final: bool,
     since: Instant,
 }
 
-/// Signs found by one look for an HTTP server.
+/// Signs found by one check for an HTTP server.
 #[derive(Debug, Clone, Copy, Default)]
 struct HttpCheck {
     port: Option<u16>,
     is_reported: bool,
     is_final: bool,
-    /// Whether it counts as one of the looks in a row; others only tell a program from its download.
+    /// True for a check that counts towards two in a row; others only tell a program from its download.
     is_due: bool,
 }
 
@@ -156,7 +156,7 @@ impl Startup {
         &self.stderr_log
     }
 
-    /// Takes note how long the last good start took: one that needs about as long again is no reason to give up.
+    /// Records the duration of the last good start: a start that needs about as long is not hung.
     pub(crate) fn set_expected_duration(&self, took: Option<Duration>) {
         let mut state = self.lock();
         let (limit, took) = (state.limit, took.unwrap_or_default());
@@ -175,7 +175,7 @@ impl Startup {
         (state.stage, state.since, state.active) = (stage, now, now);
     }
 
-    /// Returns whether the start waits for something that is not the server's: it may be given up without harm.
+    /// Returns whether the start waits for something that is not the server's: it may be cancelled without harm.
     pub(crate) fn is_queued(&self) -> bool {
         matches!(
             self.lock().stage,
@@ -183,7 +183,7 @@ impl Startup {
         )
     }
 
-    /// Returns whether the start waits for a place in the process pool.
+    /// Returns whether the start waits for a permit of the process pool.
     pub(crate) fn is_waiting_for_process(&self) -> bool {
         self.lock().stage == StartStage::WaitingForRoom
     }
@@ -207,7 +207,7 @@ impl Startup {
         }
     }
 
-    /// Reads the process tree while a moment passes. Fails when the start is over its limit, however long a reading takes.
+    /// Reads the process tree at intervals. Fails when the start is over its limit, however long a reading takes.
     pub(crate) async fn watch(&self) -> Result<(), ServerFailure> {
         let (process, limit, left) = {
             let state = self.lock();
@@ -225,7 +225,7 @@ impl Startup {
         self.check()
     }
 
-    /// Begins the readings that are due and not under way, on threads for work that blocks.
+    /// Begins the readings that are due and not in progress, on threads for work that blocks.
     fn begin_readings(&self, process: &StartingProcess) {
         let (root, find_port) = (process.root, self.find_port);
         let mut state = self.lock();
@@ -240,7 +240,7 @@ impl Startup {
         }
     }
 
-    /// Takes note of the readings that have ended.
+    /// Handles the readings that have ended.
     async fn end_readings(&self, process: &StartingProcess) {
         let (usage, http) = {
             let mut state = self.lock();
@@ -276,7 +276,7 @@ impl Startup {
         self.lock().stage == StartStage::Fetching
     }
 
-    /// Takes note of a program that runs: it listens on a port, or a line of output is its own.
+    /// Records that the program runs: it listens on a port, or a line of output is its own.
     fn note_program(&self, port: Option<u16>) {
         let read_to = self.lock().read_to;
         let (lines, read_to) = self.stderr_since(read_to);
@@ -289,7 +289,7 @@ impl Startup {
         }
     }
 
-    /// Takes note of signs of an HTTP server. A program that shows them twice is not being downloaded any more.
+    /// Records signs of an HTTP server. A program that shows them twice is not being downloaded any more.
     fn note_http(&self, look: HttpCheck) {
         let mut state = self.lock();
         let now = Instant::now();
@@ -376,7 +376,7 @@ impl Startup {
     }
 }
 
-/// Looks for words that tell of an HTTP server.
+/// Searches the output for signs of an HTTP server.
 fn look_for_http(stderr: &StderrTail, port: Option<u16>) -> HttpCheck {
     let lines = stderr.final_lines();
     let is_told = lines.iter().any(|line| KnownCause::parse(line) == Some(KnownCause::ServesHttp));
@@ -456,7 +456,7 @@ mod tests {
             stderr: Arc::new(StderrTail::alone(&Arc::default())),
         });
         startup.enter_stage(StartStage::Starting);
-        // The first look is due to scan.
+        // The first check is due to scan.
         tokio::time::advance(HTTP_LOOK).await;
         let watched = Arc::clone(&startup);
         let watch = tokio::spawn(async move {

@@ -1,6 +1,6 @@
-//! Subscriptions to the resources of one session place, counted by resource and caller. One caller subscribes to
-//! at most its share of the resources. A resource without subscriptions is kept, and charged to its last caller,
-//! until the server has been told of the end.
+//! Resource subscriptions of one slot, counted by resource and caller. One caller subscribes to at most its share of
+//! the resources. A resource without subscriptions is kept, and charged to its last caller, until the server is
+//! unsubscribed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -8,22 +8,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Mutex as Turn, Semaphore};
 
-/// Resources of one session place that can be listened to at once.
+/// Upper bound on the subscribed resources of one slot.
 pub(crate) const MAX_RESOURCES: usize = 1_024;
 
-/// Resources whose end a server is told of at once: a session with many subscriptions may end in a moment.
+/// Unsubscribe requests sent at once: a client session with many subscriptions may end in a moment.
 const ENDING_AT_ONCE: usize = 8;
 
-/// The subscriptions to the resources of one session place.
+/// The resource subscriptions of one slot.
 pub(crate) struct ResourceSubscriptions {
-    /// Resources of one caller. At least one.
+    /// Limit on the resources of one caller. At least one.
     share: usize,
     hasher: RandomState,
     state: Mutex<SubscriptionState>,
-    /// Held while a modern server is told of all wanted resources, so that the last it is told is what is wanted
-    /// last.
+    /// Held while a modern server is sent all subscribed resources, so that the newest set is sent last.
     pub(crate) listen_lock: Mutex<()>,
-    /// Permits to tell the server of an end.
+    /// Permits for unsubscribe requests.
     pub(crate) unsubscribe_permits: Semaphore,
 }
 
@@ -31,17 +30,17 @@ pub(crate) struct ResourceSubscriptions {
 struct SubscriptionState {
     /// At most [`MAX_RESOURCES`].
     resources: BTreeMap<Arc<str>, SubscribedResource>,
-    /// Resources of each caller, by the keyed hash of its principal: two of one hash would share their bound and
-    /// nothing else. None is zero.
+    /// Resources of each caller, by the keyed hash of its principal: two principals with one hash share their limit
+    /// and nothing else. None is zero.
     callers: HashMap<u64, usize>,
 }
 
 #[derive(Default)]
 struct SubscribedResource {
-    /// Subscriptions of each caller. None is zero but a last one.
+    /// Subscriptions of each caller. Only the last one may be zero.
     holders: BTreeMap<u64, usize>,
     server_subscribed: Arc<Turn<bool>>,
-    /// The server is about to be told of the end.
+    /// True while the unsubscribe request is due.
     is_ending: bool,
 }
 
@@ -50,14 +49,14 @@ pub(crate) struct HeldSubscription {
     /// The same text for all subscriptions to the resource.
     pub(crate) uri: Arc<str>,
     caller: u64,
-    /// Whether the server tells of the resource; held while it is asked to, or to stop.
+    /// True while the server is subscribed; held while a subscribe or unsubscribe request runs.
     pub(crate) server_subscribed: Arc<Turn<bool>>,
 }
 
-/// The bound that one more resource would exceed.
+/// The limit that one more resource would exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SubscriptionLimit {
-    /// That of all callers.
+    /// The limit of all callers together.
     Server,
     /// The caller's share.
     Caller(usize),
@@ -76,7 +75,7 @@ impl SubscriptionState {
         resource.is_ending
     }
 
-    /// Takes one resource off a caller's count.
+    /// Decrements a caller's resource count.
     fn discharge(&mut self, caller: u64) {
         if let Some(count) = self.callers.get_mut(&caller) {
             *count -= 1;
@@ -88,7 +87,7 @@ impl SubscriptionState {
 }
 
 impl ResourceSubscriptions {
-    /// Opens places of which one caller may have `share`.
+    /// Makes subscriptions of which one caller may have `share`.
     pub(crate) fn new(share: usize) -> Self {
         Self {
             share: share.max(1),
@@ -103,7 +102,7 @@ impl ResourceSubscriptions {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts one more subscription.
+    /// Adds a subscription.
     pub(crate) fn add(&self, uri: &str, principal: &str) -> Result<HeldSubscription, SubscriptionLimit> {
         let caller = self.hasher.hash_one(principal);
         let mut state = self.state();
@@ -133,7 +132,8 @@ impl ResourceSubscriptions {
         Ok(HeldSubscription { uri, caller, server_subscribed: telling })
     }
 
-    /// Counts one less; true if the server is to be told of the end, by [`Self::is_over`] and [`Self::forget`].
+    /// Removes a subscription. Returns whether the server is to be unsubscribed, by [`Self::is_over`] and
+    /// [`Self::forget`].
     pub(crate) fn remove(&self, held: &HeldSubscription) -> bool {
         let mut state = self.state();
         let Some(resource) = state.resources.get_mut(&held.uri) else { return false };
@@ -150,12 +150,12 @@ impl ResourceSubscriptions {
         !std::mem::replace(&mut resource.is_ending, true)
     }
 
-    /// Whether there is still no subscription; if there is, the server is not told of an end.
+    /// Returns whether there is still no subscription; otherwise the server stays subscribed.
     pub(crate) fn is_over(&self, uri: &str) -> bool {
         self.state().is_over(uri)
     }
 
-    /// Forgets a resource whose server has been told of the end, unless there is a subscription again.
+    /// Removes a resource after the server was unsubscribed, unless there is a subscription again.
     pub(crate) fn forget(&self, uri: &str) {
         let mut state = self.state();
         if !state.is_over(uri) {
@@ -165,14 +165,14 @@ impl ResourceSubscriptions {
         resource.holders.into_keys().for_each(|caller| state.discharge(caller));
     }
 
-    /// The wanted resources.
+    /// Returns the subscribed resources.
     pub(crate) fn resources(&self) -> Vec<String> {
         let state = self.state();
         let wanted = state.resources.iter().filter(|(_, resource)| resource.is_wanted());
         wanted.map(|(uri, _)| uri.as_ref().to_owned()).collect()
     }
 
-    /// The lock of a wanted resource.
+    /// Returns the lock of a subscribed resource.
     pub(crate) fn server_subscribed(&self, uri: &str) -> Option<Arc<Turn<bool>>> {
         let state = self.state();
         let resource = state.resources.get(uri).filter(|resource| resource.is_wanted())?;
@@ -191,11 +191,11 @@ mod tests {
         assert!(Arc::ptr_eq(&first.uri, &second.uri));
         assert!(!interests.remove(&first) && interests.remove(&second));
         assert!(interests.resources().is_empty());
-        // A subscription before the server was told keeps it telling.
+        // A subscription before the unsubscribe request keeps the server subscribed.
         let third = interests.add("a", "bob").unwrap();
         assert!(Arc::ptr_eq(&first.server_subscribed, &third.server_subscribed) && !interests.is_over("a"));
         assert!(interests.remove(&third) && interests.is_over("a"));
-        // One that comes and goes while the server is told needs no second end.
+        // One that comes and goes during the unsubscribe request needs no second one.
         let fourth = interests.add("a", "bob").unwrap();
         assert!(!interests.remove(&fourth));
         interests.forget("a");
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(fill("bob").len(), MAX_RESOURCES / 2);
         assert_eq!(interests.add("x", "cyd").err(), Some(SubscriptionLimit::Server));
         assert!(interests.add("ada0", "ada").is_ok() && interests.add("ada1", "cyd").is_ok());
-        // It is hers until the server was told, or until another one has it.
+        // It is charged to her until the server is unsubscribed, or until another caller subscribes.
         assert!(interests.remove(&hers[2]) && interests.add("bob0", "ada").is_err());
         let _cyd = interests.add("ada2", "cyd").unwrap();
         assert!(interests.add("bob0", "ada").is_ok());

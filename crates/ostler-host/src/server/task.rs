@@ -1,8 +1,7 @@
-//! A slot's task: carries out what the supervisor decides.
+//! Slot task: carries out the supervisor's decisions.
 //!
-//! It alone starts and ends sessions. Everything it waits for is one
-//! `select!`; whatever happens, it reports it to the desk and asks the
-//! supervisor what to do next.
+//! The task alone starts and ends sessions. Everything that it waits for is one `select!`; it reports each event to
+//! the slot's state and asks the supervisor for the next action.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -29,10 +28,10 @@ use crate::options::StartRetry;
 use crate::start_limiter::StartPermit;
 use crate::upstream::{BoxFuture, CloseMode, ConnectContext, ServerSession};
 
-/// A session that has been made, and the sign that something of it is left.
+/// A started session and its cleanup guard.
 type Made = Result<(Arc<dyn ServerSession>, CleanupGuard), ServerFailure>;
 
-/// A session on its way.
+/// A session that is starting.
 struct Start {
     generation: u64,
     since: Instant,
@@ -40,7 +39,7 @@ struct Start {
     outcome: BoxFuture<'static, Made>,
 }
 
-/// What the task works with; nobody else sees it.
+/// State of the task, private to it.
 struct SlotTask {
     slot: Arc<Slot>,
     start: Option<Start>,
@@ -71,15 +70,15 @@ pub(crate) async fn run(slot: Arc<Slot>) {
 }
 
 impl SlotTask {
-    /// Does everything there is to do now; false when the task is over.
+    /// Performs every action that is due. Returns false when the task has ended.
     fn carry_out(&mut self) -> bool {
         let slot = Arc::clone(&self.slot);
-        // A start may hold room, and giving room back takes another lock:
-        // what is dropped goes after the desk has been left.
+        // A start may hold a pool permit, and releasing it takes another lock: dropped values go after the state lock
+        // is released.
         let mut unwanted = Vec::new();
         let mut desk = slot.state();
         if desk.is_removed {
-            // Whoever resumed it meanwhile came too late.
+            // The slot stays removed, even if it was resumed meanwhile.
             desk.supervisor.on_stop();
         }
         let was_out = matches!(desk.supervisor.phase(), Phase::Ejected { .. });
@@ -115,9 +114,8 @@ impl SlotTask {
         self.start.replace(Start { generation, since: Instant::now(), startup, outcome })
     }
 
-    /// A start that nobody wants any more ends here; what is left of it keeps
-    /// its [`Stay`]. One that only waits for its turn is given up as soon as
-    /// the last caller that wanted it has left.
+    /// Ends a start without demand; anything left of it holds its [`CleanupGuard`]. A start that only waits for its
+    /// turn is cancelled as soon as the last caller that demanded it has left.
     fn take_unwanted_start(&mut self, desk: &mut SlotState) -> Option<Start> {
         let start = self.start.as_ref()?;
         if start.startup.is_queued() && !desk.supervisor.has_demand() {
@@ -140,7 +138,7 @@ impl SlotTask {
         let patience = desk.drain;
         self.ending.spawn(async move {
             if manner == RetireMode::Drain {
-                // Calls that are still out after that end as unknown.
+                // Calls still in flight after that end as unknown.
                 let _ = timeout(patience, live.drained()).await;
             }
             live.session.close(force).await;
@@ -157,10 +155,9 @@ impl SlotTask {
             let look = current.and_then(|live| pulse.next_check(&desk.liveness, live, &slot.spec));
             [desk.supervisor.next_wake().map(Instant::from_std), look].into_iter().flatten().min()
         };
-        // Each branch is cancel-safe: the futures live in the task or can be
-        // asked again, and only what has been taken is acted upon. What comes
-        // first has no chance in it, so that a run can be repeated; the bell,
-        // which callers may ring at any rate, comes last.
+        // Each branch is cancel-safe: the futures live in the task or can be polled again, and only completed results
+        // are acted upon. `biased` removes randomness, so that a run can be repeated; `wake_task`, which callers may
+        // notify at any rate, comes last.
         tokio::select! {
             biased;
             failure = ended(current) => self.on_ended(failure),
@@ -236,7 +233,7 @@ impl SlotTask {
         if was_current {
             self.lost = generation;
         } else {
-            // It was on its way out already; what is left of it goes now.
+            // It was ending already; the rest of it goes now.
             self.retire(&mut slot.state(), generation, RetireMode::Now);
         }
         slot.emit_transition(news);
@@ -282,7 +279,7 @@ async fn make_session(slot: Arc<Slot>, generation: u64, startup: Arc<Startup>) -
     let mut place = None;
     if slot.connector.has_process() {
         let gate = &slot.process_pool.start_limiter;
-        // What has started once is in the package manager's cache.
+        // A package that started once is in the package manager's cache.
         let download = slot.spec.downloader().filter(|_| last.is_none());
         if let Some(downloader) = download {
             permit = gate.acquire_download(downloader, &startup).await;
@@ -307,7 +304,7 @@ async fn make_session(slot: Arc<Slot>, generation: u64, startup: Arc<Startup>) -
     }
 }
 
-/// Makes what a connector is told about a session.
+/// Makes the context that a connector gets for a session.
 fn connect_context(
     slot: &Arc<Slot>,
     generation: u64,

@@ -1,4 +1,4 @@
-//! What a change at the desk has led to, told when the desk has been left.
+//! Lifecycle events of a slot: computed under the state lock, sent after it is released.
 
 use std::time::Instant;
 
@@ -8,16 +8,16 @@ use ostler_core::supervisor::{Phase, ServerFailure, Supervisor};
 use super::slot::Slot;
 use crate::lifecycle_event::{LifecycleEvent, LifecycleEventKind};
 
-/// A session that is no more, or never came to be.
+/// A session that ended, or a start that failed.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum SessionLoss {
-    /// It was up.
+    /// The session was up.
     Lost(u64),
-    /// It was on its way.
+    /// The session was starting.
     StartFailed(u64),
 }
 
-/// How the breaker stood before a change.
+/// The breaker's transition count before a change.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BreakerCheckpoint(u64);
 
@@ -26,8 +26,7 @@ impl BreakerCheckpoint {
         Self(supervisor.breaker_transitions())
     }
 
-    /// What is different now. Calls that went well find nothing, and nothing
-    /// is made for them.
+    /// Returns the events of a change, or `None`. A successful call yields none and allocates nothing.
     pub(super) fn transition(
         self,
         supervisor: &Supervisor,
@@ -51,26 +50,26 @@ impl BreakerCheckpoint {
     }
 }
 
-/// What is to be told.
+/// Events of one change, to be sent.
 pub(super) struct Transition {
     breaker_state: Option<BreakerState>,
-    /// What was lost, why, where the server stands after it, and until when.
+    /// The loss, its cause, the phase after it, and the end of that phase.
     session_loss: Option<(SessionLoss, String, Phase, Option<Instant>)>,
-    /// The delay before the next start ends with one, whether a call comes or not.
+    /// The delay before the next start ends with a start, with or without a call.
     is_restart_planned: bool,
-    /// The failure that took the server out.
+    /// The failure that ejected the server.
     ejected_by: Option<ServerFailure>,
     now: Instant,
 }
 
 impl Slot {
-    /// Tells whoever observes what happened here.
+    /// Sends the events of this change to the observers.
     pub(super) fn emit_lifecycle_event(&self, what: LifecycleEventKind<'_>) {
         let (server, partition) = (self.key.server.as_str(), &*self.key.partition);
         self.host.notify_observers(&LifecycleEvent { server, partition, kind: what });
     }
 
-    /// Tells what a change has led to. The desk must not be locked.
+    /// Sends the events of a change. The state must not be locked.
     pub(super) fn emit_transition(&self, news: Option<Box<Transition>>) {
         let Some(news) = news else { return };
         if let Some((setback, cause, phase, until)) = &news.session_loss {

@@ -1,43 +1,43 @@
-//! Which call something is about that does not say so.
+//! Attribution of server requests and notifications that carry no call id.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::SharedCallObserver;
 
-/// A call that has been sent and can have caused what the server says.
+/// A call that has been sent and can have caused the message.
 pub(crate) struct CallCandidate {
     pub(crate) call: u64,
     pub(crate) observer: Option<SharedCallObserver>,
-    /// Whether it has a question open.
+    /// True while the call has an open server request.
     pub(crate) has_open_request: bool,
-    /// Whether it may hear a notice that names no call.
+    /// True if the call may receive a notification that names no call.
     pub(crate) accepts_unattributed: bool,
 }
 
-/// Whom a question is for.
+/// The call that a server request belongs to.
 pub(crate) enum CallMatch {
     /// The caller of this call.
     One(u64, SharedCallObserver),
-    /// No caller here that can be meant can answer it.
+    /// No call that can have caused it has a caller able to answer.
     NoCall,
     /// More than one call can have caused it, and the server does not say which.
     Ambiguous,
 }
 
-/// Whether a request of this method can make its server ask or tell something.
-/// What the host asks by itself, lists and signs of life, does not.
+/// Returns whether a request of this method can make its server send a request or notification. The host's own lists
+/// and pings can't.
 pub(crate) fn can_trigger_messages(method: &str) -> bool {
     matches!(method, "tools/call" | "prompts/get" | "resources/read" | "completion/complete")
 }
 
-/// Whether a call may hear a notice that names no call. See [`Ask::has_others`](super::Ask).
+/// Returns whether a call may receive a notification that names no call. See
+/// [`UpstreamRequest::has_other_callers`](super::UpstreamRequest).
 pub(crate) fn accepts_unattributed(has_others: Option<&AtomicBool>) -> bool {
     has_others.is_none_or(|has_others| !has_others.load(Ordering::Acquire))
 }
 
-/// Finds the one call that can have caused a question. A call whose caller
-/// can't answer may have caused it too: to ask another caller instead would
-/// show it what is not its business.
+/// Finds the one call that can have caused a server request. A call whose caller can't answer may have caused it too:
+/// asking another caller instead would show it data that is not its own.
 pub(crate) fn find_call(mut candidates: Vec<CallCandidate>, method: &str) -> CallMatch {
     let is_able =
         |candidate: &CallCandidate| candidate.observer.as_ref().is_some_and(|voice| voice.can_answer(method));
@@ -45,7 +45,7 @@ pub(crate) fn find_call(mut candidates: Vec<CallCandidate>, method: &str) -> Cal
         return CallMatch::NoCall;
     }
     if candidates.len() > 1 {
-        // Who waits for an answer does not ask the next question.
+        // A call that waits for an answer does not cause the next request.
         candidates.retain(|candidate| !candidate.has_open_request);
     }
     match candidates.as_slice() {
@@ -57,9 +57,8 @@ pub(crate) fn find_call(mut candidates: Vec<CallCandidate>, method: &str) -> Cal
     }
 }
 
-/// The only call in flight that a notice can be about, if it takes such
-/// notices. One that is over can have caused it too, so calls of restricted
-/// callers take none at servers that others use.
+/// Returns the observer of the only call in flight that a notification can be about, if it accepts unattributed ones.
+/// An ended call can have caused it too, so calls of restricted callers accept none at servers that others use.
 pub(crate) fn sole_observer(mut candidates: Vec<CallCandidate>) -> Option<(u64, SharedCallObserver)> {
     if candidates.len() > 1 {
         return None;
@@ -87,7 +86,7 @@ mod tests {
         }
     }
 
-    /// Whose a question is among calls that are able and asked, or not.
+    /// Attributes a request among calls, each given as (can answer, has an open request).
     fn matched_call(calls: &[(bool, bool)]) -> &'static str {
         let candidates = calls.iter().zip(0..).map(|(&(is_able, is_asked), call)| {
             let voice: Option<SharedCallObserver> =

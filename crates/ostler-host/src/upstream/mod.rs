@@ -1,5 +1,5 @@
-//! The way to servers: one seam, so that a child process, a remote endpoint
-//! and a script in memory are the same to everything above.
+//! Upstream seam: one trait for child processes, remote endpoints and in-memory scripts. The host above cannot tell
+//! them apart.
 
 pub(crate) mod attribution;
 pub mod http;
@@ -31,51 +31,47 @@ pub(crate) use self::observer::{ProgressObserver, is_interactive};
 /// A boxed future, so that sessions of different kinds fit one type.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Makes sessions with one server.
+/// Factory of sessions with one server.
 pub trait Connector: Send + Sync + 'static {
-    /// Makes one session, handshake included. Dropping the future must end
-    /// whatever it has begun, and what takes time about that holds the plan's
-    /// [`Stay`]; the caller bounds it in time.
+    /// Starts one session, handshake included. Dropping the future must end everything it has begun; cleanup that
+    /// takes time holds the context's [`CleanupGuard`]. The caller sets the timeout.
     fn connect(&self, plan: ConnectContext) -> BoxFuture<'_, Result<Arc<dyn ServerSession>, ServerFailure>>;
 
-    /// How what the server starts is kept from outliving the host.
+    /// Returns the containment of the processes that the server starts.
     fn containment(&self) -> Containment;
 
-    /// Whether calls whose callers can answer questions must come one at a
-    /// time, because the server does not say which of them it asks.
+    /// Returns whether calls of interactive callers must run one at a time, because the server does not say which of
+    /// them a request is for.
     fn needs_exclusive_calls(&self) -> bool {
         false
     }
 
-    /// Whether a session is a process that takes room on this machine.
+    /// Returns whether a session is a process on this machine and needs a permit of the process pool.
     fn has_process(&self) -> bool {
         self.containment() != Containment::None
     }
 }
 
-/// What a connector is told about the session it makes.
+/// Context of the session that a connector starts.
 #[derive(Clone)]
 pub struct ConnectContext {
-    /// The number of the session.
+    /// The session's generation.
     pub generation: u64,
-    /// Where the server's notifications go. Called from the session's reader,
-    /// so it must not block.
+    /// Receives the server's notifications. Called from the session's reader, so it must not block.
     pub notification_sink: ServerNotificationSink,
-    /// The directory that the callers of the session work in, where it has one.
+    /// The working directory of the session's callers, if they have one.
     pub workspace: Option<Arc<str>>,
-    /// To be held, beside the host's own, by whatever may outlive the future.
+    /// Held by every task that may outlive the future, beside the host's own clone.
     pub cleanup: CleanupGuard,
-    /// The start that the session is made in; hears of its process.
+    /// The start that the session belongs to; the connector registers its process there.
     pub startup: Arc<Startup>,
     /// The era of the last good start, which saves a probe.
     pub era: Option<Era>,
-    /// What is known of the server's tools.
+    /// Looks up the known definitions of the server's tools.
     pub tool_definitions: DefinitionLookup,
-    /// To be called when the server has forgotten what the session told it, and
-    /// the session goes on all the same.
+    /// Called when the server has forgotten the session's settings and the session continues.
     pub on_session_reset: SessionCallback,
-    /// To be called before anything is sent on a session that goes on so: what
-    /// is known of the server's lists is nothing any more.
+    /// Called before anything is sent on a session that continues so: the known lists of the server are stale.
     pub on_lists_stale: SessionCallback,
 }
 
@@ -85,29 +81,29 @@ impl fmt::Debug for ConnectContext {
     }
 }
 
-/// Looks up the definition of a tool in the server's last list, by its name.
+/// Returns the definition of a tool in the server's last list, by its name.
 pub type DefinitionLookup = Arc<dyn Fn(&str) -> Option<Bytes> + Send + Sync>;
 
-/// Has a server told again what it has forgotten. Nobody waits for it.
+/// Sends a server the settings again that it has forgotten. Runs in the background.
 pub type SessionCallback = Arc<dyn Fn() + Send + Sync>;
 
-/// Takes what a server says without being asked.
+/// Receives a server's notifications.
 pub type ServerNotificationSink = Arc<dyn Fn(ServerNotification) + Send + Sync>;
 
-/// What a server says without being asked.
+/// A server notification that belongs to no request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerNotification {
-    /// The tools are not what they were.
+    /// The list of tools changed.
     ToolsChanged,
-    /// The resources are not what they were.
+    /// The list of resources changed.
     ResourcesChanged,
-    /// One resource is not what it was: the raw parameters, which name it.
+    /// One resource changed: the raw parameters, which name it.
     ResourceUpdated(Bytes),
-    /// The prompts are not what they were.
+    /// The list of prompts changed.
     PromptsChanged,
-    /// A line of the server's log: the raw parameters.
+    /// A log message of the server: the raw parameters.
     Log(Bytes),
-    /// Anything else that belongs to no request.
+    /// Any other notification.
     Other {
         /// The notification's method.
         method: MethodName,
@@ -118,24 +114,22 @@ pub enum ServerNotification {
 
 /// One live connection to a server.
 pub trait ServerSession: Send + Sync + 'static {
-    /// What the server said of itself in the handshake.
+    /// Returns the server info of the handshake.
     fn server_info(&self) -> &ServerInfo;
 
-    /// Sends a request and waits for its answer. Dropping the future cancels:
-    /// a request that has not left is taken back, one that has is cancelled at
-    /// the server.
+    /// Sends a request and waits for its response. Dropping the future cancels: a request that has not left is
+    /// withdrawn, one that has left is cancelled at the server.
     fn request<'a>(&'a self, ask: UpstreamRequest<'a>) -> BoxFuture<'a, Result<RpcOutcome, Fault>>;
 
-    /// Says something that needs no answer. Lost if the server does not read.
+    /// Sends a notification. Lost if the server does not read.
     fn notify(&self, _method: &str, _params: Option<&[u8]>) {}
 
-    /// Asks a modern server to tell of changed lists and of these resources,
-    /// instead of whatever it was asked to tell of before. Legacy servers tell
-    /// of lists anyway, and of resources by requests.
+    /// Asks a modern server to announce changed lists and these resources, in place of everything requested before.
+    /// Legacy servers announce lists anyway, and resources by requests.
     fn listen(&self, _resources: &[String]) {}
 
-    /// Whether the server says when a list changes, provided that it announces
-    /// that at all. A modern one does so only where it is listened to.
+    /// Returns whether the server announces changes of a list, provided that it declares this at all. A modern server
+    /// does so only on a listen request.
     fn notifies_changes(&self, _kind: Kind) -> bool {
         self.server_info().era == Era::Legacy
     }
@@ -146,46 +140,43 @@ pub trait ServerSession: Send + Sync + 'static {
     /// Ends the session and waits until nothing of it is left.
     fn close(&self, force: CloseMode) -> BoxFuture<'_, ()>;
 
-    /// How it is doing.
+    /// Returns the session's statistics.
     fn stats(&self) -> SessionStats;
 
-    /// When the server was last heard, and when the oldest request that waits
-    /// for an answer was made.
+    /// Returns the time of the server's last message, and the start of the oldest request that waits for a response.
     fn activity(&self) -> (Option<Instant>, Option<Instant>);
 }
 
-/// One request.
+/// One request to a server.
 #[derive(Clone, Copy)]
 pub struct UpstreamRequest<'a> {
     /// The MCP method.
     pub method: &'a str,
     /// The parameters as they came.
     pub params: &'a Params,
-    /// The same for every attempt of a call.
+    /// Equal for every attempt of a call.
     pub idempotency_key: Option<&'a str>,
-    /// When to stop waiting.
+    /// Deadline of the response.
     pub deadline: Instant,
-    /// Who the request speaks for.
+    /// The caller that the request is made for.
     pub client: ClientMeta<'a>,
-    /// Hears of the request and answers for its caller. Progress moves
-    /// `until`, up to `at_most`.
+    /// Receives notifications of the request and answers server requests for its caller. Progress moves `until`, up
+    /// to `at_most`.
     pub observer: Option<&'a SharedCallObserver>,
-    /// The hard end of the call.
+    /// The hard deadline of the call.
     pub hard_deadline: Instant,
-    /// Set once another caller has used the server, for a caller that may not
-    /// hear what others cause: from then on the voice gets no notice that names
-    /// no call, even where this is the only call in flight.
+    /// Set once another caller has used the server, for a caller that may not receive what others cause: from then on
+    /// the observer gets no notification that names no call, even if this is the only call in flight.
     pub has_other_callers: Option<&'a Arc<AtomicBool>>,
-    /// What the client's headers say of arguments: `Mcp-Param-…` and nothing else.
+    /// The client's `Mcp-Param-…` headers and no others.
     pub headers: &'a [(String, String)],
-    /// Whether it may still be sent, where that depends on what the server
-    /// lists. Asked when the server that is about to get it may be another one
-    /// than it was meant for.
+    /// Returns whether the request may still be sent, if that depends on the server's lists. Checked when the server
+    /// may have been replaced since the request was made.
     pub may_send: Option<&'a (dyn Fn() -> bool + Sync)>,
 }
 
 impl<'a> UpstreamRequest<'a> {
-    /// Makes a request of the host itself, which no caller waits for.
+    /// Makes a request of the host itself, without a caller.
     pub(crate) fn from_host(method: &'a str, params: &'a Params, deadline: Instant) -> Self {
         Self {
             method,
@@ -201,7 +192,7 @@ impl<'a> UpstreamRequest<'a> {
         }
     }
 
-    /// Whether nothing has come up that speaks against sending it.
+    /// Returns whether the request may still be sent.
     pub(crate) fn may_send(&self) -> bool {
         self.may_send.is_none_or(|is_fit| is_fit())
     }
@@ -216,16 +207,16 @@ impl fmt::Debug for UpstreamRequest<'_> {
     }
 }
 
-/// How much patience an ending session deserves.
+/// The way in which a session is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseMode {
-    /// End of input, then SIGTERM, then SIGKILL.
+    /// Closes stdin, then sends SIGTERM, then SIGKILL.
     Graceful,
-    /// SIGKILL: the server hangs or never came up.
+    /// Sends SIGKILL: the server hangs or never came up.
     Kill,
 }
 
-/// How a session is doing.
+/// Statistics of a session.
 #[derive(Debug, Clone, Default)]
 pub struct SessionStats {
     /// The server's process.
@@ -234,6 +225,6 @@ pub struct SessionStats {
     pub stderr: Vec<String>,
     /// Lines on stdout that were no messages.
     pub skipped_lines: u64,
-    /// Notifications beyond the limit.
+    /// Notifications dropped by the rate limit.
     pub dropped_notifications: u64,
 }

@@ -1,4 +1,4 @@
-//! What a modern server is asked to tell of, and what it agrees to.
+//! Listen requests of a modern server, and their acknowledgement.
 
 use ostler_wire::{Params, ServerInfo};
 use serde::Deserialize;
@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 use super::ServerNotification;
 use crate::lists::Kind;
 
-/// The first thing that a server says because of it.
+/// The first notification that a server sends for a listen request.
 pub(crate) const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 
-/// Which changes a server has agreed to tell of.
+/// Lists whose changes a server has agreed to announce.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct NotifiedLists {
@@ -19,16 +19,16 @@ pub(crate) struct NotifiedLists {
     resources_list_changed: bool,
 }
 
-/// What a server has agreed to.
+/// A server's acknowledgement of a listen request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SubscriptionAck {
     pub(crate) lists: NotifiedLists,
-    /// The number of the request, if it is said.
+    /// The id of the listen request, if given.
     pub(crate) request_id: Option<u64>,
 }
 
 impl NotifiedLists {
-    /// Everything that a server announces.
+    /// Returns the changes that a server declares.
     pub(crate) fn announced(hello: &ServerInfo) -> Self {
         let has = |kind: Kind| hello.has_capability(kind.list_changed_capability());
         Self {
@@ -38,7 +38,7 @@ impl NotifiedLists {
         }
     }
 
-    /// Whether changes of this list are told.
+    /// Returns whether changes of this list are announced.
     pub(crate) fn includes(self, kind: Kind) -> bool {
         match kind {
             Kind::Tools => self.tools_list_changed,
@@ -47,7 +47,7 @@ impl NotifiedLists {
         }
     }
 
-    /// What must be taken for changed after a time in which nothing was heard.
+    /// Returns the changes to assume after a time without announcements.
     pub(crate) fn assumed_changes(self) -> impl Iterator<Item = ServerNotification> {
         [Kind::Tools, Kind::Prompts, Kind::Resources]
             .into_iter()
@@ -57,7 +57,7 @@ impl NotifiedLists {
 }
 
 impl SubscriptionAck {
-    /// Reads the parameters of an acknowledgement.
+    /// Parses the parameters of an acknowledgement.
     pub(crate) fn parse(params: &[u8]) -> Option<Self> {
         let told: AckParams = serde_json::from_slice(params).ok()?;
         let number = told.meta.subscription.and_then(|id| match id {
@@ -65,7 +65,7 @@ impl SubscriptionAck {
             Value::String(text) => text.parse().ok(),
             _ => None,
         });
-        // One that does not say what it has agreed to has agreed to it all.
+        // An acknowledgement without a list of changes covers all of them.
         let all = NotifiedLists {
             tools_list_changed: true,
             prompts_list_changed: true,
@@ -75,7 +75,7 @@ impl SubscriptionAck {
     }
 }
 
-/// The parameters of an acknowledgement.
+/// Parameters of an acknowledgement.
 #[derive(Deserialize)]
 struct AckParams {
     notifications: Option<NotifiedLists>,
@@ -89,8 +89,7 @@ struct AckMeta {
     subscription: Option<Value>,
 }
 
-/// The parameters that ask for every change a server announces and for these
-/// resources; `None` if that is nothing.
+/// Makes the parameters that request every change a server announces and these resources; `None` if that is nothing.
 pub(crate) fn subscription_params(hello: &ServerInfo, resources: &[String]) -> Option<Params> {
     let lists = [
         ("toolsListChanged", Kind::Tools),
@@ -107,7 +106,7 @@ pub(crate) fn subscription_params(hello: &ServerInfo, resources: &[String]) -> O
     (!wanted.is_empty()).then(|| params(&Value::Object(wanted)))
 }
 
-/// The parameters that ask for nothing.
+/// Makes the parameters that request nothing.
 pub(crate) fn empty_subscription_params() -> Params {
     params(&json!({}))
 }

@@ -1,4 +1,4 @@
-//! Questions on the stream of a whole session: whose they are.
+//! Attribution of server requests on the stream of a whole session.
 
 use std::sync::{Arc, Mutex};
 
@@ -38,12 +38,12 @@ fn answering_as(name: &'static str) -> Arc<ElicitingCaller> {
     Arc::new(ElicitingCaller { name: Some(name), ..ElicitingCaller::default() })
 }
 
-/// A server that works on calls until the test ends them, and asks on its own stream.
+/// A server that works on calls until the test ends them, and sends requests on its own stream.
 #[derive(Default)]
 struct EndpointState {
     stream: Option<EventFeed>,
     calls: Vec<(RecordedRequest, EventFeed)>,
-    /// The most calls that it worked on at once.
+    /// The highest number of calls in flight at once.
     most_at_once: usize,
 }
 
@@ -95,14 +95,14 @@ impl AttributionFixture {
         })
     }
 
-    /// Asks on the session's stream.
+    /// Sends a request on the session's stream.
     fn send_request(&self, id: &str) {
         let behind = self.endpoint_state.lock().unwrap();
         let question = json!({"jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": {}});
         assert!(behind.stream.as_ref().unwrap().send(&question));
     }
 
-    /// Asks on the session's stream, and says what was answered.
+    /// Sends a request on the session's stream, and returns the answer.
     async fn request_and_wait(&self, id: &str) -> Value {
         self.send_request(id);
         self.answer(id).await
@@ -120,13 +120,13 @@ impl AttributionFixture {
         body.get("result").unwrap_or(&body["error"]["code"]).clone()
     }
 
-    /// Ends the oldest call that is worked on.
+    /// Ends the oldest call in flight.
     fn finish(&self) {
         let (got, feed) = self.endpoint_state.lock().unwrap().calls.remove(0);
         feed.send(&got.message("done"));
     }
 
-    /// Ends all calls, which are these.
+    /// Ends all calls in flight and waits for their callers.
     async fn finish_all(&self, calls: impl IntoIterator<Item = JoinHandle<Answer>>) {
         while !self.endpoint_state.lock().unwrap().calls.is_empty() {
             self.finish();
@@ -202,7 +202,7 @@ async fn a_question_that_two_calls_could_answer_is_refused_and_such_calls_then_t
     let calls = [scene.spawn_call(Some(answering_as("Ada"))), scene.spawn_call(Some(answering_as("Bob")))];
     scene.until("the first one is there", |behind| !behind.calls.is_empty()).await;
     assert_eq!(scene.endpoint_state.lock().unwrap().most_at_once, 1);
-    // While one is asked the other has its turn, and its own question.
+    // While one caller is asked, the other has its turn and its own server request.
     scene.send_request("q2");
     scene.until("the second one is there", |behind| behind.calls.len() == 2).await;
     scene.send_request("q3");
@@ -246,6 +246,6 @@ async fn what_comes_on_a_calls_own_stream_is_for_its_caller_alone() {
     let mut events = stage.host.notifications();
     let sink: ProgressSink = Arc::new(|_| {});
     stage.host.send_to("remote", stage.request("ask").on_progress(sink)).await.unwrap();
-    // The answer came behind the line, so the line would be here.
+    // The response follows the notification, so the notification would be here.
     assert!(events.try_recv().is_err());
 }

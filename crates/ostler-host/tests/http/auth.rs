@@ -1,4 +1,4 @@
-//! Credentials: the operator's go out, nobody else's do, and wrong ones cause no storm.
+//! Credentials: the operator's are sent, no others are, and wrong ones cause no retry storm.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

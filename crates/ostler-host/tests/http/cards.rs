@@ -1,4 +1,4 @@
-//! Server cards: read without starting the server, kept as told, and harmless whatever they are.
+//! Server cards: fetched without starting the server, cached for their time to live, and harmless with any content.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn is_card(got: &RecordedRequest) -> bool {
     got.path == "/mcp/server-card"
 }
 
-/// A server whose card is answered by `answer`.
+/// Makes a server whose card comes from `answer`.
 fn with_card(answer: impl Fn(&RecordedRequest) -> Response + Send + Sync + 'static) -> ScriptedEndpoint {
     ScriptedEndpoint::start(modern(move |got| is_card(got).then(|| answer(got))))
 }
@@ -38,12 +38,12 @@ fn asked(remote: &ScriptedEndpoint) -> usize {
     remote.requests().iter().filter(|got| is_card(got)).count()
 }
 
-/// Fails a card whose reading never ends.
+/// Reads the card; fails if that does not end.
 async fn read(host: &Host) -> Result<CardReport, CallError> {
     tokio::time::timeout(LONG, host.card("remote")).await.unwrap()
 }
 
-/// The reason why a card can't be read, which is said with a hint.
+/// Returns the reason for which a card can't be read; the error has a hint.
 fn why(outcome: Result<CardReport, CallError>) -> String {
     match outcome {
         Err(error @ CallError::CardUnreadable { .. }) => {
@@ -115,7 +115,7 @@ async fn who_asks_at_the_same_time_shares_one_request() {
         })
         .collect();
     ostler_testkit::eventually("the request", LONG, || asked(&remote) == 1).await;
-    // One that leaves takes nothing from the others.
+    // A caller that leaves affects no other.
     readers[0].abort();
     assert!(feed.write(card().to_string()));
     drop(feed);
@@ -128,7 +128,7 @@ async fn who_asks_at_the_same_time_shares_one_request() {
 /// Answers a request for a card.
 type CardResponder = Box<dyn Fn() -> Response + Send + Sync>;
 
-/// A body that does not end by itself; it counts what was taken of it.
+/// Makes an endless body; it counts the bytes that were read of it.
 struct Endless(Arc<AtomicU64>);
 
 impl http_body::Body for Endless {
@@ -140,7 +140,7 @@ impl http_body::Body for Endless {
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
         const PIECE: &[u8] = &[b' '; 64 << 10];
-        // The billion that a hostile server would send.
+        // The billion bytes that a hostile server would send.
         let so_far = self.0.fetch_add(PIECE.len() as u64, Ordering::Relaxed);
         Poll::Ready((so_far < 1 << 30).then(|| Ok(Frame::data(Bytes::from_static(PIECE)))))
     }

@@ -1,4 +1,4 @@
-//! What becomes of a request when the way to the server fails.
+//! Delivery of requests when the connection to the server fails.
 
 use std::sync::Mutex;
 
@@ -8,8 +8,8 @@ use serde_json::json;
 use crate::fixture::{HttpFixture, LONG, code, spec};
 use crate::scripted_endpoint::{RecordedRequest, ScriptedEndpoint, modern, raw, respond, stream};
 
-/// Answers calls and closes the connection: a request that crosses with the end
-/// of a kept connection has an unknown outcome, and that is another story.
+/// Answers calls and closes the connection: a request that crosses with the end of a kept connection has an unknown
+/// outcome, which is another test.
 fn answer_and_close(got: &RecordedRequest) -> Option<Response> {
     got.is_call().then(|| {
         let mut response = got.text("echo");
@@ -38,7 +38,7 @@ async fn a_call_that_finds_nobody_waits_until_the_server_is_back() {
     remote.stop();
     let (host, me) = (stage.host.clone(), stage.me.clone());
     let call = tokio::spawn(async move { host.call(&me, "remote", "echo", json!({})).await });
-    // The call has found nobody as soon as the session is given up.
+    // The call finds no endpoint as soon as the session has ended.
     ostler_testkit::eventually("it is noticed", LONG, || stage.status().last_error.is_some()).await;
     remote.restart(modern(answer_and_close));
     let answer = tokio::time::timeout(LONG, call).await.unwrap().unwrap().unwrap();
@@ -158,7 +158,7 @@ async fn a_call_that_is_given_up_closes_its_request() {
         })
     }));
     let stage = HttpFixture::connected_to(&remote).await;
-    // Whatever comes before the call is not what takes its time.
+    // The list comes first, so that it uses up none of the call's timeout.
     stage.host.tools(&stage.me, "remote").await.unwrap();
     let request = stage.request("slow").with_timeout(std::time::Duration::from_secs(1));
     assert_eq!(code(&stage.host.send_to("remote", request).await), "timed-out");

@@ -1,4 +1,4 @@
-//! How an endpoint wants to be spoken to is found out, and remembered.
+//! Transport and era detection: found once, and remembered.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -89,7 +89,7 @@ async fn a_legacy_server_is_told_when_a_call_is_given_up() {
         })
     }));
     let stage = HttpFixture::connected_to(&remote).await;
-    // Whatever comes before the call is not what takes its time.
+    // The list comes first, so that it uses up none of the call's timeout.
     stage.host.tools(&stage.me, "remote").await.unwrap();
     let request = stage.request("slow").with_timeout(std::time::Duration::from_secs(1));
     assert_eq!(code(&stage.host.send_to("remote", request).await), "timed-out");
@@ -102,12 +102,12 @@ async fn a_legacy_server_is_told_when_a_call_is_given_up() {
     assert_eq!(told.body["params"]["requestId"], call.body["id"]);
 }
 
-/// A server of 2024-11-05: answers come on the stream that a GET has opened.
+/// Makes a server of 2024-11-05: responses come on the stream that a GET has opened.
 fn sse_endpoint(target: &'static str) -> ScriptedEndpoint {
     sse_endpoint_that_forgets(target, Arc::default())
 }
 
-/// The same; the switch makes it forget its stream, once.
+/// Makes the same server; the switch makes it forget its stream, once.
 fn sse_endpoint_that_forgets(target: &'static str, forgets: Arc<AtomicBool>) -> ScriptedEndpoint {
     let open: Arc<Mutex<Option<EventFeed>>> = Arc::default();
     ScriptedEndpoint::start(move |got| {

@@ -1,4 +1,4 @@
-//! One host and its remote servers.
+//! Fixture of the HTTP tests: one host and its remote servers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::scripted_endpoint::ScriptedEndpoint;
 
-/// How long anything may take on a busy machine before it counts as never.
+/// Timeout of any wait, long enough for a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 pub(crate) struct HttpFixture {
@@ -31,7 +31,7 @@ pub(crate) fn spec_with(url: &str, headers: &[(&str, &str)]) -> ServerSpec {
 }
 
 impl HttpFixture {
-    /// A host with one server, which is not started yet.
+    /// Makes a host with one server, which is not started yet.
     pub(crate) async fn with_server(spec: ServerSpec) -> Self {
         let stage = Self { host: Host::new(HostOptions::default()), me: Caller::local() };
         stage.host.spawn(&stage.me, spec).await.unwrap();
@@ -50,7 +50,7 @@ impl HttpFixture {
         tokio::time::timeout(LONG, self.host.call(&self.me, "remote", tool, arguments)).await.unwrap()
     }
 
-    /// The text of a call that must succeed.
+    /// Returns the text of a call that must succeed.
     pub(crate) async fn text(&self, tool: &str) -> String {
         match self.call(tool).await {
             Ok(answer) => answer.text(),
@@ -67,7 +67,7 @@ impl HttpFixture {
     }
 }
 
-/// The state and the wait of an error that says that the server can't be used.
+/// Returns the state and the retry delay of a `server-unavailable` error.
 pub(crate) fn unavailable(outcome: Result<Answer, CallError>) -> (UnavailableState, Option<Duration>) {
     match outcome {
         Err(CallError::Unavailable(Unavailable { state, retry_after, .. })) => (state, retry_after),

@@ -1,4 +1,4 @@
-//! What a modern request repeats in its headers.
+//! Headers of modern requests.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,4 +1,4 @@
-//! Modern servers that are listened to, and those that can't be.
+//! Listen requests to modern servers, with and without support for them.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -12,10 +12,10 @@ use tokio::sync::broadcast::Receiver;
 use crate::fixture::{HttpFixture, LONG};
 use crate::scripted_endpoint::{EventFeed, RecordedRequest, ScriptedEndpoint, modern, raw, respond, stream};
 
-/// The wishes that came, each with its stream.
+/// The listen requests received, each with its stream.
 type Feeds = Mutex<Vec<(RecordedRequest, EventFeed)>>;
 
-/// A server that says when its tools change, and what it answers to a wish to hear of it.
+/// Makes a server that announces changes of its tools, with its answer to a listen request.
 fn announcing(listen: impl Fn(&RecordedRequest) -> Response + Send + Sync + 'static) -> ScriptedEndpoint {
     ScriptedEndpoint::start(modern(move |got| match got.method() {
         "server/discover" => Some(got.result(json!({
@@ -28,7 +28,7 @@ fn announcing(listen: impl Fn(&RecordedRequest) -> Response + Send + Sync + 'sta
     }))
 }
 
-/// The streams of a server that takes every wish and leaves the rest to the test.
+/// Makes a server that accepts every listen request and leaves the streams to the test.
 fn listening_endpoint() -> (ScriptedEndpoint, Arc<Feeds>) {
     let feeds: Arc<Feeds> = Arc::default();
     let open = Arc::clone(&feeds);
@@ -64,7 +64,7 @@ async fn streams(feeds: &Feeds, count: usize) {
     ostler_testkit::eventually("a stream", LONG, || feeds.lock().unwrap().len() == count).await;
 }
 
-/// How many requests so many looks at the list cost.
+/// Returns the number of list requests that this many lookups cost.
 async fn list_requests(stage: &HttpFixture, remote: &ScriptedEndpoint, looks: usize) -> usize {
     let before = remote.requests_of("tools/list").len();
     for _ in 0..looks {
@@ -73,7 +73,7 @@ async fn list_requests(stage: &HttpFixture, remote: &ScriptedEndpoint, looks: us
     remote.requests_of("tools/list").len() - before
 }
 
-/// Looks at the list until it need not be asked for any more.
+/// Fetches the list until it is cached.
 async fn until_kept(stage: &HttpFixture, remote: &ScriptedEndpoint) {
     let end = Instant::now() + LONG;
     while list_requests(stage, remote, 1).await > 0 {
@@ -113,7 +113,7 @@ async fn a_stream_that_ends_is_asked_for_again_and_the_time_between_counts_as_a_
         streams(&feeds, round + 1).await;
         acknowledge(&feeds, round);
         until_kept(&stage, &remote).await;
-        // Its sender goes with it, and so the stream ends.
+        // Its sender is dropped with it, so the stream ends.
         let (got, _) = feeds.lock().unwrap()[round].clone();
         feeds.lock().unwrap()[round] = (got, stream().0);
         assert_eq!(next(&mut events).await, ServerNotification::ToolsChanged);

@@ -1,4 +1,4 @@
-//! What a server says without being asked.
+//! Notifications of remote servers.
 
 use std::sync::{Arc, Mutex};
 
@@ -29,7 +29,7 @@ async fn a_legacy_servers_stream_is_followed_and_picked_up_where_it_ended() {
         let lists = remote.requests_of("tools/list").len();
         let feed = feeds.lock().unwrap()[round].clone();
         feed.write(format!("id: e{round}\ndata: {changed}\n\n"));
-        // The list is asked for again once the change has been heard.
+        // The list is fetched again once the change was received.
         let mut asked = lists;
         let end = std::time::Instant::now() + LONG;
         while asked == lists {
@@ -80,7 +80,7 @@ async fn a_list_is_kept_only_while_its_server_can_be_heard() {
     while look().await > 0 {
         assert!(std::time::Instant::now() < end, "the list is asked for every time");
     }
-    // The stream ends without a mark to pick it up at, and there is no other.
+    // The stream ends without an event id to resume at, and there is no other.
     *feed.lock().unwrap() = Some(stream().0);
     let told = tokio::time::timeout(LONG, events.recv()).await.unwrap().unwrap();
     assert_eq!(told.notification, ServerNotification::ToolsChanged);

@@ -1,4 +1,4 @@
-//! Remote servers that are away for a while, or are none.
+//! Outages: remote servers that are down for a while, or are no MCP servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,15 @@ use tokio::time::Instant;
 use crate::fixture::{HttpFixture, LONG, spec, unavailable};
 use crate::scripted_endpoint::{ScriptedEndpoint, modern, raw};
 
-/// A spec whose calls may be repeated: one that crosses with the end of its connection has an unknown outcome.
+/// Makes a spec whose calls may be retried: one that crosses with the end of its connection has an unknown outcome.
 fn repeatable(url: &str) -> ServerSpec {
     let mut spec = spec(url);
     spec.tool.insert("echo".into(), ToolRules { retry: RetryRule::Safe, ..ToolRules::default() });
     spec
 }
 
-/// Calls from several callers while the server is away for so long; returns how long after its return each was answered.
+/// Makes calls from several callers while the server is down for this long; returns the delay between its return and
+/// each response.
 async fn calls_while_away(away: Duration) -> Vec<Duration> {
     let mut remote = ScriptedEndpoint::start(modern(|_| None));
     let stage = Arc::new(HttpFixture::with_server(repeatable(&remote.url())).await);
@@ -31,7 +32,7 @@ async fn calls_while_away(away: Duration) -> Vec<Duration> {
     for n in 0..8 {
         let stage = Arc::clone(&stage);
         calls.spawn(async move {
-            // Some come early and some late.
+            // Some calls come early and some late.
             tokio::time::sleep_until(gone + away * n / 8).await;
             stage.text("echo").await;
             Instant::now()
@@ -58,7 +59,7 @@ async fn calls_wait_for_a_server_that_is_away_for_a_moment() {
 async fn a_list_does_not_wait_for_a_server_that_went_away_after_it_had_worked() {
     let mut remote = ScriptedEndpoint::start(modern(|_| None));
     let mut spec = spec(&remote.url());
-    // A list that waited would wait for longer than the test.
+    // A list that waited would exceed the test's timeout.
     spec.call_timeout = Duration::from_secs(3_600);
     let stage = HttpFixture::with_server(spec).await;
     stage.text("echo").await;

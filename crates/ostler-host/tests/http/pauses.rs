@@ -1,4 +1,4 @@
-//! Servers that ask to be left alone, and calls that take their time.
+//! Pauses: servers that send `Retry-After`, and calls that are slow.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::scripted_endpoint::{ScriptedEndpoint, modern, respond, stream};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_asks_for_a_pause_gets_it() {
-    // The date of a response is its server's, whatever the time is here.
+    // The `Date` of a response is its server's, independent of the local clock.
     let date = ("date", "Wed, 21 Oct 2015 07:27:30 GMT");
     for (status, wait) in [(429, "30"), (503, "30"), (503, "Wed, 21 Oct 2015 07:28:00 GMT")] {
         let remote = ScriptedEndpoint::start(modern(move |got| {
@@ -64,7 +64,7 @@ async fn after_the_pause_calls_pass_again() {
         })
     });
     let stage = HttpFixture::connected_to(&remote).await;
-    // The list comes before the call, and is not what is paused.
+    // The list request precedes the call, and is not paused.
     stage.host.tools(&stage.me, "remote").await.unwrap();
     let first = stage.call("echo").await;
     let mut outcome = first;
@@ -130,6 +130,6 @@ async fn a_busy_endpoint_is_not_connected_to_again_and_again() {
         }
     }
     let peers: std::collections::HashSet<_> = remote.requests().into_iter().map(|got| got.peer).collect();
-    // Some more than are in use at once may be made when a place is free a moment later.
+    // A few more connections than are in use may be opened if a permit is free a moment later.
     assert!(peers.len() <= 2 * AT_ONCE, "{} connections", peers.len());
 }

@@ -1,4 +1,4 @@
-//! Pins of remote servers, which may be other servers from one request to the next.
+//! Pins of remote servers, which may be replaced between two requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ fn send(description: &str, header: &str) -> Value {
     json!({"name": "send", "description": description, "inputSchema": {"type": "object", "properties": {"to": to}}})
 }
 
-/// A host that lets `send` through as it is.
+/// Makes a host that approves `send` as `tool` defines it.
 async fn pinned(remote: &ScriptedEndpoint, tool: &Value) -> HttpFixture {
     let stage = HttpFixture::connected_to(remote).await;
     let pin = Pin::from_definition(tool.to_string().as_bytes()).unwrap();
@@ -27,8 +27,8 @@ async fn pinned(remote: &ScriptedEndpoint, tool: &Value) -> HttpFixture {
     stage
 }
 
-/// A legacy server that forgets its session when the switch is on, and shows
-/// another `send` in every session behind the first `good` ones.
+/// Makes a legacy server that forgets its session when the switch is on, and lists another `send` in every session
+/// after the first `good` ones.
 fn renewed(good: usize) -> (ScriptedEndpoint, Arc<AtomicBool>) {
     let forget = Arc::new(AtomicBool::new(false));
     let (switch, current) = (Arc::clone(&forget), AtomicUsize::new(0));

@@ -1,4 +1,4 @@
-//! Answers however they come: cut anywhere, compressed, too long, or none at all.
+//! Response bodies: cut anywhere, compressed, too long, or malformed.
 
 use std::io::Write;
 
@@ -29,7 +29,7 @@ async fn a_stream_that_is_cut_at_every_byte_says_the_same() {
                 feed.write_bytes(vec![byte]);
                 tokio::task::yield_now().await;
             }
-            // The stream stays open: the answer is complete before its end.
+            // The stream stays open: the response is complete before its end.
             feed.unread().await;
         });
         response
@@ -38,7 +38,7 @@ async fn a_stream_that_is_cut_at_every_byte_says_the_same() {
     assert_eq!(stage.text("echo").await, "größe");
 }
 
-/// Answers that are none, with the call's id for `ID`.
+/// Malformed responses, with the call's id for `ID`.
 const UNUSABLE: [&str; 8] = [
     r#"{"jsonrpc":"2.0","id":ID}"#,
     r#"{"jsonrpc":"2.0","id":ID,"result":null}"#,

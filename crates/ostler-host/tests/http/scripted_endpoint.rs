@@ -1,5 +1,4 @@
-//! A scripted endpoint on a socket of its own, in a runtime of its own: when it
-//! is stopped, every connection to it breaks.
+//! Scripted endpoint on a socket and in a runtime of its own: stopping it breaks every connection.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -18,14 +17,14 @@ use tokio::sync::mpsc;
 
 use crate::fixture::LONG;
 
-/// A request as the endpoint saw it.
+/// A request as the endpoint received it.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordedRequest {
     pub(crate) verb: Method,
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Value,
-    /// The connection that it came on, by its far end.
+    /// The connection that it came on, by its remote address.
     pub(crate) peer: SocketAddr,
 }
 
@@ -46,12 +45,12 @@ impl RecordedRequest {
         self.method() == "tools/call"
     }
 
-    /// An answer to it.
+    /// Makes a response to it.
     pub(crate) fn result(&self, result: Value) -> Response {
         respond(200, &[], json!({"jsonrpc": "2.0", "id": self.body["id"], "result": result}))
     }
 
-    /// The text of a tool.
+    /// Makes the text result of a tool.
     pub(crate) fn text(&self, text: &str) -> Response {
         self.result(content(text))
     }
@@ -61,7 +60,7 @@ impl RecordedRequest {
         respond(status, &[], json!({"jsonrpc": "2.0", "id": self.body["id"], "error": error}))
     }
 
-    /// The message with which a tool is answered on a stream.
+    /// Makes the message with a tool's result for a stream.
     pub(crate) fn message(&self, text: &str) -> Value {
         json!({"jsonrpc": "2.0", "id": self.body["id"], "result": content(text)})
     }
@@ -86,7 +85,7 @@ pub(crate) fn raw(status: u16, kind: &str, body: impl Into<Body>) -> Response {
     response.header("content-type", kind).body(body.into()).unwrap()
 }
 
-/// A stream of events that a test feeds; dropping the sender ends it.
+/// Makes a stream of events that a test feeds; dropping the sender ends it.
 pub(crate) fn stream() -> (EventFeed, Response) {
     let (feed, pieces) = mpsc::unbounded_channel();
     (EventFeed(feed), raw(200, "text/event-stream", Body::new(FeedBody(pieces))))
@@ -113,7 +112,7 @@ impl EventFeed {
         let _ = self.0.send(Err(std::io::Error::other("cut")));
     }
 
-    /// Waits until nobody reads any more.
+    /// Waits until the client has stopped reading.
     pub(crate) async fn unread(&self) {
         self.0.closed().await;
     }
@@ -172,12 +171,12 @@ impl ScriptedEndpoint {
     /// Breaks every connection; the address refuses from then on.
     pub(crate) fn stop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Waits until its sockets are closed, which an async context may not do itself.
+            // Waits until its sockets are closed, which is not possible in an async context.
             std::thread::spawn(move || runtime.shutdown_timeout(LONG)).join().unwrap();
         }
     }
 
-    /// Another process at the same address, with the same log.
+    /// Starts another endpoint at the same address, with the same log.
     pub(crate) fn restart(&mut self, script: impl Fn(&RecordedRequest) -> Response + Send + Sync + 'static) {
         self.stop();
         *self = Self::start_at(self.address, Arc::clone(&self.log), script);
@@ -191,7 +190,7 @@ impl ScriptedEndpoint {
         self.log.lock().unwrap().clone()
     }
 
-    /// The requests with this method, in the order in which they came.
+    /// Returns the requests with this method, in order of arrival.
     pub(crate) fn requests_of(&self, method: &str) -> Vec<RecordedRequest> {
         self.requests().into_iter().filter(|got| got.method() == method).collect()
     }
@@ -225,7 +224,7 @@ async fn record_and_answer(
     script(&got)
 }
 
-/// A modern server with some tools, whose calls `answer` may take.
+/// Makes a modern server with some tools; `answer` may handle their calls.
 pub(crate) fn modern(
     answer: impl Fn(&RecordedRequest) -> Option<Response> + Send + Sync + 'static,
 ) -> impl Fn(&RecordedRequest) -> Response + Send + Sync + 'static {
@@ -245,7 +244,7 @@ pub(crate) fn modern(
     }
 }
 
-/// A legacy server whose sessions are `s1`, `s2`, …
+/// Makes a legacy server whose sessions are `s1`, `s2`, …
 pub(crate) fn legacy(
     answer: impl Fn(&RecordedRequest) -> Option<Response> + Send + Sync + 'static,
 ) -> impl Fn(&RecordedRequest) -> Response + Send + Sync + 'static {

@@ -1,4 +1,4 @@
-//! Questions of legacy servers, and who answers them.
+//! Requests of legacy servers, and the callers that answer them.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::fixture::HttpFixture;
 use crate::scripted_endpoint::{EventFeed, RecordedRequest, ScriptedEndpoint, legacy, respond, stream};
 
-/// Answers every question with the same words, and keeps what it hears.
+/// Answers every server request with the same text, and keeps the notifications.
 #[derive(Default)]
 struct RecordingCaller {
     notifications: Mutex<Vec<String>>,
@@ -31,7 +31,7 @@ impl CallObserver for RecordingCaller {
     }
 }
 
-/// A server that asks on the stream of a call, and answers with what it was told.
+/// Makes a server that sends a request on the stream of a call, and returns the answer.
 fn requesting_endpoint(method: &'static str) -> ScriptedEndpoint {
     let open: Arc<Mutex<Option<(RecordedRequest, EventFeed)>>> = Arc::default();
     ScriptedEndpoint::start(legacy(move |got| {

@@ -1,4 +1,4 @@
-//! Legacy sessions that the server forgets, and streams that go on elsewhere.
+//! Session expiry: legacy sessions that the server forgets, and streams that resume elsewhere.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::fixture::{HttpFixture, LONG, code};
 use crate::scripted_endpoint::{RecordedRequest, ScriptedEndpoint, legacy, raw, respond};
 
-/// A server that does not know the session `s1` once the switch is on.
+/// Makes a server that does not know the session `s1` once the switch is on.
 fn forgetful(status: u16, body: Value) -> (ScriptedEndpoint, Arc<AtomicBool>) {
     let has_forgotten = Arc::new(AtomicBool::new(false));
     let switch = Arc::clone(&has_forgotten);
@@ -106,7 +106,7 @@ async fn a_server_that_forgets_what_it_is_told_is_not_told_for_ever() {
     for _ in 0..50 {
         stage.text("echo").await;
     }
-    // On a machine that is slow enough it may be time for the next round.
+    // On a slow machine the next round may be due already.
     let rounds = usize::try_from(began.elapsed().as_secs()).unwrap() / 10;
     assert!(told_again() <= 2 + 2 * rounds);
     assert!(remote.requests_of("initialize").len() <= 3 + rounds);

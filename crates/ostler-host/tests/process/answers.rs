@@ -1,4 +1,4 @@
-//! Every caller gets its own answer, whatever the server says beside it.
+//! Responses: every caller gets its own, with any other output of the server beside it.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn an_answer_given_twice_counts_once() {
     stage.close().await;
 }
 
-/// Answers that are none, with the call's id for `ID`.
+/// Malformed responses, with the call's id for `ID`.
 const UNUSABLE: [&str; 10] = [
     r#"{"jsonrpc":"2.0","id":ID}"#,
     r#"{"jsonrpc":"2.0","id":ID,"result":null}"#,
@@ -102,7 +102,7 @@ async fn an_id_that_came_back_as_a_string_is_understood() {
 async fn a_question_with_the_id_of_the_call_is_answered_and_is_not_the_answer() {
     let stage = ProcessFixture::guarded();
     stage.spawn_fake("fake", &[]).await;
-    // The tool passes on what it was told, with the id it had asked with.
+    // The tool returns its input, with the id of its request.
     let reply = |answer: ostler_host::Answer| answer.json::<Value>().unwrap()["structuredContent"].clone();
     let unknown = reply(stage.call("fake", "ask", json!({"method": "roots/list"})).await.unwrap());
     assert_eq!(unknown["error"]["code"], -32601);
@@ -123,7 +123,7 @@ async fn a_server_is_told_when_a_caller_goes_away() {
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
     stage.until("fake", "has no lease left", |status| status.leases == 0).await;
-    // Had it not been cancelled, it would have been answered before this one.
+    // Without the cancellation it would have been answered before this one.
     assert_eq!(stage.text("fake", "sleep", json!({"ms": 600})).await, "slept");
     assert_eq!(stage.status("fake").skipped_lines, 0);
     stage.close().await;
@@ -132,7 +132,7 @@ async fn a_server_is_told_when_a_caller_goes_away() {
 #[tokio::test]
 async fn an_answer_that_comes_after_its_caller_left_is_nobodys() {
     let stage = ProcessFixture::guarded();
-    // Answers wait for their group here, and no cancellation takes one back.
+    // Responses wait for their group here, and no cancellation withdraws one.
     stage.spawn_fake("fake", &["--shuffle", "--ledger", &stage.path("ledger")]).await;
     assert_eq!(stage.text("fake", "echo", json!({})).await, "{}");
     let mut late = 0;

@@ -1,4 +1,4 @@
-//! Bytes go through as they are, in both directions.
+//! Byte transparency: messages pass unchanged, in both directions.
 
 use ostler_host::CallArguments;
 use ostler_testkit::fake_mcp;

@@ -1,4 +1,4 @@
-//! Crashes: what callers are told, how often tools ran, and how often servers were started.
+//! Crashes: the errors that callers get, and the counts of tool executions and server starts.
 
 use ostler_core::fault::Exit;
 use ostler_core::spec::{RetryRule, ToolRules};
@@ -16,7 +16,7 @@ fn fake(stage: &ProcessFixture) -> ServerSpec {
     ))
 }
 
-/// Executions of a tool: the pid and the idempotency key of each.
+/// Returns the executions of a tool: the pid and the idempotency key of each.
 fn executions(stage: &ProcessFixture, tool: &str) -> Vec<(String, String)> {
     let lines = stage.lines("ledger");
     let fields = lines.iter().map(|line| line.split('\t').map(str::to_owned).collect::<Vec<_>>());
@@ -84,7 +84,7 @@ async fn a_call_to_a_server_that_has_just_died_succeeds_on_a_fresh_process() {
     for round in 0..20 {
         let process = stage.process("fake");
         process.kill();
-        // Gone, pipes included; whether the host has heard of it is left to chance.
+        // Gone, pipes included; the host may or may not have noticed.
         eventually("the server is dead", LONG, || process.is_reaped()).await;
         let pid = stage.text("fake", "pid", none()).await;
         assert_ne!(pid, process.pid.to_string(), "round {round}");
@@ -117,7 +117,7 @@ async fn a_call_that_crashes_its_server_ran_once_and_is_unknown() {
         let outcome = stage.call("fake", "crash", json!({ "when": when })).await;
         assert_eq!(code_of(&outcome), "outcome-unknown", "{when}");
     }
-    // What a server claims of its own tool counts for nothing until somebody has approved it.
+    // A server's claims about its own tool do not count until the tool is approved.
     assert_eq!(code_of(&stage.call("fake", "crash_safe", none()).await), "outcome-unknown");
     assert_eq!(executions(&stage, "crash").len(), 2);
     assert_eq!(executions(&stage, "crash_safe").len(), 1);
@@ -149,7 +149,7 @@ async fn an_answer_given_just_before_a_crash_arrives() {
     stage.spawn(fake(&stage)).await;
     for round in 1..=20 {
         assert_eq!(stage.text("fake", "crash", json!({"when": "after"})).await, "survived", "round {round}");
-        // A call that met the dying process would rightly be of unknown outcome.
+        // A call that met the dying process would rightly have an unknown outcome.
         stage.until("fake", "is up again", |status| status.generation > round && status.active).await;
     }
     assert_eq!(executions(&stage, "crash").len(), 20);

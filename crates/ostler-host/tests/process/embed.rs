@@ -1,4 +1,4 @@
-//! The example that embedders start from.
+//! The embedding example.
 
 use std::process::{Command, Output};
 

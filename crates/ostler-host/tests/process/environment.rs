@@ -1,4 +1,4 @@
-//! What a server's process is given, and what it is not.
+//! Environment of a server's process: the variables that it gets, and those that it does not.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ async fn structured(stage: &ProcessFixture, tool: &str) -> EnvironmentMap {
 #[tokio::test]
 async fn a_server_gets_the_allowlist_and_its_own_variables() {
     let stage = ProcessFixture::guarded();
-    // Cargo sets this one for every test, and no server has any use for it.
+    // Cargo sets this one for every test, and no server needs it.
     let canary = "CARGO_PKG_NAME";
     assert!(std::env::var(canary).is_ok());
     std::fs::write(stage.file("secret"), "s3cret\n").unwrap();
@@ -67,7 +67,7 @@ async fn a_server_gets_variables_that_it_names_and_nobody_reads_them() {
     stage.close().await;
 }
 
-/// Returns what an operator is advised to do.
+/// Returns the remedy of an error.
 fn advice(error: &CallError) -> String {
     let CallError::Unavailable(it) = error else { panic!("{error:?}") };
     it.remedy.as_ref().map(|remedy| remedy.text.clone()).unwrap_or_default()

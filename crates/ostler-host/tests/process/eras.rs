@@ -20,7 +20,7 @@ async fn servers_of_both_eras_answer() {
         stage.spawn_fake(name, &["--era", name, "--requests", &stage.path(name)]).await;
         assert_eq!(stage.text(name, "text", json!({"text": "here"})).await, "here");
         let mut methods = stage.lines(name);
-        // A modern server is also asked to tell of changes, at its own time.
+        // A modern server also gets a listen request, at any time.
         methods.retain(|method| method != "subscriptions/listen\t");
         assert_eq!(methods[..first_methods.len()], *first_methods, "{name}");
         assert_eq!(methods[first_methods.len()], "tools/list\t", "{name}");
@@ -28,7 +28,7 @@ async fn servers_of_both_eras_answer() {
     stage.close().await;
 }
 
-/// A spec that is asked in the older way after a second of silence.
+/// Makes a spec that falls back to the legacy handshake after a second of silence.
 fn silent(args: &[&str]) -> ServerSpec {
     let mut spec = restarting_forever(fake_mcp_spec("fake", args));
     spec.start_timeout = Duration::from_secs(3);

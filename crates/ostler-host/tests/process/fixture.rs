@@ -1,5 +1,4 @@
-//! The stage of every test: one host, a folder for its servers' files, and a
-//! look behind the curtain when it is over.
+//! Fixture of the process tests: one host, a folder for its servers' files, and a check for leftovers at the end.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-/// How long anything may take on a busy machine before it counts as never.
+/// Timeout of any wait, long enough for a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 pub(crate) struct ProcessFixture {
@@ -23,7 +22,7 @@ pub(crate) struct ProcessFixture {
 }
 
 impl ProcessFixture {
-    /// A host whose servers are guarded.
+    /// Makes a host whose servers are guarded.
     pub(crate) fn guarded() -> Self {
         Self::with_options(HostOptions {
             guard: Some(guard_command()),
@@ -32,7 +31,7 @@ impl ProcessFixture {
         })
     }
 
-    /// A host in a program that can't be a guard.
+    /// Makes a host in a program that can't be a guard.
     pub(crate) fn unguarded() -> Self {
         Self::with_options(HostOptions::default())
     }
@@ -41,17 +40,17 @@ impl ProcessFixture {
         Self { host: Host::new(options), me: Caller::local(), folder: tempfile::tempdir().unwrap() }
     }
 
-    /// A file for servers to write to.
+    /// Returns the path of a file for servers to write to.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Its path as an argument.
+    /// Returns the path of such a file as an argument.
     pub(crate) fn path(&self, name: &str) -> String {
         self.file(name).to_str().unwrap().to_owned()
     }
 
-    /// Lines that servers have written to a file.
+    /// Returns the lines that servers have written to a file.
     pub(crate) fn lines(&self, name: &str) -> Vec<String> {
         read_lines(&self.file(name))
     }
@@ -70,7 +69,7 @@ impl ProcessFixture {
         self.host.call(&self.me, server, tool, args).await
     }
 
-    /// The text of a call that must succeed.
+    /// Returns the text of a call that must succeed.
     pub(crate) async fn text(&self, server: &str, tool: &str, args: Value) -> String {
         match self.call(server, tool, args).await {
             Ok(answer) => answer.text(),
@@ -78,7 +77,7 @@ impl ProcessFixture {
         }
     }
 
-    /// A call in the background.
+    /// Starts a call in the background.
     pub(crate) fn spawn_call(
         &self,
         server: &str,
@@ -90,7 +89,7 @@ impl ProcessFixture {
         tokio::spawn(async move { host.call(&me, &server, &tool, args).await })
     }
 
-    /// So many calls at once; the outcomes stand in the order of the calls.
+    /// Makes this many calls at once; the outcomes are in the order of the calls.
     pub(crate) async fn calls(
         &self,
         count: usize,
@@ -113,31 +112,31 @@ impl ProcessFixture {
         self.host.status_of(server).unwrap()
     }
 
-    /// The process of a server that is up.
+    /// Returns the process of a server that is up.
     pub(crate) fn process(&self, server: &str) -> Proc {
         let pid = self.status(server).pid.unwrap_or_else(|| panic!("{server} has no process"));
         Proc::find(pid).unwrap_or_else(|| panic!("the process of {server} is gone"))
     }
 
-    /// The guard of a server that is up.
+    /// Returns the guard of a server that is up.
     pub(crate) fn guard(&self, server: &str) -> Proc {
         let guard = self.process(server).parent().expect("a living server has a parent");
         assert_eq!(guard.name(), "ostler-guard");
         guard
     }
 
-    /// Waits until the status of a server is as wanted.
+    /// Waits until the status of a server satisfies a condition.
     pub(crate) async fn until(&self, server: &str, what: &str, is_so: impl Fn(&ServerStatus) -> bool) {
         eventually(&format!("{server} {what}"), LONG, || is_so(&self.status(server))).await;
     }
 
-    /// Waits until a file has so many lines.
+    /// Waits until a file has this many lines.
     pub(crate) async fn until_lines(&self, name: &str, count: usize) {
         let file = self.file(name);
         eventually(&format!("{count} lines in `{name}`"), LONG, || read_lines(&file).len() >= count).await;
     }
 
-    /// Ends everything and looks for what is left.
+    /// Shuts the host down and checks for leftovers.
     pub(crate) async fn close(self) {
         assert!(self.host.shutdown().await, "a server was not gone in time");
         drop(self.host);
@@ -150,7 +149,7 @@ impl ProcessFixture {
 
 pub(crate) type CallOutcome = Result<Answer, CallError>;
 
-/// A spec that restarts at once, as often as it takes, and never opens its breaker.
+/// Makes a spec that restarts at once, without a limit, and never opens its breaker.
 pub(crate) fn restarting_forever(mut spec: ServerSpec) -> ServerSpec {
     let delay = Duration::from_millis(1);
     spec.restart = RestartSettings { max: 100_000, first_delay: delay, max_delay: delay, ..spec.restart };
@@ -158,7 +157,7 @@ pub(crate) fn restarting_forever(mut spec: ServerSpec) -> ServerSpec {
     spec
 }
 
-/// The process part of a spec.
+/// Returns the process part of a spec.
 pub(crate) fn process_of(spec: &mut ServerSpec) -> &mut ProcessSpec {
     match &mut spec.transport {
         ServerTransport::Stdio(process) => process,
@@ -170,7 +169,7 @@ pub(crate) fn none() -> Value {
     json!({})
 }
 
-/// The code of an error that must be one.
+/// Returns the code of an outcome that must be an error.
 pub(crate) fn code_of(outcome: &CallOutcome) -> &'static str {
     match outcome {
         Ok(answer) => panic!("answered with {:?}", answer.text()),
@@ -178,7 +177,7 @@ pub(crate) fn code_of(outcome: &CallOutcome) -> &'static str {
     }
 }
 
-/// Why a server could not be called, and the state that is told.
+/// Returns the state and the cause of a `server-unavailable` error.
 pub(crate) fn unavailable(error: &CallError) -> (UnavailableState, String) {
     match error {
         CallError::Unavailable(why) => (why.state, why.cause.clone()),

@@ -1,4 +1,4 @@
-//! Servers that say too much: nothing blocks, nothing grows, nobody else notices.
+//! Floods: a server with too much output blocks nothing, grows nothing, and affects no other server.
 
 use ostler_core::status::CircuitState;
 use ostler_testkit::{MemoryGrowth, Proc, fake_mcp_spec};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::fixture::{ProcessFixture, code_of, none, restarting_forever};
 
-/// What the host may grow by while a server floods it, in KiB.
+/// Upper bound on the host's growth while a server floods it, in KiB.
 const ALLOWANCE: u64 = 64 << 10;
 
 fn begin() -> MemoryGrowth {
@@ -55,7 +55,7 @@ async fn a_line_without_its_newline_fails_its_call_and_not_the_next() {
     for (id, bytes) in [("first", 1 << 30), ("last", 20 << 20)] {
         let endless = json!({"bytes": bytes, "id": id, "newline": false});
         assert_eq!(code_of(&stage.call("fake", "huge_line", endless).await), "upstream-protocol");
-        // This answer stands on the same line.
+        // This response is on the same line.
         assert_eq!(stage.text("fake", "text", json!({"text": "next"})).await, "next");
     }
     assert_within_allowance(growth, "1 GB without a newline");

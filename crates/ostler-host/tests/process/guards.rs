@@ -1,4 +1,4 @@
-//! The guards themselves: what they cost, and what happens when they are killed.
+//! Guards: their cost, and the effect of killing them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -86,7 +86,7 @@ async fn a_guard_costs_little() {
         spawner().rss_kib(),
         spawner().private_kib(),
     );
-    // Only root can look into guards; others see nothing.
+    // Only root can read guards' memory maps; other users see nothing.
     assert!(costs.iter().all(|(_, own)| *own <= 300), "{costs:?}");
     assert_eq!(stage.status("s0").containment, Containment::Guard);
     stage.close().await;
@@ -107,12 +107,12 @@ async fn a_stop_brings_no_page_of_the_program_into_memory() {
     assert_eq!(guard.descendants().len(), 2);
     let before = loose();
 
-    // A killed server has the guard signal what is left, and a second look is due half a second later.
+    // After the server is killed the guard signals its descendants; the second round is due half a second later.
     server.signal(nix::sys::signal::Signal::SIGKILL);
     eventually("the guard reaps its server", LONG, || server.is_reaped()).await;
     let after = loose();
     assert!(guard.is_alive());
-    // The kernel may have dropped some meanwhile.
+    // The kernel may have dropped some pages meanwhile.
     assert!(
         after.iter().zip(before).all(|(after, before)| *after <= before),
         "KiB: {before:?} became {after:?}"

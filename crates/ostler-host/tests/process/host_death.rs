@@ -1,4 +1,4 @@
-//! The host dies, and everything it started dies with it.
+//! Host death: every process that the host started ends with it.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -12,18 +12,18 @@ use tokio::task::JoinSet;
 
 use crate::fixture::LONG;
 
-/// Servers of one host, every hostile kind among them.
+/// Servers per host, every hostile kind among them.
 const SERVERS: usize = 20;
-/// Killed hosts whose servers are being ended at the same time.
+/// Killed hosts whose servers are stopped at the same time.
 const AT_ONCE: usize = 3;
-/// When nothing may be alive any more.
+/// Time after which no process may be alive.
 const AFTER: Duration = Duration::from_secs(6);
 
 /// A host in a process of its own.
 struct KilledHost {
     child: Child,
     host: Proc,
-    /// All that it has started: warden, guards, servers, strays.
+    /// All processes that it has started: spawner, guards, servers, orphans.
     descendants: Vec<Proc>,
     _folder: TempDir,
 }
@@ -39,7 +39,7 @@ impl KilledHost {
         assert_eq!(ready.as_deref(), Some("ready"));
         let host = Proc::find(child.id().unwrap()).unwrap();
         let family = host.descendants();
-        // A warden, and a guard and a process for every server, and strays.
+        // A spawner, a guard and a process for every server, and orphans.
         assert!(family.len() > 1 + 2 * SERVERS + SERVERS / 2, "{}", family.len());
         Self { child, host, descendants: family, _folder: folder }
     }
@@ -50,12 +50,12 @@ impl KilledHost {
     }
 }
 
-/// Hosts that are killed, one after the other; `scripts/orphans` asks for more.
+/// Hosts that are killed, one after the other; `scripts/orphans` sets more.
 fn rounds() -> usize {
     std::env::var("OSTLER_ROUNDS").map_or(10, |text| text.parse().unwrap())
 }
 
-/// The command line of one server; the kinds take turns.
+/// Returns the command line of one server; the kinds alternate.
 fn server(n: usize, folder: &TempDir) -> Vec<String> {
     let file = |kind: &str| folder.path().join(format!("{n}{kind}")).to_str().unwrap().to_owned();
     let fake = fake_mcp().to_str().unwrap().to_owned();
@@ -97,7 +97,7 @@ async fn nothing_outlives_a_killed_host() {
         });
     }
     dying.join_all().await;
-    // Whatever the lists of families missed would have become ours.
+    // Processes missing from the process trees would have become children of this one.
     assert_eq!(Proc::current().descendants(), []);
 }
 

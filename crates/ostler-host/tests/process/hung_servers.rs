@@ -1,4 +1,4 @@
-//! Servers that don't read, don't answer or don't run: they hold up themselves.
+//! Hung servers, which don't read, don't answer or don't run: they block only themselves.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use tokio::task::JoinSet;
 
 use crate::fixture::{CallOutcome, ProcessFixture, code_of, none, restarting_forever};
 
-/// So many calls at once with deadlines of their own.
+/// Makes this many calls at once, each with its own deadline.
 async fn impatient_calls(stage: &ProcessFixture, count: usize, size: usize) -> Vec<CallOutcome> {
     let mut calls = JoinSet::new();
     for _ in 0..count {
         let (host, me, text) = (stage.host.clone(), stage.me.clone(), "x".repeat(size));
         calls.spawn(async move {
             let request = Request::tool_call(&me, "text", json!({ "text": text }).into())?;
-            // All of them are under way long before the first gives up, on a busy machine too.
+            // All of them are in flight long before the first one times out, even on a busy machine.
             host.send_to("stuck", request.with_timeout(Duration::from_secs(2))).await
         });
     }
@@ -40,7 +40,7 @@ async fn a_server_that_does_not_read_holds_up_its_own_callers_only() {
     stage.spawn_fake("fine", &[]).await;
     assert_eq!(stage.text("stuck", "text", json!({"text": "last"})).await, "last");
 
-    // Far more than pipes and buffers take, and more than may wait.
+    // Far more than pipes, buffers and the outbox hold.
     let stuck = impatient_calls(&stage, 100, 32 << 10);
     let (outcomes, ()) = tokio::join!(stuck, assert_answers(&stage, "fine"));
     let codes: Vec<&str> = outcomes.iter().map(code_of).collect();
@@ -113,7 +113,7 @@ async fn many_calls_of_middle_size_do_not_lock_up() {
     stage.close().await;
 }
 
-/// Opens a session, closes its stdin, says so, and talks for ever.
+/// Opens a session, closes its stdin, reports that, and writes for ever.
 const DEAF: &str = r#"
 read -r probe; echo '{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no"}}'
 read -r hello; echo '{"jsonrpc":"2.0","id":2,"result":{"protocolVersion":"2025-06-18","capabilities":{}}}'

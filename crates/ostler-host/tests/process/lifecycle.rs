@@ -1,4 +1,4 @@
-//! The life of a process: idle, drained, replaced, and really gone.
+//! Process lifecycle: idle, drained, replaced, and gone.
 
 use std::time::Duration;
 
@@ -114,11 +114,11 @@ async fn stop_ends_a_server_that_is_still_starting() {
 async fn a_reload_leaves_running_calls_on_the_old_process() {
     let stage = ProcessFixture::guarded();
     let mut spec = fake_mcp_spec("fake", &["--ledger", &stage.path("ledger")]);
-    // More than the calls take, also on a busy machine.
+    // Longer than the calls take, even on a busy machine.
     spec.drain = LONG;
     stage.spawn(spec).await;
     let old = stage.process("fake");
-    // One less than a caller may have at once, so that the next call need not wait for them.
+    // One less than a caller's limit, so that the next call need not wait for them.
     let calls = async { stage.calls(31, "fake", "sleep", |_| json!({"ms": 5_000}).into()).await };
     let reload = async {
         stage.until_lines("ledger", 31).await;

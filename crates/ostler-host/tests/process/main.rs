@@ -1,8 +1,7 @@
 //! The host with real child processes: `fake-mcp` under real guards.
 //!
-//! Time is real here, so tests wait for conditions, and assert counts and
-//! order and not durations. They count processes and memory of their own
-//! process, which is why they want one each: run them with `cargo nextest`.
+//! Time is real here, so tests wait for conditions, and assert counts and order, not durations. They count processes
+//! and memory of their own process, so each needs one: run them with `cargo nextest`.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a step that fails fails the test that took it")]
 #![allow(clippy::print_stdout, reason = "figures are for whoever runs a test to see them")]
 

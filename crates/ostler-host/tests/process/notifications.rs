@@ -1,4 +1,4 @@
-//! What servers say without being asked, over real pipes.
+//! Server notifications over real pipes.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ async fn next(events: &mut Receiver<HostNotification>) -> ServerNotification {
     tokio::time::timeout(LONG, events.recv()).await.expect("an event comes").unwrap().notification
 }
 
-/// What the server knows of its client's wishes.
+/// Returns the subscriptions that the server has recorded.
 async fn recorded_subscriptions(stage: &ProcessFixture) -> Value {
     serde_json::from_str(&stage.text("fake", "news", none()).await).unwrap()
 }

@@ -1,4 +1,4 @@
-//! A caller that hears and answers, for tests.
+//! Call observer of the tests.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use crate::fixture::{CallOutcome as Called, LONG, ProcessFixture};
 
-/// Can answer one method, and keeps what it is asked and told.
+/// Answers one method, and keeps all requests and notifications.
 pub(crate) struct RecordingObserver {
     answered_method: &'static str,
     requests: Mutex<VecDeque<ServerRequest>>,
@@ -44,12 +44,12 @@ impl RecordingObserver {
         })
     }
 
-    /// How many questions wait here.
+    /// Returns the number of open server requests.
     pub(crate) fn open_requests(&self) -> usize {
         self.requests.lock().unwrap().len()
     }
 
-    /// Waits for a question.
+    /// Waits for a server request.
     pub(crate) async fn next_request(&self) -> ServerRequest {
         eventually("a question comes", LONG, || self.open_requests() > 0).await;
         self.requests.lock().unwrap().pop_front().unwrap()
@@ -61,7 +61,7 @@ impl RecordingObserver {
 }
 
 impl ProcessFixture {
-    /// A call in the background, with somebody who hears of it.
+    /// Starts a call in the background, with an observer.
     pub(crate) fn spawn_observed_call(
         &self,
         server: &str,
@@ -83,7 +83,7 @@ pub(crate) fn yes(result: &'static str) -> RpcOutcome {
     RpcOutcome::Result(Bytes::from_static(result.as_bytes()))
 }
 
-/// What `ask` and `input` were answered, as the server saw it.
+/// Returns the answers to `ask` and `input`, as the server saw them.
 pub(crate) fn answers_seen_by_server(outcome: Called) -> Value {
     outcome.unwrap().json::<Value>().unwrap()["structuredContent"].clone()
 }

@@ -1,4 +1,4 @@
-//! Nothing that a server starts outlives it.
+//! Orphans: no process that a server starts outlives it.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use serde_json::json;
 
 use crate::fixture::{LONG, ProcessFixture, code_of, none, restarting_forever};
 
-/// Every way to leave a process behind, each into a file of its name.
+/// Every way to leave a process behind, each recorded in a file of its name.
 const STRAYS: [&str; 4] = ["--fork-setsid", "--double-fork", "--fork-holding-stdio", "--clear-env-child"];
 
-/// A server that leaves every kind of process behind and is deaf itself.
+/// Spawns a server that leaves every kind of process behind and ignores its end.
 fn hostile(stage: &ProcessFixture, name: &str) -> ServerSpec {
     let mut args = vec!["--ignore-sigterm".to_owned(), "--ignore-stdin-close".to_owned()];
     args.extend(strays(stage, name));
@@ -22,7 +22,7 @@ fn strays(stage: &ProcessFixture, name: &str) -> Vec<String> {
     STRAYS.iter().flat_map(|switch| [(*switch).to_owned(), stage.path(&format!("{name}{switch}"))]).collect()
 }
 
-/// The strays that a server has left so far and that still live.
+/// Returns the processes that a server has left so far and that still run.
 fn left_by(stage: &ProcessFixture, name: &str) -> Vec<Proc> {
     STRAYS.iter().flat_map(|switch| read_processes(&stage.file(&format!("{name}{switch}")))).collect()
 }

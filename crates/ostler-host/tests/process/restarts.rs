@@ -1,4 +1,4 @@
-//! A thousand restarts leave nothing behind.
+//! Restarts: a thousand of them leak nothing.
 
 use ostler_testkit::{Proc, eventually, fake_mcp_spec};
 use serde_json::json;
@@ -18,7 +18,7 @@ async fn restart(stage: &ProcessFixture, times: u64) {
 async fn a_thousand_restarts_leak_nothing() {
     let stage = ProcessFixture::guarded();
     stage.spawn(restarting_forever(fake_mcp_spec("fake", &[]))).await;
-    // The first ones fill caches and grow tables to the size they keep.
+    // The first ones fill caches and grow tables to their final size.
     restart(&stage, 50).await;
     let this = Proc::current();
     let settled = || this.descendants().len() == 3 && this.zombies().is_empty();

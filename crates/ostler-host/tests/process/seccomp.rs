@@ -8,11 +8,11 @@ use ostler_testkit::read_lines;
 
 use crate::fixture::{ProcessFixture, process_of};
 
-/// Has a system call fail with this error, for this thread and all that it starts.
+/// Makes a system call fail with this error, for this thread and all that it starts.
 fn refuse(call: libc::c_long, error: i32) {
     let op = |code: u32, jt, k| libc::sock_filter { code: code as u16, jt, jf: 0, k };
     let mut steps = [
-        // The number of the system call is the first field of what a filter sees.
+        // The number of the system call is the first field of a filter's input.
         op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
         op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, call as u32),
         op(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
@@ -27,10 +27,10 @@ fn refuse(call: libc::c_long, error: i32) {
     }
 }
 
-/// Starts a server that lists its descriptors, from a process that has one to lose.
+/// Starts a server that lists its descriptors, from a process with an inheritable one.
 async fn descriptors_of_a_server(stage: &ProcessFixture) -> Vec<String> {
     let marker = File::create(stage.file("marker")).unwrap();
-    // A duplicate is not close-on-exec, as with a program that cares about nothing.
+    // A duplicate is not close-on-exec, as in a program without care for descriptors.
     let careless = nix::unistd::dup(&marker).unwrap();
     let list = stage.path("list");
     let mut spec = ostler_testkit::fake_mcp_spec("fake", &[]);

@@ -1,4 +1,4 @@
-//! Questions of servers reach the one caller who can be meant, or nobody.
+//! Server requests: each reaches the one caller that it can belong to, or none.
 
 use std::time::Duration;
 
@@ -96,7 +96,7 @@ async fn a_question_that_a_call_of_somebody_else_may_have_caused_is_shown_to_nob
         waiting.abort();
         let _ = waiting.await;
 
-        // From now on nobody is there beside a call whose caller can answer.
+        // From now on no other call runs beside one whose caller can answer.
         let holder = stage.spawn_observed_call("fake", "input", none(), &ann);
         let question = ann.next_request().await;
         assert_eq!(stage.text("fake", "text", json!({"text": "t"})).await, "t", "while a person thinks");
@@ -136,13 +136,13 @@ async fn two_who_could_be_meant_are_not_asked_and_take_turns_from_then_on() {
     waiting.abort();
     let _ = waiting.await;
 
-    // The lesson outlives the process.
+    // The flag outlives the process.
     stage.process("fake").kill();
     stage.until("fake", "is up again", |status| status.generation == 2 && status.active).await;
     let holder = stage.spawn_observed_call("fake", "hang", none(), &ann);
     stage.until_lines("ledger", 3).await;
     let first = stage.spawn_observed_call("fake", "input", none(), &bob);
-    // Lists pass, and calls of those who can't answer wait like the others, half of their time at most.
+    // Lists pass, and calls whose callers can't answer wait like the others, half of their time at most.
     stage.host.tools(&stage.me, "fake").await.unwrap();
     let request = ostler_host::Request::tool_call(&stage.me, "text", json!({"text": "t"}).into()).unwrap();
     let began = tokio::time::Instant::now();
@@ -157,7 +157,7 @@ async fn two_who_could_be_meant_are_not_asked_and_take_turns_from_then_on() {
         assert_eq!(stage.text("fake", "text", json!({"text": "t"})).await, "t", "nobody is there now");
     }
 
-    // While one person thinks, another has a turn.
+    // While one person decides, another call has its turn.
     let second = stage.spawn_observed_call("fake", "input", none(), &ann);
     let other = ann.next_request().await;
     question.answer(yes(r#"{"first":1}"#));

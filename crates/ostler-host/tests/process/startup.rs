@@ -1,4 +1,4 @@
-//! Starting is supervised: once for everybody, within a budget, with its words.
+//! Startup: one start for all callers, within a limit, with the server's output in errors.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
@@ -148,13 +148,14 @@ async fn a_start_that_hangs_shows_its_process_and_its_words() {
     stage.close().await;
 }
 
-/// The status of a program named like a package manager that becomes what `script` is, once it is told of as an HTTP server.
+/// Returns the status of a program named like a package manager that becomes `script`, once it is reported as an HTTP
+/// server.
 async fn http_server(stage: &ProcessFixture, script: &str) -> ServerStatus {
     let program = stage.path("npx");
     std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
     std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
     let mut spec = ServerSpec::stdio(ServerName::new("web").unwrap(), &program).args(["web"]).lazy();
-    // Signs are looked for at an eighth of the limit, which is far away.
+    // Signs are checked at an eighth of the limit, which is far away.
     (spec.start_timeout, spec.fetch_timeout) = (Duration::from_secs(16), Duration::from_secs(16));
     stage.spawn(spec).await;
     let call = stage.spawn_call("web", "echo", none());
@@ -201,7 +202,7 @@ async fn a_program_that_listens_on_a_port_and_says_nothing_is_told_of_with_the_p
     stage.close().await;
 }
 
-/// Makes a program named like a package manager out of the body of a script.
+/// Makes a program named like a package manager with the body of a script.
 fn npx(stage: &ProcessFixture, body: &str) -> String {
     script(stage, "npx", &format!("#!/bin/sh\n{body}\n"))
 }
@@ -250,7 +251,7 @@ async fn a_download_turn_ends_as_soon_as_the_program_itself_speaks_or_listens() 
     }
 }
 
-/// A program named like a package manager that takes a while, says so, and becomes a server.
+/// Makes a program named like a package manager that runs for a while, reports that, and becomes a server.
 fn package_manager(stage: &ProcessFixture) -> String {
     let (program, log) = (stage.path("npx"), stage.path("log"));
     let server = ostler_testkit::fake_mcp();
@@ -281,7 +282,7 @@ async fn first_downloads_of_a_package_manager_come_one_after_the_other() {
         call.await.unwrap().unwrap();
     }
     assert_eq!(stage.lines("log"), ["begin", "end", "begin", "end", "begin", "end"]);
-    // What has started once is in the cache, and is not waited for.
+    // A package that started once is in the cache, and no start waits for it.
     for name in ["a", "b", "c"] {
         stage.host.stop(name).await.unwrap();
     }
@@ -356,7 +357,7 @@ async fn what_had_begun_to_start_is_gone_when_a_stop_or_a_shutdown_returns() {
     }
 }
 
-/// A program that is a script.
+/// Makes a program from a script.
 fn script(stage: &ProcessFixture, name: &str, text: &str) -> String {
     let path = stage.file(name);
     std::fs::write(&path, text).unwrap();

@@ -1,4 +1,4 @@
-//! Programs that can't be a guard keep their servers in process groups.
+//! Unguarded servers: programs that can't be a guard keep them in process groups.
 
 use ostler_core::status::Containment;
 use ostler_host::ServerSpec;

@@ -1,7 +1,7 @@
-//! A program whose file can't be read any more still ends what it has started.
+//! Unreadable programs: a guard whose file can't be read any more still stops its server.
 //!
-//! The guard's program stands on a file system in a file, which is cut to nothing
-//! once the servers run. Pages of it that are in no process's memory are gone then.
+//! The guard's program is on a file system in a file, which is truncated once the servers run. Its pages that are in
+//! no process's memory are gone then.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// Mounts one; `None` where that is not allowed, as for ordinary users.
+    /// Mounts one; `None` if that is not permitted, as for ordinary users.
     fn mount() -> Option<Self> {
         let disk = Self { folder: tempfile::tempdir().unwrap() };
         let (image, at) = (disk.folder.path().join("image"), disk.folder.path().join("at"));
@@ -44,7 +44,7 @@ impl Disk {
         self.folder.path().join("at/ostler")
     }
 
-    /// Makes everything unreadable that no process has in its memory.
+    /// Makes all pages unreadable that no process has in its memory.
     fn lose(&self) {
         let program = File::open(self.program()).unwrap();
         File::options().write(true).open(self.folder.path().join("image")).unwrap().set_len(0).unwrap();
@@ -67,7 +67,7 @@ impl Drop for Disk {
     }
 }
 
-/// Starts a server that ignores everything and has two helpers in sessions of their own.
+/// Starts a server that ignores all signals and has two helpers in sessions of their own.
 async fn start_deaf(stage: &ProcessFixture) -> Vec<Proc> {
     let (setsid, twice) = (stage.path("setsid"), stage.path("twice"));
     let args =

@@ -13,8 +13,8 @@ use super::connect::{HttpConnector, make_client};
 use super::endpoint_client::EndpointClient;
 use crate::loop_detection::LoopDetector;
 
-/// Fetches the card at an address, or at its usual place below the server's own. Returns its text, and how long it
-/// may be kept if it may.
+/// Fetches the card at an address, or at its usual path below the server's own. Returns its text and its time to
+/// live, if any.
 pub(crate) async fn fetch_card(
     own: Option<&HttpConnector>,
     at: Option<&str>,
@@ -53,7 +53,7 @@ fn default_card_url(endpoint: &Url) -> Url {
     url
 }
 
-/// Returns how much longer a response may be kept.
+/// Returns the remaining time to live of a response.
 fn remaining_max_age(headers: &HeaderMap) -> Option<Duration> {
     let values = headers.get_all(CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
     let age = headers.get(AGE).and_then(|age| age.to_str().ok()?.trim().parse().ok()).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! The HTTP client of one server.
+//! HTTP client of one server.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,19 +10,19 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::{Action, Attempt, Policy};
 use reqwest::{Client, ClientBuilder, Url};
 
-/// How long a connection, TLS included, may take to be made.
+/// Timeout of a new connection, TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long an unused connection is kept. Common servers close theirs after
-/// five seconds, and a request that crosses with that has an unknown outcome.
+/// Time for which an unused connection is kept. Common servers close theirs after five seconds, and a request that
+/// crosses with that has an unknown outcome.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
-/// Unused connections that are kept: as many as calls may be under way. Were there
-/// fewer, a busy server would be connected to again and again between two calls.
+/// Upper bound on unused connections: as many as calls may be in flight. With fewer, a busy server would be connected
+/// to again and again between two calls.
 const MAX_IDLE_CONNECTIONS: usize = 64;
-/// Redirects that are followed.
+/// Upper bound on redirects.
 pub(crate) const MAX_REDIRECTS: usize = 3;
 
-/// Makes the client for an endpoint. Reading the machine's certificates takes
-/// time, so this is called off the runtime, and only for servers that are used.
+/// Builds the client for an endpoint. Reading the machine's certificates takes time, so this is called off the
+/// runtime, and only for servers that are used.
 pub(crate) fn build_client(url: &Url) -> Result<Client, String> {
     let builder = Client::builder()
         .connect_timeout(CONNECT_TIMEOUT)
@@ -31,17 +31,17 @@ pub(crate) fn build_client(url: &Url) -> Result<Client, String> {
         .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
         .redirect(Policy::custom(follow_redirect))
         .referer(false)
-        // Whether a request may be sent again is decided above, by what became of it.
+        // The layer above decides about a retry, by the delivery of the request.
         .retry(reqwest::retry::never())
         .user_agent(concat!("ostler/", env!("CARGO_PKG_VERSION")));
     let builder = if url.scheme() == "https" { with_machine_roots(builder) } else { without_tls(builder)? };
-    // A proxy is for what is far away, whatever the environment says.
+    // A proxy is for remote hosts only, in any environment.
     let is_near = is_loopback_host(url.host_str().unwrap_or_default());
     let builder = if is_near { builder.no_proxy() } else { builder };
     builder.build().map_err(|error| chain(&error))
 }
 
-/// The machine's resolver, whose failures can be told from others by their type.
+/// The machine's resolver; its failures have a type of their own.
 struct Resolver;
 
 /// A host name that can't be resolved.
@@ -66,15 +66,13 @@ impl Resolve for Resolver {
     }
 }
 
-/// The machine's own certificates count, and `SSL_CERT_FILE`. An embedder that
-/// has chosen another provider of cryptography keeps it.
+/// Trusts the machine's certificates and `SSL_CERT_FILE`. An embedder's own provider of cryptography stays in place.
 fn with_machine_roots(builder: ClientBuilder) -> ClientBuilder {
     let _ = rustls::crypto::ring::default_provider().install_default();
     builder.https_only(true)
 }
 
-/// Certificates are not even looked for. A proxy's address is the only one
-/// that could ask for TLS, and it is not trusted then.
+/// Trusts no certificate and reads none. Only a proxy's address could require TLS, and it is not trusted then.
 fn without_tls(builder: ClientBuilder) -> Result<ClientBuilder, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
@@ -85,9 +83,8 @@ fn without_tls(builder: ClientBuilder) -> Result<ClientBuilder, String> {
     Ok(builder.tls_backend_preconfigured(config))
 }
 
-/// Follows a redirect within the origin, since the configured headers go
-/// along, and only one that keeps the method: a POST that becomes a GET is
-/// another request.
+/// Follows a redirect within the origin, since the configured headers go along, and only one that keeps the method: a
+/// POST that becomes a GET is another request.
 fn follow_redirect(attempt: Attempt<'_>) -> Action {
     let keeps_method = matches!(attempt.status().as_u16(), 307 | 308);
     let first = attempt.previous().first();
@@ -98,7 +95,7 @@ fn follow_redirect(attempt: Attempt<'_>) -> Action {
     }
 }
 
-/// An error and its causes in one line, without the address: it may hold a secret.
+/// Formats an error and its causes in one line, without the address: it may hold a secret.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut line = error.to_string();
     let mut source = error.source();

@@ -1,4 +1,4 @@
-//! Making sessions with a remote endpoint.
+//! HTTP connector: starts sessions with a remote endpoint.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,22 +24,22 @@ use crate::redact::Redactor;
 use crate::upstream::stdio::resolve;
 use crate::upstream::{BoxFuture, ConnectContext, Connector, ServerSession};
 
-/// Makes one session after the other with a remote endpoint.
+/// Starts sessions with a remote endpoint, one after the other.
 #[derive(Debug)]
 pub struct HttpConnector {
     endpoint: EndpointSpec,
     identity: ClientInfo,
     redactor: Arc<Redactor>,
     loop_detector: Arc<LoopDetector>,
-    /// The longest answer or event.
+    /// Upper bound on one response or event, in bytes.
     cap: usize,
-    /// How much time a progress notification gives a call.
+    /// Time that a call gets from a progress notification on.
     progress_extension: Duration,
-    /// Made for the first session: a server that is never used costs nothing.
+    /// Built for the first session: a server that is never used costs nothing.
     client: OnceCell<Client>,
-    /// The manner of the last session, which saves the next one a probe.
+    /// The transport of the last session, which saves the next one a probe.
     transport: Mutex<Option<HttpTransport>>,
-    /// Set when it could not be told whose question one was; kept over sessions.
+    /// Set once a server request could not be attributed; kept across sessions.
     has_ambiguous_requests: Arc<AtomicBool>,
 }
 
@@ -70,7 +70,7 @@ impl HttpConnector {
         let opened = match handshake::open(&road, &self.identity, remembered).await {
             Ok(opened) => opened,
             Err(fault) => {
-                // Whatever it was before, the next start asks anew.
+                // The transport may have changed, so the next start probes anew.
                 *self.lock() = None;
                 return Err(faults::handshake_fault_kind(fault.kind));
             }
@@ -93,7 +93,7 @@ impl HttpConnector {
         Ok(HttpSession::start(opened, beginning))
     }
 
-    /// Resolves the references in address and headers, as they are now.
+    /// Resolves the references in address and headers to their present values.
     pub(crate) async fn endpoint_client(
         &self,
         workspace: Option<&str>,
@@ -124,7 +124,7 @@ impl HttpConnector {
     }
 }
 
-/// Makes a client off the runtime.
+/// Builds a client off the runtime.
 pub(crate) async fn make_client(url: Url) -> Result<Client, String> {
     tokio::task::spawn_blocking(move || client_builder::build_client(&url))
         .await

@@ -1,4 +1,4 @@
-//! What is counted of a session; read by status and liveness.
+//! Counters of a session; read by status and liveness.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,9 +10,9 @@ pub(crate) struct HttpCounters {
     born: Instant,
     /// Milliseconds from `born` to the last byte read, plus one; 0 before the first.
     heard: AtomicU64,
-    /// Messages that were none, or that nobody waited for.
+    /// Messages that were malformed, or that matched no pending call.
     skipped: AtomicU64,
-    /// Notifications beyond the limit.
+    /// Notifications dropped by the rate limit.
     dropped: AtomicU64,
 }
 
@@ -47,7 +47,7 @@ impl HttpCounters {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// When the server was last heard.
+    /// Returns the time of the server's last message.
     pub(crate) fn last_heard(&self) -> Option<Instant> {
         let ms = self.heard.load(Ordering::Relaxed).checked_sub(1)?;
         Some(self.born + Duration::from_millis(ms))

@@ -1,4 +1,4 @@
-//! The way to one endpoint: requests out, responses sorted.
+//! Endpoint client: sends requests and sorts responses by status and media type.
 
 use std::sync::Arc;
 
@@ -15,36 +15,36 @@ use super::event_stream::{EventStream, StreamPosition};
 use super::faults;
 use crate::loop_detection::{LoopDetector, VIA_HEADER};
 
-/// How much of a refusal is read: enough for any error message.
+/// Bytes of a refusal that are read: enough for any error message.
 const MAX_REFUSAL: usize = 64 << 10;
 
 const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// The way to one endpoint.
+/// Client of one endpoint.
 #[derive(Clone)]
 pub(crate) struct EndpointClient {
     client: Client,
     pub(crate) url: Url,
-    /// The operator's, with every request. They hold credentials and are never shown.
+    /// The operator's headers, sent with every request. They hold credentials and are never shown.
     headers: HeaderMap,
-    /// The longest answer or event.
+    /// Upper bound on one response or event, in bytes.
     pub(crate) cap: usize,
     pub(crate) counters: Arc<HttpCounters>,
-    /// Says with every request which hosts it comes through.
+    /// Names the hosts that the request passes, in every request.
     loop_detector: Arc<LoopDetector>,
 }
 
-/// What a request has come to.
+/// Outcome of a request.
 pub(crate) enum HttpReply {
     /// One JSON text.
     Json(Bytes),
-    /// Events, the answer among them.
+    /// Events, the response among them.
     Events(Box<EventStream>),
-    /// Taken, without an answer.
+    /// Accepted, without a response.
     Accepted,
-    /// Another status than success, and what it said.
+    /// An error status, and its body.
     Refused(StatusCode, Bytes),
 }
 
@@ -58,7 +58,7 @@ impl EndpointClient {
         Self { client, url, headers, cap, counters: Arc::new(HttpCounters::new()), loop_detector }
     }
 
-    /// The same way to another path of the same origin.
+    /// Returns a client of another path of the same origin.
     pub(crate) fn with_url(&self, url: Url) -> Self {
         Self { url, ..self.clone() }
     }
@@ -68,7 +68,7 @@ impl EndpointClient {
         self.post_opening_session(body, headers).await.map(|(reply, _)| reply)
     }
 
-    /// As [`post`](Self::post); beside the reply the session that it may open.
+    /// Sends as [`post`](Self::post); returns the reply and the session id in its headers.
     pub(crate) async fn post_opening_session(
         &self,
         body: impl Into<Bytes>,
@@ -83,7 +83,7 @@ impl EndpointClient {
         Ok((self.classify_response(response, StreamPosition::default()).await?, session))
     }
 
-    /// Asks for a stream, from a place on if it is one that goes on.
+    /// Opens a stream; a position resumes one that was interrupted.
     pub(crate) async fn get(&self, headers: HeaderMap, place: StreamPosition) -> Result<HttpReply, Fault> {
         let mut headers = self.with_headers(headers);
         headers.insert(ACCEPT, EVENTS);
@@ -140,14 +140,14 @@ impl EndpointClient {
         }
     }
 
-    /// Ends a legacy session. Servers need not support it, so nobody asks how it went.
+    /// Ends a legacy session. Servers need not support it, so the result is ignored.
     pub(crate) async fn delete(&self, headers: HeaderMap) {
         let request =
             self.client.request(Method::DELETE, self.url.clone()).headers(self.with_headers(headers));
         let _ = request.send().await;
     }
 
-    /// The operator's headers and the protocol's; where both have one, the protocol's counts.
+    /// Merges the operator's headers and the protocol's; the protocol's win.
     fn with_headers(&self, headers: HeaderMap) -> HeaderMap {
         let mut all = self.headers.clone();
         all.extend(headers);
@@ -157,7 +157,7 @@ impl EndpointClient {
         all
     }
 
-    /// Whether the operator has set a header.
+    /// Returns whether the operator has set a header.
     pub(crate) fn has_configured_header(&self, name: &HeaderName) -> bool {
         self.headers.contains_key(name)
     }
@@ -171,7 +171,7 @@ impl EndpointClient {
         let kind = media_type(response.headers());
         match (status.is_success(), kind.as_deref()) {
             (false, _) => {
-                // What can't be read of a refusal is not missed.
+                // An unreadable body of a refusal is treated as empty.
                 let body = self.read(response, MAX_REFUSAL).await.unwrap_or_default();
                 Ok(HttpReply::Refused(status, body))
             }
@@ -221,7 +221,7 @@ fn media_type(headers: &HeaderMap) -> Option<String> {
     Some(kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
 }
 
-/// The name of a header that is known to be one.
+/// Makes the name of a header from a valid constant.
 pub(crate) fn header(name: &'static str) -> HeaderName {
     HeaderName::from_bytes(name.as_bytes()).unwrap_or(ACCEPT)
 }

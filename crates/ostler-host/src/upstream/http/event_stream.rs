@@ -1,4 +1,4 @@
-//! Events from a response, one by one.
+//! Event stream: server-sent events of one response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,11 @@ use reqwest::Response;
 use super::counters::HttpCounters;
 use super::faults::body_fault_kind;
 
-/// How long to wait before a stream that has ended is asked for again, unless
-/// the server says otherwise.
+/// Delay before a stream that has ended is requested again, unless the server sets one.
 const USUAL_RETRY: Duration = Duration::from_secs(1);
-/// The shortest wait that a server may ask for: one that ends every stream at
-/// once must not keep its client busy.
+/// Lower bound on the delay that a server may set: one that ends every stream at once must not keep its client busy.
 const MIN_RETRY: Duration = Duration::from_millis(500);
-/// The longest wait that a server may ask for.
+/// Upper bound on the delay that a server may set.
 const MAX_RETRY: Duration = Duration::from_secs(60);
 
 /// The events of one response.
@@ -28,12 +26,12 @@ pub(crate) struct EventStream {
     pub(crate) position: StreamPosition,
 }
 
-/// Where a stream stands, and so where another response can go on.
+/// Position in a stream, from which another response can resume.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamPosition {
     /// The last event that had an id.
     pub(crate) last_id: Option<String>,
-    /// How long to wait before going on.
+    /// Delay before the stream is resumed.
     pub(crate) retry: Duration,
 }
 
@@ -53,8 +51,7 @@ impl EventStream {
         Self { response, splitter: SseParser::new(cap), cap, counters, position }
     }
 
-    /// The next event with data; `None` at the end. Dropping the future loses
-    /// nothing but what has not been read.
+    /// Returns the next event with data; `None` at the end. Dropping the future loses only unread bytes.
     pub(crate) async fn next(&mut self) -> Result<Option<SseEvent>, FaultKind> {
         loop {
             while let Some(event) = self.splitter.next_event() {
@@ -65,7 +62,7 @@ impl EventStream {
                 }
             }
             if self.splitter.is_skipping() {
-                // Whoever reads a stream waits for what is on it, and this can't be kept.
+                // The reader waits for an event of this stream, and this one exceeds the limit.
                 return Err(FaultKind::Oversize(self.cap));
             }
             match self.response.chunk().await {

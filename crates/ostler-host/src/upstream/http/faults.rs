@@ -1,4 +1,4 @@
-//! What a response says that is no answer: statuses and broken transfers.
+//! Faults of HTTP: error statuses and broken transfers.
 
 use std::io;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use reqwest::{Error, StatusCode};
 
 use super::client_builder::{UnknownHost, chain};
 
-/// Longest pause that a server is granted. One that asks for more is asked
-/// again after an hour; it may have come back long before.
+/// Upper bound on the pause that a server may ask for. One that asks for more is retried after an hour; it may have
+/// come back long before.
 const MAX_PAUSE: Duration = Duration::from_secs(3_600);
-/// Shortest one. Who has just asked for a pause is not asked again at once.
+/// Lower bound on the pause: a server that asks for one is not retried at once.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
-/// The pause where the server does not say how long, or not in a way that can be used.
+/// The pause for a server that gives none, or an unusable one.
 const USUAL_PAUSE: Duration = Duration::from_secs(5);
-/// How much of a server's words goes into an error.
+/// Bytes of a server's message that go into an error.
 const WORDS: usize = 200;
 
-/// Why a request got no response.
+/// Returns the fault of a request that got no response.
 pub(crate) fn request_fault(error: Error) -> Fault {
     // The rest of an address may hold a secret.
     let place =
@@ -43,7 +43,7 @@ pub(crate) fn request_fault(error: Error) -> Fault {
     }
 }
 
-/// Tells by the types of its causes why a connection could not be made.
+/// Classifies a failed connection by the types of its causes.
 fn connect_fault(error: &Error) -> ConnectFault {
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
     let mut is_silent = error.is_timeout();
@@ -72,7 +72,8 @@ fn certificate_fault(error: &rustls::Error) -> CertificateFault {
                 CertificateFault::Expired
             }
             C::NotValidForName | C::NotValidForNameContext { .. } => CertificateFault::WrongHost,
-            // A self-signed one is compared with every known authority, and refused for what the last had other than it.
+            // A self-signed one is compared with every known authority, and the error describes the difference from
+            // the last one.
             C::Other(_) | C::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
                 CertificateFault::UnknownIssuer
             }
@@ -82,7 +83,7 @@ fn certificate_fault(error: &rustls::Error) -> CertificateFault {
     }
 }
 
-/// Finds the reason why no TLS connection can be made with this endpoint, if there is one that stays. A connection that
+/// Returns the lasting reason for which no TLS connection can be made with this endpoint, if any. A connection that
 /// breaks during the TLS handshake is none.
 fn lasting_tls_error<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
     let mut next = Some(error);
@@ -99,7 +100,7 @@ fn lasting_tls_error<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option
     None
 }
 
-/// Returns the words of the first cause: those around it name parts of the HTTP library.
+/// Returns the text of the first cause: the outer ones name parts of the HTTP library.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
@@ -121,10 +122,10 @@ fn is_lasting(error: &rustls::Error) -> bool {
     )
 }
 
-/// What a fault of the handshake says of the endpoint, if that stays.
+/// Returns the lasting failure that a fault of the handshake shows, if any.
 pub(crate) fn handshake_fault_kind(kind: FaultKind) -> FaultKind {
     match kind {
-        // Not yet, too early, and too many requests pass.
+        // Not yet, too early and too many requests are temporary.
         FaultKind::Status { code, text }
             if (300..500).contains(&code) && !matches!(code, 408 | 425 | 429) =>
         {
@@ -136,7 +137,7 @@ pub(crate) fn handshake_fault_kind(kind: FaultKind) -> FaultKind {
     }
 }
 
-/// Why a body can't be read on.
+/// Returns the fault of a body that can't be read on.
 pub(crate) fn body_fault_kind(error: Error) -> FaultKind {
     let error = error.without_url();
     match error.is_decode() && !is_cut_off(&error) {
@@ -145,8 +146,8 @@ pub(crate) fn body_fault_kind(error: Error) -> FaultKind {
     }
 }
 
-/// Whether the transfer failed rather than the decompression: both are told as
-/// errors of decoding, and only the first has one of the connection inside.
+/// Returns whether the transfer failed, not the decompression: both appear as decoding errors, and only the first has
+/// a connection error inside.
 fn is_cut_off(error: &Error) -> bool {
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
@@ -159,8 +160,7 @@ fn is_cut_off(error: &Error) -> bool {
     false
 }
 
-/// What a fault while reading an answer makes of the request: one that can't be
-/// used is an answer all the same.
+/// Returns the fault of a response that failed during reading. An unusable response counts as answered all the same.
 pub(crate) fn reading_fault(kind: FaultKind) -> Fault {
     match kind {
         FaultKind::Malformed(_) | FaultKind::ContentType(_) | FaultKind::Oversize(_) => {
@@ -170,7 +170,7 @@ pub(crate) fn reading_fault(kind: FaultKind) -> Fault {
     }
 }
 
-/// Statuses with a meaning of their own, whatever the body says.
+/// Returns the fault of a status with a fixed meaning, with any body.
 pub(crate) fn auth_or_pause(status: StatusCode, headers: &HeaderMap) -> Option<FaultKind> {
     let code = status.as_u16();
     let paused = || {
@@ -190,8 +190,8 @@ pub(crate) fn auth_or_pause(status: StatusCode, headers: &HeaderMap) -> Option<F
     }
 }
 
-/// A status in place of an answer. One of the 500s may come from a server that
-/// has executed the request, or from a proxy that has lost its answer.
+/// Returns the fault of an error status. A 5xx may come from a server that has executed the request, or from a proxy
+/// that has lost its response.
 pub(crate) fn status_fault(status: StatusCode, body: &[u8]) -> Fault {
     let kind = FaultKind::Status { code: status.as_u16(), text: short_text(body) };
     match status.is_server_error() {
@@ -200,9 +200,8 @@ pub(crate) fn status_fault(status: StatusCode, body: &[u8]) -> Fault {
     }
 }
 
-/// The pause that `Retry-After` asks for, in seconds or up to a date. A date is
-/// compared with the response's own, so that no two clocks need to agree; a
-/// response without one has not said how long.
+/// Returns the pause of `Retry-After`, in seconds or up to a date. A date is compared with the response's own, so
+/// that no two clocks need to agree; a response without one gives no pause.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let asked = text(RETRY_AFTER)?;
@@ -214,7 +213,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(until.duration_since(now).unwrap_or_default())
 }
 
-/// A server's words for a person: one short line, and nothing of a web page.
+/// Returns a server's message for a person: one short line, and nothing of a web page.
 fn short_text(text: &[u8]) -> String {
     let text = text.trim_ascii();
     if text.starts_with(b"<") {
@@ -239,7 +238,7 @@ mod tests {
         pairs.iter().map(header).collect()
     }
 
-    /// A pause up to a date, said at half past 26 minutes.
+    /// Makes the headers of a pause up to a date, sent at 07:26:30.
     fn dated(until: &'static str) -> HeaderMap {
         headers(&[("retry-after", until), ("date", "Wed, 21 Oct 2026 07:26:30 GMT")])
     }

@@ -1,4 +1,4 @@
-//! Finding out how an endpoint wants to be spoken to.
+//! Handshake: finds the transport and the era of an endpoint.
 //!
 //! ```text
 //! POST server/discover ──DiscoverResult──▶ modern
@@ -21,12 +21,12 @@ use super::endpoint_client::{EndpointClient, HttpReply, header};
 use super::event_stream::{EventStream, StreamPosition};
 use super::faults;
 
-/// What a legacy server is told that its client can do. Whether the caller of
-/// the moment can is seen when the server asks.
+/// Client capabilities declared to a legacy server. The capabilities of the present caller are checked when the
+/// server sends a request.
 const LEGACY_CAPABILITIES: &str =
     r#"{"roots":{"listChanged":true},"sampling":{},"elicitation":{"form":{},"url":{}}}"#;
 
-/// How an endpoint is spoken to.
+/// Transport of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HttpTransport {
     Modern,
@@ -34,16 +34,16 @@ pub(crate) enum HttpTransport {
     Sse,
 }
 
-/// A handshake that is over.
+/// A completed handshake.
 pub(crate) enum HttpHandshake {
     Modern(ServerInfo),
     /// With the headers of every further request.
     Legacy(ServerInfo, HeaderMap),
-    /// With the way for messages and the stream on which answers come.
+    /// With the client for messages and the stream of responses.
     Sse(ServerInfo, EndpointClient, Box<EventStream>),
 }
 
-/// Opens a session in the manner remembered, else in the first that works.
+/// Opens a session over the remembered transport, or else over the first that works.
 pub(crate) async fn open(
     road: &EndpointClient,
     identity: &ClientInfo,
@@ -62,7 +62,7 @@ pub(crate) async fn open(
     connect_sse(road, identity).await
 }
 
-/// Asks a modern server what it is; `None` if it is none.
+/// Sends `server/discover`; `None` if the server is not modern.
 async fn discover(road: &EndpointClient, identity: &ClientInfo) -> Result<Option<ServerInfo>, Fault> {
     let mut handshake = Handshake::new(identity.clone(), None, "{}");
     let mut headers = HeaderMap::new();
@@ -83,7 +83,7 @@ async fn discover(road: &EndpointClient, identity: &ClientInfo) -> Result<Option
     }
 }
 
-/// Opens a legacy session; `None` if the endpoint takes no such message.
+/// Opens a legacy session; `None` if the endpoint does not accept the message.
 pub(crate) async fn initialize(
     road: &EndpointClient,
     identity: &ClientInfo,
@@ -131,8 +131,8 @@ async fn connect_sse(road: &EndpointClient, identity: &ClientInfo) -> Result<Htt
     Ok(HttpHandshake::Sse(hello, out, stream))
 }
 
-/// Where messages go, which the server says on its stream. Another origin
-/// would get the configured credentials.
+/// Returns the address for messages, which the server sends on its stream. Another origin would get the configured
+/// credentials.
 fn endpoint(road: &EndpointClient, data: &[u8]) -> Result<EndpointClient, Fault> {
     let url = std::str::from_utf8(data).ok().and_then(|path| road.url.join(path.trim()).ok());
     match url {
@@ -145,12 +145,12 @@ fn finish(handshake: &mut Handshake, message: &Message) -> Result<(ServerInfo, V
     match handshake.on_message(message) {
         HandshakeStep::SendThenDone(hello, bytes) => Ok((hello, bytes)),
         HandshakeStep::Fail(error) => Err(failed(error.to_string())),
-        // It refuses in the way of a modern server, which the next start looks for.
+        // The refusal is that of a modern server, which the next start probes for.
         _ => Err(failed("the server does not take `initialize`".into())),
     }
 }
 
-/// The headers that every legacy request has from now on.
+/// Returns the headers of every further legacy request.
 fn version_header(hello: &ServerInfo) -> HeaderMap {
     let mut headers = HeaderMap::new();
     if let Ok(version) = HeaderValue::from_str(&hello.version) {
@@ -159,7 +159,7 @@ fn version_header(hello: &ServerInfo) -> HeaderMap {
     headers
 }
 
-/// The answer in a reply; `None` if the endpoint does not take the message.
+/// Returns the response in a reply; `None` if the endpoint does not accept the message.
 async fn answer_of(reply: HttpReply) -> Result<Option<Message>, Fault> {
     match reply {
         HttpReply::Json(body) => match Message::parse(body) {
@@ -178,7 +178,7 @@ async fn answer_of(reply: HttpReply) -> Result<Option<Message>, Fault> {
     }
 }
 
-/// Statuses with which servers turn down what they do not know.
+/// Returns whether servers reject unknown requests with this status.
 fn is_unwanted(status: StatusCode) -> bool {
     matches!(status.as_u16(), 400 | 404 | 405 | 406 | 410 | 415 | 422 | 501)
 }

@@ -1,4 +1,4 @@
-//! A legacy session: what was agreed upon, and the stream of what nobody asked for.
+//! Legacy session: the state of its handshake, and the stream of messages without a request.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,28 +21,27 @@ use super::session::HttpSessionState;
 use crate::upstream::SessionCallback;
 use crate::upstream::subscription_ack::NotifiedLists;
 
-/// The longest wait between two attempts to get the stream.
+/// Upper bound on the delay between two attempts to open the stream.
 const MAX_WAIT: Duration = Duration::from_secs(60);
-/// The least time between two occasions on which a server is told what it has
-/// forgotten. One that forgets at once would be told, and asked, for ever.
+/// Minimum time between two resyncs of a server that has forgotten its session. A server that forgets at once would
+/// otherwise cause an endless loop.
 const MIN_RESYNC_INTERVAL: Duration = Duration::from_secs(10);
-/// How long another handshake may take.
+/// Timeout of another handshake.
 const REINITIALIZE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What was agreed upon in the handshake. A server may forget it at any time.
+/// State of the handshake. A server may forget it at any time.
 pub(crate) struct LegacySession {
     current: Mutex<(HeaderMap, u64)>,
-    /// Held while the session is opened anew, so that all who find it expired share one handshake.
+    /// Held while the session is reopened, so that all requests that find it expired share one handshake.
     reinitialize_lock: tokio::sync::Mutex<()>,
-    /// Grows with every handshake.
+    /// Incremented with every handshake.
     epoch: watch::Sender<u64>,
     identity: ClientInfo,
-    /// Lets the host know that what was listed is in doubt.
+    /// Tells the host that its lists are stale.
     on_lists_stale: SessionCallback,
     /// The changes that the server announces.
     announced: NotifiedLists,
-    /// Whether it tells of them on a stream that is open, or that can be picked
-    /// up where it ended.
+    /// True while the stream of announcements is open or can be resumed where it ended.
     is_stream_open: AtomicBool,
 }
 
@@ -63,15 +62,14 @@ impl LegacySession {
         }
     }
 
-    /// The stream has ended and can't be picked up where it was: whatever
-    /// changes before the next one is there goes unheard.
+    /// Handles a stream that has ended and can't be resumed: changes before the next one opens are missed.
     fn on_stream_lost(&self, link: &HttpSessionState) {
         if self.is_stream_open.swap(false, Ordering::AcqRel) {
             self.announced.assumed_changes().for_each(|event| link.server_messages.emit(event));
         }
     }
 
-    /// Whether the server can tell of changes now.
+    /// Returns whether the server can announce changes now.
     pub(crate) fn is_stream_open(&self) -> bool {
         self.is_stream_open.load(Ordering::Acquire)
     }
@@ -80,7 +78,7 @@ impl LegacySession {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The headers of a request, and of which handshake they are.
+    /// Returns the headers of a request, and the epoch of their handshake.
     pub(crate) fn current(&self) -> (HeaderMap, u64) {
         self.lock().clone()
     }
@@ -89,13 +87,13 @@ impl LegacySession {
         self.lock().0.clone()
     }
 
-    /// Whether the server keeps a session that can expire.
+    /// Returns whether the server keeps a session that can expire.
     pub(crate) fn has_id(&self) -> bool {
         self.lock().0.contains_key(header(SESSION_ID))
     }
 
-    /// Opens the session anew, unless somebody has since `stale`. A request
-    /// that found it expired was not executed, whatever comes of this.
+    /// Reopens the session, unless another request has done so since `stale`. A request that found it expired was not
+    /// executed, even if the handshake fails.
     pub(crate) async fn reinitialize(&self, link: &HttpSessionState, stale: u64) -> Result<(), Fault> {
         let _turn = self.reinitialize_lock.lock().await;
         if self.lock().1 != stale {
@@ -119,7 +117,7 @@ impl LegacySession {
             }
             Err(_) => return Err(Fault::rejected(FaultKind::StartTimeout(REINITIALIZE_TIMEOUT))),
         };
-        // Whoever sees the new headers sees the doubt.
+        // Any request that reads the new headers finds the lists stale.
         (self.on_lists_stale)();
         *self.lock() = (headers, stale + 1);
         self.epoch.send_replace(stale + 1);
@@ -127,8 +125,8 @@ impl LegacySession {
     }
 }
 
-/// Has the server told again what it has forgotten, each time that it has.
-/// What happens before the future is polled counts too.
+/// Restores the settings of a server each time that it has forgotten them. Resets before the future is polled count
+/// too.
 pub(crate) fn resync_on_reset(
     agreed: &LegacySession,
     renewed: SessionCallback,
@@ -142,7 +140,7 @@ pub(crate) fn resync_on_reset(
     }
 }
 
-/// Follows the stream of what nobody asked for, as long as there is one.
+/// Reads the stream of messages without a request, for as long as the server offers one.
 pub(crate) async fn follow(link: Arc<HttpSessionState>, agreed: Arc<LegacySession>) {
     let mut epoch = agreed.epoch.subscribe();
     let mut place = StreamPosition::default();
@@ -177,7 +175,7 @@ pub(crate) async fn follow(link: Arc<HttpSessionState>, agreed: Arc<LegacySessio
                 failures += 1;
                 Some(pause(&place, failures))
             }
-            // The server offers none, or has forgotten the session.
+            // The server offers no stream, or has forgotten the session.
             Ok(_) => {
                 agreed.on_stream_lost(&link);
                 None
@@ -206,7 +204,7 @@ fn pause(place: &StreamPosition, failures: u32) -> Duration {
     place.retry.saturating_mul(1 << failures.min(6)).min(MAX_WAIT)
 }
 
-/// Reads a stream to its end; true if anything was said.
+/// Reads a stream to its end; returns whether it brought any message.
 async fn read(link: &Arc<HttpSessionState>, agreed: &LegacySession, stream: &mut EventStream) -> bool {
     let mut answers = ReplyTasks::default();
     let mut has_spoken = false;

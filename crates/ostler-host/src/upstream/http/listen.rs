@@ -1,4 +1,4 @@
-//! Hearing of changes from a modern server: one request that stays open.
+//! Listen streams of a modern server: each is one request that stays open.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,37 +16,37 @@ use super::session::HttpSessionState;
 use crate::lists::Kind;
 use crate::upstream::subscription_ack::{ACKNOWLEDGED, NotifiedLists, SubscriptionAck, subscription_params};
 
-/// The first wait before a stream that nothing came of is asked for again; it doubles.
+/// First delay before a stream that was not acknowledged is requested again; it doubles.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
-/// The longest wait.
+/// Upper bound on the delay.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// The requests for news that are open.
+/// The open listen streams.
 #[derive(Default)]
 pub(crate) struct ListenStreams {
     open: Arc<OpenListenStreams>,
 }
 
-/// Oldest first; the newest one counts. There are two while the newest one
-/// waits for its acknowledgement, so that nothing goes unheard meanwhile.
+/// Oldest first; the newest one counts. There are two while the newest one waits for its acknowledgement, so that no
+/// change is missed meanwhile.
 #[derive(Default)]
 struct OpenListenStreams(Mutex<Vec<ListenStream>>);
 
 struct ListenStream {
     number: u64,
-    /// What the server has agreed to tell on it.
+    /// The changes that the server has agreed to announce on the stream.
     lists: NotifiedLists,
     /// Dropping it ends the task behind the stream.
     _keep: watch::Sender<()>,
 }
 
-/// How a stream of news ended.
+/// Outcome of a listen stream.
 enum ListenEnd {
-    /// It had been acknowledged; how long to wait before the next one.
+    /// It was acknowledged; holds the delay before the next one.
     Acknowledged(Duration),
-    /// Nothing came of it.
+    /// It was not acknowledged.
     NotAcknowledged,
-    /// The server has no such thing.
+    /// The server does not support listening.
     Unsupported,
 }
 
@@ -55,7 +55,7 @@ impl OpenListenStreams {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what the server tells on a stream. Those before it are not needed any more.
+    /// Records the changes that the server announces on a stream, and drops the older streams.
     fn acknowledge(&self, number: u64, heard: NotifiedLists) {
         let mut streams = self.lock();
         let Some(at) = streams.iter().position(|stream| stream.number == number) else { return };
@@ -63,7 +63,7 @@ impl OpenListenStreams {
         streams.drain(..at);
     }
 
-    /// A stream has ended; what was told on it.
+    /// Returns the changes that were announced on a stream that has ended.
     fn take_lists(&self, number: u64) -> NotifiedLists {
         let mut streams = self.lock();
         let stream = streams.iter_mut().find(|stream| stream.number == number);
@@ -72,13 +72,12 @@ impl OpenListenStreams {
 }
 
 impl ListenStreams {
-    /// Whether the server has agreed to tell of changes of a list.
+    /// Returns whether the server has agreed to announce changes of a list.
     pub(crate) fn is_notified_of(&self, kind: Kind) -> bool {
         self.open.lock().iter().any(|stream| stream.lists.includes(kind))
     }
 
-    /// Asks for every change that the server announces and for these
-    /// resources, in place of what was asked for before.
+    /// Requests every change that the server announces and these resources, in place of the earlier request.
     pub(crate) fn start(&self, link: &Arc<HttpSessionState>, hello: &ServerInfo, resources: &[String]) {
         let mut streams = self.open.lock();
         let Some(params) = subscription_params(hello, resources) else { return streams.clear() };
@@ -117,8 +116,8 @@ fn headers(version: &str) -> HeaderMap {
     headers
 }
 
-/// Listens again and again, until the server says that it can't be listened
-/// to. Its lists are then as good as it says that they are.
+/// Listens again and again, until the server reports that it does not support listening. Its lists are then valid for
+/// the time to live that it gives.
 async fn follow(
     (link, open, number): (&Arc<HttpSessionState>, &OpenListenStreams, u64),
     headers: &HeaderMap,
@@ -130,7 +129,7 @@ async fn follow(
         match link.client.post(body(link.pending_calls.next_id()), headers.clone()).await {
             Ok(HttpReply::Events(stream)) => {
                 let end = read(link, *stream, |heard| open.acknowledge(number, heard)).await;
-                // Whatever changes before the next stream is there goes unheard.
+                // Changes before the next stream opens are missed.
                 open.take_lists(number).assumed_changes().for_each(|event| link.server_messages.emit(event));
                 match end {
                     ListenEnd::Unsupported => return,
@@ -149,7 +148,7 @@ async fn follow(
     }
 }
 
-/// Reads a stream of news to its end.
+/// Reads a listen stream to its end.
 async fn read(
     link: &HttpSessionState,
     mut stream: EventStream,

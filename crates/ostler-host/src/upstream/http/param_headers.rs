@@ -1,8 +1,7 @@
-//! Tools whose arguments go into headers.
+//! Parameter headers: tools whose arguments are repeated in headers.
 //!
-//! The definitions are the host's list of the server's tools. What they say is
-//! read once per definition: a definition is known again by where its text
-//! lies in memory.
+//! The definitions come from the host's list of the server's tools. Each definition is parsed once; the cache key is
+//! the address of its text in memory.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +14,7 @@ use serde_json::value::RawValue;
 
 use crate::upstream::DefinitionLookup;
 
-/// Tools that are remembered at once; with more, all are read anew.
+/// Upper bound on cached tools; beyond it, all are parsed anew.
 const MAX_TOOLS: usize = 4_096;
 
 type ToolHeaders = Arc<[ParamHeader]>;
@@ -43,7 +42,7 @@ impl ParamHeaderCache {
         Self { definitions, cache: Mutex::default() }
     }
 
-    /// The headers that calls of a tool need. A tool that is not known has none.
+    /// Returns the headers that calls of a tool need. An unknown tool has none.
     pub(crate) fn headers_of(&self, tool: &str) -> ToolHeaders {
         let Some(definition) = (self.definitions)(tool) else { return self.cached(tool) };
         if let Some((known, headers)) = self.lock().get(tool)
@@ -54,8 +53,8 @@ impl ParamHeaderCache {
         self.parse_and_store(tool, definition)
     }
 
-    /// Takes a definition that the server has just given. It stands for the one
-    /// in the host's list until that list is another.
+    /// Stores a definition that the server has just returned. It replaces the one in the host's list until that list
+    /// changes.
     pub(crate) fn replace(&self, tool: &str, definition: &[u8]) -> ToolHeaders {
         let headers = read(definition).unwrap_or_default().into();
         let listed = (self.definitions)(tool).unwrap_or_default();
@@ -85,21 +84,21 @@ impl ParamHeaderCache {
     }
 }
 
-/// The headers of a definition; `None` if its marks are invalid.
+/// Parses the headers of a definition; `None` if its marks are invalid.
 fn read(definition: &[u8]) -> Option<Vec<ParamHeader>> {
     let definition: HeaderDefinition<'_> = serde_json::from_slice(definition).ok()?;
     param_headers(definition.input_schema.map_or(b"{}", |schema| schema.get().as_bytes())).ok()
 }
 
-/// Whether a tool is marked, and in a way that makes its definition invalid.
+/// Returns whether a tool has marks that make its definition invalid.
 fn is_invalid(tool: &str) -> bool {
     memmem::find(tool.as_bytes(), b"x-mcp-header").is_some()
         && serde_json::from_str::<HeaderDefinition<'_>>(tool).is_ok()
         && read(tool.as_bytes()).is_none()
 }
 
-/// A list of tools without those whose marks are invalid: they must not be
-/// called over HTTP, so nobody is to know them. Every other byte stays.
+/// Removes the tools with invalid marks from a list: they must not be called over HTTP, so no caller may see them.
+/// Every other byte stays.
 pub(crate) fn without_invalid(list: Bytes) -> Bytes {
     if memmem::find(&list, b"x-mcp-header").is_none() {
         return list;
@@ -112,7 +111,7 @@ pub(crate) fn without_invalid(list: Bytes) -> Bytes {
         let start = tool.as_ptr() as usize - list.as_ptr() as usize;
         kept.extend_from_slice(&list[from..start]);
         from = start + tool.len();
-        // One comma goes with it: the one behind, or for the last tool the one before.
+        // One comma is removed too: the one behind, or for the last tool the one before.
         let blanks = list[from..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
         match list.get(from + blanks) {
             Some(b',') => from += blanks + 1,

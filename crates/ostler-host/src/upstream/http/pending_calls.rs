@@ -1,4 +1,4 @@
-//! The requests of one session that wait for their answers.
+//! Pending calls of one HTTP session.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,43 +13,43 @@ use tokio::time::{Instant, sleep_until};
 use crate::upstream::attribution::{self, CallCandidate};
 use crate::upstream::{SharedCallObserver, UpstreamRequest};
 
-/// The answer to one call.
+/// The response to one call.
 pub(crate) type HttpCallReply = Result<RpcOutcome, Fault>;
 
-/// The calls of one session. How many there can be is bounded by the leases.
+/// The pending calls of one session. Bounded by the leases.
 #[derive(Default)]
 pub(crate) struct HttpPendingCalls {
     state: Mutex<HttpPendingState>,
-    /// Tells calls that their deadline may have moved.
+    /// Notifies calls that their deadline may have moved.
     deadline_changed: Notify,
-    /// Tells that some call is over.
+    /// Notifies waiters that some call has ended.
     ended: Notify,
 }
 
 #[derive(Default)]
 struct HttpPendingState {
     pending: HashMap<u64, HttpPendingCall>,
-    /// How many numbers have been given out.
+    /// Request ids given out so far.
     given: u64,
 }
 
 struct HttpPendingCall {
     since: Instant,
-    /// Moved by progress and questions, up to `at_most`.
+    /// Moved by progress and server requests, up to `at_most`.
     deadline: Instant,
     hard_deadline: Instant,
-    /// Questions of the server that the caller has not answered.
+    /// Server requests that the caller has not answered.
     open_requests: usize,
     observer: Option<SharedCallObserver>,
-    /// Set once a notice that names no call may be another caller's.
+    /// Set once an unattributed notification may be another caller's.
     has_other_callers: Option<Arc<AtomicBool>>,
-    /// Whether it can make the server ask or tell something.
+    /// True if the call can make the server send a request or notification.
     can_trigger_messages: bool,
-    /// For answers that come on another stream than the call's own.
+    /// For responses that come on another stream than the call's own.
     reply: oneshot::Sender<HttpCallReply>,
 }
 
-/// A call that waits. Dropping it ends the waiting.
+/// A pending call. Dropping it removes the call.
 pub(crate) struct PendingCallHandle<'a> {
     calls: &'a HttpPendingCalls,
     pub(crate) id: u64,
@@ -60,7 +60,7 @@ impl HttpPendingCalls {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a call; beside its ticket, what comes on another stream than its own.
+    /// Adds a call. Returns its handle and the receiver of messages from other streams.
     pub(crate) fn register(
         &self,
         ask: &UpstreamRequest<'_>,
@@ -83,21 +83,21 @@ impl HttpPendingCalls {
         (PendingCallHandle { calls: self, id }, answer)
     }
 
-    /// A number for a request that nobody waits for.
+    /// Returns an id for a request without a waiter.
     pub(crate) fn next_id(&self) -> u64 {
         let mut state = self.lock();
         state.given += 1;
         FIRST_REQUEST_ID + state.given - 1
     }
 
-    /// Hands over an answer that came on a stream of the whole session.
+    /// Delivers a response that came on a stream of the whole session.
     pub(crate) fn complete(&self, id: u64, answer: HttpCallReply) -> bool {
         let waiting = self.lock().pending.remove(&id);
         self.ended.notify_waiters();
         waiting.is_some_and(|waiting| waiting.reply.send(answer).is_ok())
     }
 
-    /// Ends every call in the same way.
+    /// Ends every call with the same fault.
     pub(crate) fn fail_all(&self, kind: &FaultKind) {
         let all = std::mem::take(&mut self.lock().pending);
         self.ended.notify_waiters();
@@ -106,8 +106,7 @@ impl HttpPendingCalls {
         }
     }
 
-    /// Notes progress: the call gets `patience` from now on, and its voice is
-    /// returned to be told.
+    /// Records progress: the call gets `patience` from now on. Returns its observer.
     pub(crate) fn extend_deadline(&self, token: u64, patience: Duration) -> Option<SharedCallObserver> {
         let mut state = self.lock();
         let waiting = state.pending.get_mut(&token)?;
@@ -115,8 +114,8 @@ impl HttpPendingCalls {
         waiting.observer.clone()
     }
 
-    /// A question is open: the call's time stands still. False if the call is
-    /// over or has too many of them.
+    /// Opens a server request: the call's deadline stands still. Returns false if the call has ended or has too many
+    /// open requests.
     pub(crate) fn open_server_request(&self, id: u64, limit: usize) -> bool {
         let mut state = self.lock();
         let Some(waiting) = state.pending.get_mut(&id).filter(|waiting| waiting.open_requests < limit) else {
@@ -127,7 +126,7 @@ impl HttpPendingCalls {
         true
     }
 
-    /// A question is closed; with the last one the call's time runs again.
+    /// Closes a server request; with the last one the call's deadline runs again.
     pub(crate) fn close_server_request(&self, id: u64, patience: Duration) {
         let mut state = self.lock();
         let Some(waiting) = state.pending.get_mut(&id) else { return };
@@ -143,7 +142,7 @@ impl HttpPendingCalls {
         self.lock().pending.get(&id).and_then(|waiting| waiting.observer.clone())
     }
 
-    /// Waits until a call is over.
+    /// Waits until a call has ended.
     pub(crate) async fn until_ended(&self, id: u64) {
         loop {
             let ended = self.ended.notified();
@@ -156,7 +155,7 @@ impl HttpPendingCalls {
         }
     }
 
-    /// The calls that can have caused what the server says.
+    /// Returns the calls that can have caused a message of the server.
     pub(crate) fn candidates(&self) -> Vec<CallCandidate> {
         let state = self.lock();
         let able = state.pending.iter().filter(|(_, waiting)| waiting.can_trigger_messages);
@@ -169,7 +168,7 @@ impl HttpPendingCalls {
         .collect()
     }
 
-    /// When the oldest call that waits was made.
+    /// Returns the start of the oldest pending call.
     pub(crate) fn oldest(&self) -> Option<Instant> {
         self.lock().pending.values().map(|waiting| waiting.since).min()
     }
@@ -180,7 +179,7 @@ impl HttpPendingCalls {
 }
 
 impl PendingCallHandle<'_> {
-    /// Waits until the call's time is over, and says how much it was.
+    /// Waits until the call's deadline, and returns the time that the call had.
     pub(crate) async fn expired(&self) -> Duration {
         loop {
             let moved = self.calls.deadline_changed.notified();

@@ -1,4 +1,4 @@
-//! Answers to a server's questions that are on their way.
+//! Reply tasks: answers to server requests in progress.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use super::endpoint_client::EndpointClient;
 use super::server_messages::IncomingServerRequest;
 use super::session::HttpSessionState;
 
-/// Questions of one stream that are taken at once; what is beyond is not
-/// answered, and a server that asks so much does not wait for it either.
+/// Upper bound on open server requests of one stream; more are not answered, and a server that sends so many does not
+/// wait for them either.
 const MAX: usize = 32;
-/// How long an answer may take to be sent.
+/// Timeout for sending an answer.
 const SEND: Duration = Duration::from_secs(30);
 
-/// Answers on their way. Dropping it withdraws the questions.
+/// Answers in progress. Dropping it withdraws the server requests.
 #[derive(Default)]
 pub(crate) struct ReplyTasks {
     tasks: JoinSet<()>,
 }
 
 impl ReplyTasks {
-    /// Has a question answered and the answer sent back.
+    /// Starts a task that gets the answer and sends it back.
     pub(crate) fn begin(
         &mut self,
         link: &Arc<HttpSessionState>,

@@ -1,4 +1,4 @@
-//! One request: sent, and followed until its answer.
+//! One request: sent, and followed until its response.
 
 use std::sync::Arc;
 
@@ -20,26 +20,26 @@ use super::server_messages::IncomingServerRequest;
 use super::session::{HttpSession, HttpSessionState};
 use crate::upstream::{ClientMeta, UpstreamRequest};
 
-/// How often an answer's stream is picked up again; the call's time ends it sooner.
+/// Upper bound on resumes of a response stream; the call's deadline ends it sooner.
 const MAX_RESUMES: usize = 100;
 
-/// A request as it goes out.
+/// An outgoing request.
 struct OutgoingRequest {
     body: Bytes,
     headers: HeaderMap,
-    /// The session's headers, where the server may ask on the answer's stream
-    /// and the stream may go on elsewhere: in the legacy era.
+    /// The session's headers in the legacy era, where the server may send requests on the response stream and the
+    /// stream may be resumed elsewhere.
     reply_headers: Option<HeaderMap>,
 }
 
-/// What came back.
+/// Outcome of a request.
 enum HttpOutcome {
     Outcome(RpcOutcome),
     Refused(StatusCode, Bytes),
 }
 
 impl HttpSession {
-    /// Sends a request to a modern server and waits for its answer, for as long as it takes.
+    /// Sends a request to a modern server and waits for its response, without a timeout.
     pub(crate) async fn send_modern(
         &self,
         ask: &UpstreamRequest<'_>,
@@ -50,10 +50,10 @@ impl HttpSession {
         let marked = tool.as_deref().map(|tool| marks.headers_of(tool));
         let outcome = self.send_once(ask, id, marked.as_deref().unwrap_or_default()).await?;
         match (outcome, tool) {
-            // The tool is not what it was known as: look again, once.
+            // The tool has changed: look it up again, once.
             (RpcOutcome::Error(error), Some(tool)) if error.code == HEADER_MISMATCH => {
                 match self.refresh_tool_headers(&tool, marks).await {
-                    // What it is now may be what nobody has approved.
+                    // The new definition may not be approved.
                     Some(_) if !ask.may_send() => Err(Fault::rejected(FaultKind::StaleSession)),
                     Some(marked) => self.send_once(ask, id, &marked).await,
                     None => Ok(RpcOutcome::Error(error)),
@@ -81,8 +81,8 @@ impl HttpSession {
         }
     }
 
-    /// Sends a request to a legacy server. A session that has expired is opened
-    /// anew, and the request sent again where it may be sent to whoever answers now.
+    /// Sends a request to a legacy server. An expired session is reopened, and the request sent again if it may go to
+    /// any server that answers now.
     pub(crate) async fn send_legacy(
         &self,
         ask: &UpstreamRequest<'_>,
@@ -114,7 +114,7 @@ impl HttpSession {
         }
     }
 
-    /// The message of a request under its number.
+    /// Makes the message of a request with its id.
     pub(crate) fn encode_request(&self, ask: &UpstreamRequest<'_>, id: u64) -> Vec<u8> {
         let own = self.server_info.session_meta.as_ref();
         let session = match ask.client {
@@ -133,7 +133,7 @@ impl HttpSession {
         body
     }
 
-    /// What a modern request repeats in headers.
+    /// Returns the headers that repeat parts of a modern request.
     pub(crate) fn modern_headers(&self, ask: &UpstreamRequest<'_>, marked: &[ParamHeader]) -> HeaderMap {
         let own_version = match ask.client {
             ClientMeta::Own => ask.params.meta_entry(MetaKey::ProtocolVersion),
@@ -164,7 +164,7 @@ impl HttpSession {
         all
     }
 
-    /// Adds what the client says of arguments that nothing is known of here.
+    /// Adds the client's headers for arguments of tools unknown to the host.
     fn forward_client_headers(&self, said: &[(String, String)], marked: &[ParamHeader], all: &mut HeaderMap) {
         let is_marked = |name: &str| marked.iter().any(|marked| marked.name.eq_ignore_ascii_case(name));
         for (name, value) in said.iter().filter(|(name, _)| !is_marked(name)) {
@@ -178,9 +178,9 @@ impl HttpSession {
     }
 }
 
-/// Whether a refusal means that the session is gone. Servers that keep to the
-/// letter say 404; a widespread library says 400, with an error that answers no
-/// request. Either way the request was not looked at, unless the body answers it.
+/// Returns whether a refusal means that the session has expired. Servers that conform say 404; a widespread library
+/// says 400, with an error that answers no request. Either way the request was not executed, unless the body answers
+/// it.
 fn is_expired(status: StatusCode, body: &Bytes, id: u64) -> bool {
     let answered = || match Message::parse(body.clone()) {
         Ok(Message::Response { id, .. }) => id.and_then(|id| id.number()),
@@ -193,7 +193,7 @@ fn is_expired(status: StatusCode, body: &Bytes, id: u64) -> bool {
     }
 }
 
-/// A refusal that answers the request is an answer; any other is a fault.
+/// Turns a refusal into a response if it answers the request, else into a fault.
 fn refusal_outcome(status: StatusCode, body: &Bytes, id: u64) -> Result<RpcOutcome, Fault> {
     match Message::parse(body.clone()) {
         Ok(Message::Response { id: answered, outcome: RpcOutcome::Error(error) })
@@ -220,7 +220,7 @@ async fn post_and_read(
     }
 }
 
-/// The answer in a body.
+/// Returns the response in a body.
 fn read(link: &HttpSessionState, id: u64, body: Bytes) -> Result<HttpOutcome, Fault> {
     match Message::parse(body) {
         Ok(message) => match answer_to(message, id) {
@@ -234,7 +234,7 @@ fn read(link: &HttpSessionState, id: u64, body: Bytes) -> Result<HttpOutcome, Fa
     }
 }
 
-/// The outcome of our request, or the message if it is something else.
+/// Returns the outcome of the request, or the message if it is something else.
 fn answer_to(message: Message, id: u64) -> Result<RpcOutcome, Message> {
     match message {
         Message::Response { id: Some(answered), outcome } if answered.number() == Some(id) => Ok(outcome),
@@ -243,8 +243,7 @@ fn answer_to(message: Message, id: u64) -> Result<RpcOutcome, Message> {
     }
 }
 
-/// Reads events until the answer, and where the server allows it, picks up a
-/// stream that has ended too early.
+/// Reads events until the response. Resumes a stream that has ended too early, if the server allows it.
 async fn read_until_answer(
     link: &Arc<HttpSessionState>,
     id: u64,
@@ -277,7 +276,7 @@ async fn read_until_answer(
     }
 }
 
-/// Takes one message of an answer's stream.
+/// Handles one message of a response stream.
 fn handle_message(
     link: &Arc<HttpSessionState>,
     (id, letter): (u64, &OutgoingRequest),
@@ -307,7 +306,7 @@ fn handle_message(
                 let asked = IncomingServerRequest { id: asked.detached(), method, params, call: Some(id) };
                 answers.begin(link, asked, (link.client.clone(), back.clone()));
             }
-            // A modern server asks in its answers and nowhere else.
+            // A modern server sends its requests in responses only.
             None => link.client.counters.skip(),
         },
         Err(Message::Response { .. }) => link.client.counters.skip(),
@@ -315,15 +314,15 @@ fn handle_message(
     Ok(None)
 }
 
-/// Picks up a stream behind its last event, after the wait that the server
-/// wishes; `None` if the server does not know it any more.
+/// Resumes a stream after its last event, with the delay that the server sets; `None` if the server does not know the
+/// stream any more.
 async fn resume(link: &HttpSessionState, back: &HeaderMap, place: &StreamPosition) -> Option<EventStream> {
     for _ in 0..MAX_RESUMES {
         sleep(place.retry).await;
         match link.client.get(back.clone(), place.clone()).await {
             Ok(HttpReply::Events(stream)) => return Some(*stream),
             Ok(_) => return None,
-            // It may be back the next time, and the call's own time ends this.
+            // The endpoint may be back at the next attempt; the call's deadline ends this.
             Err(Fault { kind: FaultKind::Connect(_) | FaultKind::Transfer(_), .. }) => {}
             Err(_) => return None,
         }
@@ -335,7 +334,7 @@ pub(crate) fn malformed_answer(why: String) -> Fault {
     Fault { delivery: Delivery::Answered, kind: FaultKind::Malformed(why) }
 }
 
-/// Whether an answer says that there is no such method.
+/// Returns whether a response says that there is no such method.
 pub(crate) fn is_unknown_method(error: &RpcError) -> bool {
     error.code == ostler_wire::METHOD_NOT_FOUND
 }

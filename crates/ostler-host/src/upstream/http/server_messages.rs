@@ -1,4 +1,4 @@
-//! What a server says beside its answers: notifications and questions.
+//! Server messages beside responses: notifications and requests.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,33 +18,32 @@ use crate::upstream::{
     ServerNotification, ServerNotificationSink, ServerRequest, SharedCallObserver, observer,
 };
 
-/// Notifications a server may send per second, and in one burst.
+/// Rate limit of a server's notifications: per second, and in one burst.
 const NOTIFICATION_LIMIT: (u32, u32) = (200, 1_000);
-/// Questions that one call may have open. A person answers one at a time.
+/// Upper bound on open server requests per call. A person answers one at a time.
 const MAX_OPEN_REQUESTS: usize = 16;
 
-/// The code of a refusal that says nothing against the server: should it pass
-/// the error on as its own, that is no failure of it.
+/// Error code of a refusal. A server that passes the error on as its own is not counted as failed.
 const NOT_ATTRIBUTABLE: i64 = -31_005;
 const NOT_ATTRIBUTABLE_MESSAGE: &str = "several calls are in flight and the question does not say which one it is for; \
                        such calls come one at a time from now on";
 
-/// Takes what a server says beside its answers.
+/// Handles the server's notifications and requests.
 pub(crate) struct ServerMessageHandler {
     notification_sink: ServerNotificationSink,
     rate_limit: Mutex<RateLimiter>,
-    /// How much time a sign of life gives a call.
+    /// Time that a call gets from a progress notification on.
     progress_extension: Duration,
-    /// Set when it could not be told whose question one was.
+    /// Set once a server request could not be attributed.
     has_ambiguous_requests: Arc<AtomicBool>,
 }
 
-/// A question of the server.
+/// A server request.
 pub(crate) struct IncomingServerRequest {
     pub(crate) id: RequestId,
     pub(crate) method: MethodName,
     pub(crate) params: Option<Bytes>,
-    /// The call on whose stream it came.
+    /// The call on whose stream the request came.
     pub(crate) call: Option<u64>,
 }
 
@@ -63,12 +62,12 @@ impl ServerMessageHandler {
         }
     }
 
-    /// Tells that something has changed which the server did not say.
+    /// Announces a change that the server did not announce.
     pub(crate) fn emit(&self, event: ServerNotification) {
         (self.notification_sink)(event);
     }
 
-    /// Takes a notification; `call` is the one on whose stream it came.
+    /// Handles a notification; `call` is the one on whose stream it came.
     pub(crate) fn on_notification(
         &self,
         (calls, tally): (&HttpPendingCalls, &HttpCounters),
@@ -76,7 +75,7 @@ impl ServerMessageHandler {
         call: Option<u64>,
     ) {
         let event = match NotificationKind::from_method(method.as_str()) {
-            // Never dropped, for nothing else would tell.
+            // Never dropped: no later message would announce the change.
             NotificationKind::ToolsChanged => ServerNotification::ToolsChanged,
             NotificationKind::ResourcesChanged => ServerNotification::ResourcesChanged,
             NotificationKind::ResourceUpdated => {
@@ -85,11 +84,11 @@ impl ServerMessageHandler {
             NotificationKind::PromptsChanged => ServerNotification::PromptsChanged,
             _ if !self.allow_notification() => return tally.drop_one(),
             NotificationKind::Progress => return self.progress(calls, params),
-            // A call under way says nothing about whose task it is; clients ask for its state.
+            // A call in flight does not identify the owner of a task; clients poll its state.
             NotificationKind::Cancelled | NotificationKind::Task => return,
             kind @ (NotificationKind::Log | NotificationKind::Other) => {
                 if let Some(call) = call {
-                    // It is that caller's, and no one else's if it takes none.
+                    // It belongs to that caller alone, even if the caller does not accept it.
                     let voice = calls.observer(call).filter(|voice| voice.wants_notifications());
                     return voice
                         .into_iter()
@@ -111,9 +110,8 @@ impl ServerMessageHandler {
         }
     }
 
-    /// Answers a question: the message to be sent back. One that came on a
-    /// call's stream is that call's; any other goes to the only call that can
-    /// have caused it, and with several of them nobody can tell.
+    /// Answers a server request and returns the message to send back. One that came on a call's stream is that
+    /// call's; any other goes to the only call that can have caused it. With several such calls it is refused.
     pub(crate) async fn answer_request(
         &self,
         calls: &HttpPendingCalls,
@@ -152,7 +150,7 @@ impl ServerMessageHandler {
         if !calls.open_server_request(call, MAX_OPEN_REQUESTS) {
             return refusal(error_code::INTERNAL_ERROR, "the call has too many questions open");
         }
-        // Also when the stream ends on which it was asked, and this with it.
+        // Also runs when the request's stream ends, which drops this future.
         let _open = OpenServerRequest { calls, call, progress_extension: self.progress_extension };
         let (question, answer) = ServerRequest::new(method, params);
         voice.on_request(question);
@@ -173,7 +171,7 @@ impl ServerMessageHandler {
     }
 }
 
-/// A question that is open; dropping it lets the call's time run again.
+/// An open server request; dropping it lets the call's deadline run again.
 struct OpenServerRequest<'a> {
     calls: &'a HttpPendingCalls,
     call: u64,

@@ -22,38 +22,37 @@ use crate::lists::Kind;
 use crate::redact::Redactor;
 use crate::upstream::{BoxFuture, CloseMode, ConnectContext, ServerSession, SessionStats, UpstreamRequest};
 
-/// How long the end of a session may take to be said.
+/// Timeout of the request that ends a session.
 const DELETE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long something that nobody waits for may take to be sent.
+/// Timeout of a message without a waiter.
 const DETACHED_SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Messages that nobody waits for and that are under way at once; what is
-/// beyond is dropped.
+/// Upper bound on messages without a waiter that are in flight; more are dropped.
 const MAX_DETACHED_SENDS: usize = 32;
 
-/// What all parts of a session share.
+/// State shared by all parts of a session.
 pub(crate) struct HttpSessionState {
     pub(crate) client: EndpointClient,
-    /// What its faults must not say.
+    /// Redacts secrets from the session's faults.
     redactor: Arc<Redactor>,
     pub(crate) pending_calls: HttpPendingCalls,
     pub(crate) server_messages: ServerMessageHandler,
-    /// Places for messages that nobody waits for.
+    /// Permits for messages without a waiter.
     send_permits: Arc<Semaphore>,
-    /// Why the session is over, once it is.
+    /// The failure that ended the session, if any.
     failure: watch::Sender<Option<ServerFailure>>,
-    /// Whether the host has closed it.
+    /// True once the host has closed the session.
     closed: watch::Sender<bool>,
 }
 
-/// How the endpoint is spoken to, and what that takes.
+/// Transport of the session and its state.
 pub(crate) enum TransportState {
     Modern {
         param_headers: ParamHeaderCache,
         listen_streams: ListenStreams,
     },
     Legacy(Arc<LegacySession>),
-    /// Messages go out on this way, and come in on a stream that a task reads.
+    /// Messages leave through this client, and come in on a stream that a task reads.
     Sse(EndpointClient),
 }
 
@@ -64,14 +63,14 @@ pub(crate) struct HttpSession {
     pub(crate) transport: TransportState,
 }
 
-/// What a session is made of.
+/// Parts of a session.
 pub(crate) struct HttpSessionParts {
     pub(crate) client: EndpointClient,
     pub(crate) context: ConnectContext,
     pub(crate) identity: ClientInfo,
-    /// How much time a progress notification gives a call.
+    /// Time that a call gets from a progress notification on.
     pub(crate) progress_extension: Duration,
-    /// Set when it could not be told whose question one was.
+    /// Set once a server request could not be attributed.
     pub(crate) has_ambiguous_requests: Arc<AtomicBool>,
     pub(crate) redactor: Arc<Redactor>,
 }
@@ -86,7 +85,7 @@ impl HttpSessionState {
         }
     }
 
-    /// Why nothing can be sent any more, if so.
+    /// Returns the fault for which nothing can be sent any more, if any.
     fn end_reason(&self) -> Option<FaultKind> {
         if *self.closed.borrow() {
             return Some(FaultKind::Retired);
@@ -94,7 +93,7 @@ impl HttpSessionState {
         self.failure.borrow().is_some().then_some(FaultKind::Closed)
     }
 
-    /// Ends the session for a reason that supervision must know. The first one counts.
+    /// Ends the session with a failure for the supervisor. The first one counts.
     pub(crate) fn fail(&self, kind: &FaultKind) {
         self.failure.send_if_modified(|lost| {
             let is_first = lost.is_none();
@@ -105,7 +104,7 @@ impl HttpSessionState {
         });
     }
 
-    /// Looks at a fault for signs that the endpoint is lost.
+    /// Ends the session if a fault shows that the endpoint is lost.
     pub(crate) fn fail_if_endpoint_lost(&self, fault: &Fault) {
         if matches!(fault.kind, FaultKind::Connect(_) | FaultKind::Permanent(_) | FaultKind::NeedsAuth { .. })
         {
@@ -113,7 +112,7 @@ impl HttpSessionState {
         }
     }
 
-    /// Does something that nobody waits for, unless the session ends first.
+    /// Runs a task without a waiter, unless the session ends first.
     pub(crate) fn spawn(self: &Arc<Self>, errand: impl Future<Output = ()> + Send + 'static) {
         let link = Arc::clone(self);
         tokio::spawn(async move {
@@ -168,7 +167,7 @@ impl HttpSession {
 
     async fn run_request(&self, ask: UpstreamRequest<'_>) -> Result<RpcOutcome, Fault> {
         let (ticket, answer) = self.state.pending_calls.register(&ask);
-        // Looked at after the call is noted: whoever ends the session ends what is noted.
+        // Checked after the call is added: a session that ends now ends all added calls.
         if let Some(kind) = self.state.end_reason() {
             return Err(Fault::not_sent(kind));
         }
@@ -202,8 +201,8 @@ impl HttpSession {
         result.map_err(|fault| self.state.redactor.redact_fault(fault))
     }
 
-    /// Waits until the call's time is over or the session is closed. Whether
-    /// any byte had left nobody knows: connections are made and used below.
+    /// Waits until the call's deadline or the end of the session. The delivery is unknown: the library below makes
+    /// and uses connections.
     async fn timed_out_or_closed(&self, ticket: &PendingCallHandle<'_>) -> Fault {
         let mut closed = self.state.closed.subscribe();
         tokio::select! {
@@ -212,7 +211,7 @@ impl HttpSession {
         }
     }
 
-    /// Sends a message that nobody waits for, unless too many are under way.
+    /// Sends a message without a waiter, unless too many are in flight.
     pub(crate) fn send_detached(&self, body: Vec<u8>) {
         let link = Arc::clone(&self.state);
         let (road, headers) = match &self.transport {
@@ -229,14 +228,14 @@ impl HttpSession {
 }
 
 impl Drop for HttpSession {
-    /// Whatever runs for the session ends with it.
+    /// Ends all tasks of the session with it.
     fn drop(&mut self) {
         self.state.closed.send_replace(true);
     }
 }
 
-/// Tells a legacy server that a call is given up, when it is dropped with the
-/// number still in it. A modern one sees that the request is closed.
+/// Cancels a call at a legacy server if it is dropped with the id still in it. A modern server sees that the request
+/// is closed.
 struct HttpCancelOnDrop<'a> {
     session: &'a HttpSession,
     id: Option<u64>,
@@ -312,7 +311,7 @@ impl ServerSession for HttpSession {
         }
     }
 
-    /// A session without calls counts as heard, so that it is not probed.
+    /// Reports a session without calls as heard from, so that it is not probed.
     fn activity(&self) -> (Option<Instant>, Option<Instant>) {
         match self.state.pending_calls.oldest() {
             Some(oldest) => (self.state.client.counters.last_heard().max(Some(oldest)), Some(oldest)),

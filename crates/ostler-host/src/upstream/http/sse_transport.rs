@@ -1,5 +1,4 @@
-//! HTTP+SSE, the transport of revision 2024-11-05: messages go out one by one,
-//! and everything comes in on one stream.
+//! HTTP+SSE, the transport of revision 2024-11-05: each message is one POST, and all responses come on one stream.
 
 use std::sync::Arc;
 
@@ -17,9 +16,8 @@ use super::server_messages::IncomingServerRequest;
 use super::session::HttpSessionState;
 use crate::upstream::attribution;
 
-/// Sends a request and waits for its answer, which comes on the stream. A
-/// server that does not know the stream any more has not looked at the request:
-/// it goes to the next session.
+/// Sends a request and waits for its response, which comes on the stream. A server that does not know the stream any
+/// more has not executed the request: it is retried on the next session.
 pub(crate) async fn send_request(
     (link, out): (&HttpSessionState, &EndpointClient),
     body: Vec<u8>,
@@ -36,7 +34,7 @@ pub(crate) async fn send_request(
     answer.await.unwrap_or_else(|_| Err(Fault::unknown(FaultKind::Closed)))
 }
 
-/// Reads the stream to its end, which is the session's end.
+/// Reads the stream to its end, which ends the session.
 pub(crate) async fn read(link: Arc<HttpSessionState>, out: EndpointClient, mut stream: Box<EventStream>) {
     let mut answers = ReplyTasks::default();
     let kind = loop {
@@ -53,7 +51,7 @@ pub(crate) async fn read(link: Arc<HttpSessionState>, out: EndpointClient, mut s
                 }
             }
             Ok(Message::Notification { method, params }) => {
-                // Everything comes on one stream, so it may be about any call.
+                // All messages share one stream, so this one may be about any call.
                 let call = attribution::sole_observer(link.pending_calls.candidates()).map(|(call, _)| call);
                 link.server_messages.on_notification(
                     (&link.pending_calls, &link.client.counters),
@@ -76,7 +74,7 @@ pub(crate) async fn read(link: Arc<HttpSessionState>, out: EndpointClient, mut s
             }
         }
     };
-    // Calls that come from now on find the session lost, those before are ended here.
+    // Later calls find the session lost; pending ones are ended here.
     link.fail(&kind);
     link.pending_calls.fail_all(&kind);
 }

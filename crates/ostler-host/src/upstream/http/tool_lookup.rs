@@ -1,4 +1,4 @@
-//! Looking a tool up at its server, when its headers were refused.
+//! Tool lookup: fetches a tool's definition after the server refused its headers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use super::param_headers::ParamHeaderCache;
 use super::session::HttpSession;
 use crate::upstream::{ServerNotification, UpstreamRequest};
 
-/// Pages that are looked through.
+/// Upper bound on the pages that are searched.
 const MAX_PAGES: usize = 100;
-/// Tools of one page that are looked through.
+/// Upper bound on the tools of one page that are searched.
 const MAX_TOOLS: usize = 10_000;
-/// How long looking may take.
+/// Timeout of the lookup.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl HttpSession {
-    /// The headers of a tool as its server defines it now; `None` if it has no
-    /// such tool. The host's list is out of date then, and is told so.
+    /// Returns the headers of a tool as its server defines it now; `None` if it has no such tool. Marks the host's
+    /// list as stale.
     pub(crate) async fn refresh_tool_headers(
         &self,
         tool: &str,

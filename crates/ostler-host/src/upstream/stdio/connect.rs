@@ -1,4 +1,4 @@
-//! Making a session with a child process.
+//! Stdio connector: starts sessions with a child process.
 
 use std::io;
 use std::path::Path;
@@ -30,12 +30,12 @@ use crate::redact::Redactor;
 use crate::server::startup::StartingProcess;
 use crate::upstream::{BoxFuture, CloseMode, ConnectContext, Connector, ServerSession, Startup};
 
-/// How long the exit status of a failed start is waited for, for its words.
+/// Timeout for the exit status of a failed start, which the error names.
 const EXIT_TIMEOUT: Duration = Duration::from_millis(200);
-/// How long a killed process may take to be gone before the failure is told.
+/// Timeout for the end of a killed process, before the failure is reported.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Makes sessions with one child process after the other.
+/// Starts sessions with one child process after the other.
 #[derive(Debug)]
 pub struct StdioConnector {
     process: ProcessSpec,
@@ -44,23 +44,23 @@ pub struct StdioConnector {
     redactor: Arc<Redactor>,
     login_path: Arc<LoginPath>,
     loop_detector: Arc<LoopDetector>,
-    /// The longest line.
+    /// Upper bound on one line, in bytes.
     cap: usize,
-    /// How much time a progress notification gives a call.
+    /// Time that a call gets from a progress notification on.
     progress_extension: Duration,
     /// The era of the last session, which saves the next one a probe.
     era: Mutex<Option<Era>>,
-    /// Some session has asked a question that could have been anybody's.
+    /// True once a server request could not be attributed in any session.
     has_ambiguous_requests: Arc<AtomicBool>,
 }
 
-/// What a legacy server is told that its client can do. Whether the caller of
-/// the moment can is seen when the server asks.
+/// Client capabilities declared to a legacy server. The capabilities of the present caller are checked when the
+/// server sends a request.
 const LEGACY_CAPABILITIES: &str =
     r#"{"roots":{"listChanged":true},"sampling":{},"elicitation":{"form":{},"url":{}}}"#;
 
 impl StdioConnector {
-    /// For the process of a spec; one with another transport can't be started.
+    /// Makes a connector for the process of a spec; one with another transport can't be started.
     pub(crate) fn new(
         spec: &ServerSpec,
         identity: ClientInfo,
@@ -154,8 +154,8 @@ impl StdioConnector {
         *self.era.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A start that ended at the probe has found that the server may not take it; a failure of the next start does not
-    /// unlearn that.
+    /// Remembers the era of a start. If a start ended at the probe, the server may not accept it; a failure of the
+    /// next start does not change that.
     fn remember(&self, era: Option<Era>) {
         let mut known = self.era.lock().unwrap_or_else(PoisonError::into_inner);
         *known = match (era, *known) {
@@ -183,7 +183,7 @@ impl Connector for StdioConnector {
     }
 }
 
-/// How a handshake went.
+/// Outcome of a handshake.
 enum StdioHandshake {
     Open(ServerInfo),
     /// The server ended with an unanswered probe.
@@ -191,7 +191,7 @@ enum StdioHandshake {
     Failed(FaultKind),
 }
 
-/// Drives the handshake over the process's pipes. `startup` bounds it in time.
+/// Performs the handshake over the process's pipes. `startup` sets the limit.
 async fn run_handshake(
     process: &mut ServerProcess,
     handshake: &mut Handshake,
@@ -239,12 +239,12 @@ async fn run_handshake(
     }
 }
 
-/// Begins a line of stdout among those of stderr.
+/// Prefix of a stdout line among those of stderr.
 const STDOUT: &str = "stdout: ";
-/// Bytes of a line on stdout that is no message, as it is shown with what the server says on stderr.
+/// Upper bound on the bytes shown of a stdout line that is no message.
 const LONGEST_REMARK: usize = 500;
 
-/// Reads on until there is a message; other lines are passed over. `None` at the end of the output.
+/// Reads until there is a message and skips other lines. `None` at the end of the output.
 async fn next_message(process: &mut ServerProcess, splitter: &mut LineSplitter) -> Option<Message> {
     loop {
         while let Some(frame) = splitter.next_frame() {
@@ -252,7 +252,7 @@ async fn next_message(process: &mut ServerProcess, splitter: &mut LineSplitter) 
             let beginning = line.slice(..line.len().min(LONGEST_REMARK));
             match Message::parse(line) {
                 Ok(message) => return Some(message),
-                // A server in the wrong mode tells people where it listens, and that is the cause to show.
+                // A server in the wrong mode prints its address for people, and that is the cause to show.
                 Err(_) => process.handle.stderr.push(&[STDOUT.as_bytes(), &beginning[..], b"\n"].concat()),
             }
         }
@@ -264,7 +264,7 @@ async fn next_message(process: &mut ServerProcess, splitter: &mut LineSplitter) 
     }
 }
 
-/// Whether a command may run Ostler, itself or by a wrapper that names it.
+/// Returns whether a command may run Ostler, itself or by a wrapper that names it.
 fn runs_ostler(order: &SpawnRequest) -> bool {
     let program = order.argv.first().map(Path::new).and_then(|program| program.canonicalize().ok());
     order.argv.iter().any(|word| word.contains("ostler"))
@@ -275,7 +275,7 @@ fn cannot_start(kind: FaultKind) -> ServerFailure {
     ServerFailure::new(kind, Instant::now().into_std())
 }
 
-/// Tells by the system's error why a program could not be executed.
+/// Classifies a program that could not be executed by the system's error.
 fn not_started(process: &ProcessSpec, order: &SpawnRequest, error: &io::Error) -> FaultKind {
     // The error is the same as for a program that is missing.
     if let Some(cwd) = order.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
@@ -303,18 +303,18 @@ fn not_started(process: &ProcessSpec, order: &SpawnRequest, error: &io::Error) -
         _ if error.raw_os_error() == Some(Errno::ENOEXEC as i32) => {
             PermanentCause::NotExecutable { program, why: ExecFault::Format }
         }
-        // The machine may have room for it later.
+        // The machine may have free memory or processes later.
         _ => return FaultKind::Start(format!("program `{program}` could not be executed: {error}")),
     };
     cause.into()
 }
 
-/// How far a process came before it ended during the handshake.
+/// Progress of a process that ended during the handshake.
 #[derive(Debug, Clone, Copy, Default)]
 struct HandshakeProgress {
-    /// It sent a message.
+    /// True once it sent a message.
     has_spoken: bool,
-    /// It took the probe from its stdin; during the handshake, that the probe could be written.
+    /// True once it read the probe from its stdin; during the handshake, once the probe could be written.
     has_read_probe: bool,
 }
 
@@ -323,7 +323,7 @@ fn is_read(process: &ServerProcess) -> bool {
     rustix::io::ioctl_fionread(&process.stdin).is_ok_and(|unread| unread == 0)
 }
 
-/// Ends a process that never became a session, and tells what is known of it.
+/// Kills and reaps a process that never became a session, and returns the failure.
 async fn failure_report(
     process: ServerProcess,
     kind: FaultKind,
@@ -346,9 +346,9 @@ async fn failure_report(
     failure
 }
 
-/// Returns whether a process that ended at its start has complained about its arguments: by the exit code of `sysexits.h`, by
-/// the one that argument parsers use together with a usage text, or by a usage text and nothing before it. A usage text behind
-/// an error is no sign: some parsers print it after every failure.
+/// Returns whether a process that ended at its start has complained about its arguments: by the exit code of
+/// `sysexits.h`, by the one that argument parsers use together with a usage text, or by a usage text and nothing
+/// before it. A usage text behind an error is no sign: some parsers print it after every failure.
 fn is_usage(exit: Exit, stderr: &[String]) -> bool {
     let is_usage = |line: &String| {
         let line = line.strip_prefix(STDOUT).unwrap_or(line).trim_start().as_bytes();

@@ -1,4 +1,4 @@
-//! What a server's process is given: arguments, environment, directory.
+//! Start environment of a server's process: arguments, variables and directory.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -15,22 +15,22 @@ use crate::redact::Redactor;
 /// Proxies, whose addresses may hold a password.
 const PROXIES: [&str; 3] = ["http_proxy", "https_proxy", "all_proxy"];
 
-/// Variables that are named to a user at most.
+/// Upper bound on the variables that an error names.
 const MOST_NAMED: usize = 3;
 
 /// A file that a value refers to holds a secret, not a library.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Where and for whom a process is started.
+/// Inputs of a process's start environment.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct StartEnvironment<'a> {
-    /// Replaces the host's own `PATH`.
+    /// Replaces the host's own `PATH`, if set.
     pub(crate) path: Option<&'a str>,
-    /// The directory that its callers work in, where it has such callers.
+    /// The working directory of the callers, if they have one.
     pub(crate) workspace: Option<&'a str>,
 }
 
-/// Makes the order for one start. References are resolved here and nowhere else.
+/// Makes the spawn request of one start. References are resolved here and nowhere else.
 pub(crate) async fn spawn_request(
     process: &ProcessSpec,
     StartEnvironment { path, workspace }: StartEnvironment<'_>,
@@ -60,8 +60,8 @@ pub(crate) async fn spawn_request(
     Ok(SpawnRequest { argv, env, cwd: process.cwd_in(workspace), pace })
 }
 
-/// Variables of the host that a server is given. Values that it asked for by name, and passwords of proxies, are hidden from
-/// everybody who reads.
+/// Returns the host's variables that a server is given. Values that it asked for by name, and passwords of proxies,
+/// are redacted from all output.
 fn inherited(process: &ProcessSpec, veil: &Redactor) -> Vec<(String, String)> {
     let mut env = Vec::new();
     for (key, value) in variables_of_host() {
@@ -85,19 +85,19 @@ fn inherited(process: &ProcessSpec, veil: &Redactor) -> Vec<(String, String)> {
     env
 }
 
-/// Variables of the host's environment that are text.
+/// Returns the variables of the host's environment that are text.
 fn variables_of_host() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
 }
 
-/// `user:password` of an address.
+/// Returns `user:password` of an address.
 fn login_of(address: &str) -> Option<&str> {
     let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
     let host = rest.split(['/', '?']).next().unwrap_or(rest);
     host.rsplit_once('@').map(|(login, _)| login)
 }
 
-/// Returns the variables that a failed server speaks of, that are set here and that were not passed to it.
+/// Returns the variables that a failed server mentions, that are set here and that were not passed to it.
 pub(crate) fn withheld(process: &ProcessSpec, stderr: &[String]) -> Vec<String> {
     let text = stderr.join("\n");
     let is_withheld = |name: &&str| {
@@ -109,8 +109,8 @@ pub(crate) fn withheld(process: &ProcessSpec, stderr: &[String]) -> Vec<String> 
     find_names(&text).into_iter().filter(is_withheld).take(MOST_NAMED).map(str::to_owned).collect()
 }
 
-/// Replaces the references in a value, and hides what they stand for from
-/// everybody who reads. An error names the reference and never a value.
+/// Resolves the references in a value and redacts the results from all output. An error names the reference and never
+/// a value.
 pub(crate) async fn resolve(
     text: &str,
     workspace: Option<&str>,
@@ -150,7 +150,7 @@ fn look_up(reference: &TemplateReference, workspace: Option<&str>) -> Result<Str
     }
 }
 
-/// The end of the sentence that begins with the file.
+/// Returns the end of an error message that begins with the file.
 fn unreadable(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "does not exist".into(),
@@ -173,7 +173,7 @@ pub(crate) fn read_file(path: &Path) -> std::io::Result<String> {
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-/// Config files have their paths made absolute; specs made in code may not.
+/// Expands a leading `~`. Paths in config files are absolute already; those of specs made in code may not be.
 fn expand(path: &Path) -> PathBuf {
     match (path.strip_prefix("~"), std::env::var_os("HOME")) {
         (Ok(rest), Some(home)) => Path::new(&home).join(rest),

@@ -1,4 +1,4 @@
-//! Keeping a process through its guard.
+//! Process monitor through a guard.
 
 use std::io;
 use std::time::Duration;
@@ -14,13 +14,12 @@ use crate::process::client::{GuardedPipes, SpawnerClient};
 use crate::process::protocol::{GuardReport, KILL, STOP, SpawnRequest};
 use crate::upstream::CloseMode;
 
-/// How long a guard may take to begin once nobody wants its server any more.
-/// Forking and executing takes moments; only a warden that does not run at all
-/// takes longer, and it would start nothing once the lifeline is closed.
+/// Timeout for a guard to begin once its server is no longer wanted. Forking and executing takes moments; only a
+/// spawner that does not run at all takes longer, and it would start nothing once the lifeline is closed.
 const ABANDON_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Starts a process under a guard and a task that keeps the lifeline. The task
-/// goes on when this future is dropped: it ends what the guard has started.
+/// Starts a process under a guard and a task that keeps the lifeline. The task goes on when this future is dropped:
+/// it ends the process that the guard has started.
 pub(crate) async fn start(
     order: &SpawnRequest,
     warden: &SpawnerClient,
@@ -42,7 +41,7 @@ pub(crate) async fn start(
 #[derive(Debug)]
 struct SpawnedServer {
     pid: u32,
-    /// Why the guard's stop path is not locked into memory; `None` if it is.
+    /// The reason for which the guard's stop path is not locked into memory; `None` if it is.
     unlocked: Option<String>,
 }
 
@@ -58,7 +57,7 @@ impl Lifeline {
         Self { reports: BufReader::new(read).lines(), write }
     }
 
-    /// Gives the order, and waits for the pid of the server.
+    /// Sends the spawn request, and waits for the pid of the server.
     async fn send_spawn_request(&mut self, order: &[u8]) -> io::Result<SpawnedServer> {
         self.write.write_all(order).await?;
         let mut unlocked = None;
@@ -77,14 +76,13 @@ impl Lifeline {
         }
     }
 
-    /// Cancel-safe: a half-read line stays in the buffer.
+    /// Reads the guard's next report. Cancel-safe: a half-read line stays in the buffer.
     async fn next_report(&mut self) -> io::Result<Option<GuardReport>> {
         Ok(self.reports.next_line().await?.and_then(|line| GuardReport::parse(&line)))
     }
 }
 
-/// Has a process started, carries requests to the guard and its reports back,
-/// until nothing is left.
+/// Starts a process, carries close requests to the guard and its reports back, until nothing is left.
 async fn monitor(
     mut lifeline: Lifeline,
     order: Vec<u8>,
@@ -100,10 +98,10 @@ async fn monitor(
     if is_started {
         forward_reports(lifeline, &mut keeper).await;
     }
-    // The stay ends here, and with it what the host knows of the process.
+    // The cleanup guard is released here; the host then counts the process as ended.
 }
 
-/// Waits until nobody has wanted the process for a while.
+/// Waits until the process has been unwanted for a while.
 async fn given_up(requests: &mut mpsc::Receiver<CloseMode>) {
     while requests.recv().await.is_some() {}
     tokio::time::sleep(ABANDON_TIMEOUT).await;
@@ -121,7 +119,7 @@ async fn forward_reports(mut lifeline: Lifeline, keeper: &mut ProcessMonitor) {
                     life.send_replace(ProcessLife::Exited(how));
                 }
                 Ok(Some(GuardReport::Started(_) | GuardReport::Failed(..) | GuardReport::Unlocked(_))) => {}
-                // A killed guard says nothing more; its orphans are the warden's.
+                // A killed guard reports nothing more; the spawner adopts its orphans.
                 Ok(Some(GuardReport::AllExited) | None) | Err(_) => break,
             },
             request = requests.recv(), if is_listening => {

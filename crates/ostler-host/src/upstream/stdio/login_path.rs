@@ -1,7 +1,8 @@
-//! `PATH` of the user's login shell, for hosts that a desktop program has started.
+//! `PATH` of the user's login shell, for hosts started by a desktop program.
 //!
-//! Such a host has the directories of the system alone, and finds neither nvm's node nor Homebrew nor uv. The shell is run
-//! once, before the first server; directories that it has beside the host's own are appended. Nothing else is taken from it.
+//! Such a host has the directories of the system alone, and finds neither nvm's node nor Homebrew nor uv. The shell
+//! is run once, before the first server; its directories that the host lacks are appended. Nothing else is taken from
+//! it.
 
 use std::ffi::OsStr;
 use std::io::IsTerminal;
@@ -23,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of output that are read: start-up files may greet.
 const MAX_OUTPUT: usize = 256 << 10;
 
-/// Set for the shell, so that start-up files can tell that nobody sits before it.
+/// Set for the shell, so that start-up files can tell that no user sits before it.
 const NOTE: &str = "OSTLER_RESOLVING_PATH";
 
 /// Directories that a system gives to every process. A `PATH` with any other was set up by its user.
@@ -142,7 +143,7 @@ async fn read_between(mut output: impl AsyncRead + Unpin, mark: &[u8]) -> Option
     }
 }
 
-/// Appends directories that are missing; relative ones would mean another place for each server.
+/// Appends directories that are missing; relative ones would mean another directory for each server.
 fn merge(own: &str, login: &str) -> String {
     let mut folders: Vec<PathBuf> = std::env::split_paths(own).collect();
     for folder in std::env::split_paths(login) {

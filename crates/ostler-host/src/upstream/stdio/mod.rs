@@ -1,14 +1,14 @@
 //! Servers behind child processes.
 //!
 //! ```text
-//! caller ──submit──▶ line ──batch──▶ writer ──▶ stdin   server
-//!   ▲                 ▲                           │
-//!   └────reply────────┴──────────── reader ◀── stdout
-//!                              ring ◀── drain ◀── stderr
+//! caller ──submit──▶ multiplexer ──batch──▶ writer ──▶ stdin   server
+//!   ▲                     ▲                              │
+//!   └────────reply────────┴─────────── reader ◀── stdout
+//!                            stderr_tail ◀── drain ◀── stderr
 //! ```
 //!
-//! Reader and writer are tasks of their own: a server that stops reading while
-//! it writes, or the other way round, holds up only itself.
+//! Reader and writer are separate tasks: a server that stops reading while it writes, or the other way round, blocks
+//! only itself.
 
 mod connect;
 mod environment;

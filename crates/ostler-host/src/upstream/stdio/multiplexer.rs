@@ -1,4 +1,4 @@
-//! The calls of one connection: who waits for which number, and what has left.
+//! Multiplexer of one connection: matches responses to calls, and knows which frames have left.
 //!
 //! ```text
 //! submitted ──▶ queued ──writer takes it──▶ sent ──answer──▶ done
@@ -6,10 +6,9 @@
 //!                 └─ taken back: NotSent     └─ cancelled or lost: Unknown
 //! ```
 //!
-//! One short lock per connection covers the outgoing bytes and the table of
-//! waiting calls, so that "has it left?" and "is it still wanted?" can't
-//! disagree. Frames are written straight into the outgoing buffer; a call
-//! allocates only its reply channel.
+//! One short lock per connection covers the outgoing bytes and the table of pending calls, so that "has it left?" and
+//! "is it still wanted?" can't disagree. Frames are written straight into the outgoing buffer; a call allocates only
+//! its reply channel.
 
 mod deadlines;
 mod listen;
@@ -33,46 +32,45 @@ use self::open_requests::OpenStdioRequest;
 pub(crate) use self::open_requests::{AttributedRequest, RequestAttribution};
 use crate::upstream::{ClientMeta, SharedCallObserver, UpstreamRequest, attribution};
 
-/// Bytes that may wait for a server that does not read. A frame is taken as
-/// long as the buffer is below this, so one large frame always fits.
+/// Upper bound on bytes queued for a server that does not read. A frame is accepted while the buffer is below this,
+/// so one large frame always fits.
 const MAX_OUTBOX: usize = 16 << 20;
 
-/// The answer to one call.
+/// The response to one call.
 pub(crate) type StdioCallReply = Result<RpcOutcome, Fault>;
 
-/// The calls of one connection.
+/// The pending calls of one connection.
 #[derive(Debug)]
 pub(crate) struct Multiplexer {
     state: Mutex<MultiplexerState>,
-    /// Wakes the writer: there are bytes, or the end has come.
+    /// Wakes the writer: there are bytes, or the connection is closed.
     pub(crate) wake: Notify,
-    /// Tells the session that writing has failed.
+    /// Notifies the session that writing has failed.
     pub(crate) write_broken: Notify,
-    /// Tells callers that found the outbox full that this may have changed.
+    /// Notifies callers that found the outbox full.
     outbox_drained: Notify,
-    /// Tells the clock that a deadline comes before the one it waits for, or
-    /// that there will be no more.
+    /// Wakes the timer: a deadline precedes the one it waits for, or there will be no more.
     deadline_changed: Notify,
-    /// Goes into every request of a modern session.
+    /// Metadata of every request of a modern session.
     meta: Option<SessionMeta>,
 }
 
 #[derive(Debug)]
 struct MultiplexerState {
-    /// `None` once the connection is closed from our side.
+    /// `None` once the host has closed the connection.
     stdin: Option<Arc<pipe::Sender>>,
     outbox: Vec<u8>,
-    /// The frames in `outbox` that can be taken back: their call, and where they begin.
+    /// The frames in `outbox` that can be withdrawn: the call id and the offset.
     queued: Vec<(u64, usize)>,
-    /// Whether the writer holds bytes that it has not written yet.
+    /// True while the writer holds unwritten bytes.
     is_writing: bool,
     pending: HashMap<u64, StdioPendingCall>,
-    /// What the clock waits for: no call's time is over before it.
+    /// Lower bound on all calls' deadlines; the timer waits for it.
     next_deadline: Option<Instant>,
     next_id: u64,
-    /// The requests for news that are open at a modern server.
+    /// The open listen requests of a modern server.
     listen_requests: ListenRequests,
-    /// Why nothing can be sent any more.
+    /// The fault for which nothing can be sent any more.
     closed: Option<FaultKind>,
 }
 
@@ -80,15 +78,15 @@ struct StdioPendingCall {
     reply: oneshot::Sender<StdioCallReply>,
     since: Instant,
     is_sent: bool,
-    /// Whether it can make the server ask or tell something.
+    /// True if the call can make the server send a request or notification.
     can_trigger_messages: bool,
-    /// Moved by progress and by questions, up to `at_most`.
+    /// Moved by progress and by server requests, up to `at_most`.
     deadline: Instant,
     hard_deadline: Instant,
     observer: Option<SharedCallObserver>,
-    /// Set once a notice that names no call may be another caller's.
+    /// Set once an unattributed notification may be another caller's.
     has_other_callers: Option<Arc<AtomicBool>>,
-    /// What the server wants to know before it goes on. Dropping them withdraws them.
+    /// Open server requests. Dropping them withdraws them.
     open_requests: Vec<OpenStdioRequest>,
 }
 
@@ -101,14 +99,14 @@ impl std::fmt::Debug for StdioPendingCall {
     }
 }
 
-/// What the writer finds.
+/// Result of the writer's poll for bytes.
 #[derive(Debug)]
 pub(crate) enum WriteBatch {
     /// Bytes to write.
     Bytes,
-    /// Nothing for now.
+    /// Nothing at present.
     Empty,
-    /// Nothing ever again.
+    /// The connection is closed.
     Closed,
 }
 
@@ -139,13 +137,13 @@ impl Multiplexer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The descriptor the writer writes to.
+    /// Returns the descriptor that the writer writes to.
     pub(crate) fn stdin(&self) -> Option<Arc<pipe::Sender>> {
         self.lock().stdin.clone()
     }
 
-    /// Puts a request on its way and returns its number and its answer-to-be.
-    /// While the server is behind with its reading, the caller waits.
+    /// Queues a request and returns its id and the receiver of its response. The caller waits while the outbox is
+    /// full.
     pub(crate) async fn send(
         &self,
         ask: &UpstreamRequest<'_>,
@@ -206,8 +204,7 @@ impl Multiplexer {
         };
         state.pending.insert(id, waiting);
         state.queued.push((id, start));
-        // Calls of one server have the same time, so this is true for the
-        // first one and seldom afterwards.
+        // Calls of one server have the same timeout, so this is true for the first one and seldom afterwards.
         if state.schedule_deadline(ask.deadline) {
             self.deadline_changed.notify_one();
         }
@@ -226,7 +223,7 @@ impl Multiplexer {
         Ok((id, answer))
     }
 
-    /// Appends a frame that nobody waits for, unless the server does not read.
+    /// Appends a frame without a waiter, unless the outbox is full.
     pub(crate) fn send_detached(&self, write: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.lock();
         if state.closed.is_none() && state.outbox.len() < MAX_OUTBOX {
@@ -236,8 +233,7 @@ impl Multiplexer {
         }
     }
 
-    /// Gives up on a call that still waits. One that has not left is taken
-    /// back; of one that has, the server is told.
+    /// Cancels a pending call. One that has not left is withdrawn; for one that has, the server is notified.
     pub(crate) fn cancel_call(&self, id: u64, reason: &str) {
         let mut state = self.lock();
         let Some(waiting) = state.pending.remove(&id) else { return };
@@ -254,17 +250,17 @@ impl Multiplexer {
             Fault::not_sent(kind)
         };
         drop(state);
-        // A caller that went away does not listen any more.
+        // A caller that has gone does not receive.
         let _ = waiting.reply.send(Err(fault));
     }
 
-    /// Hands an answer to whoever waits for it. False if nobody does.
+    /// Delivers a response to its pending call. Returns false if there is none.
     pub(crate) fn complete(&self, id: &RequestId, reply: StdioCallReply) -> bool {
         let Some(number) = id.number() else { return false };
         let waiting = {
             let mut state = self.lock();
             sabotage!(SwappedAnswers, state.swap_callers(number));
-            // An answer to something that has not been asked yet is not an answer.
+            // A response to an id that was not sent yet is no response.
             match state.pending.entry(number) {
                 Entry::Occupied(entry) if entry.get().is_sent => entry.remove(),
                 Entry::Occupied(_) | Entry::Vacant(_) => return false,
@@ -273,7 +269,7 @@ impl Multiplexer {
         sabotage!(
             LostAnswer,
             if number.is_multiple_of(8) {
-                // The caller must not even learn that it is gone.
+                // The caller must not learn that the call has ended.
                 std::mem::forget(waiting);
                 return true;
             }
@@ -281,8 +277,7 @@ impl Multiplexer {
         waiting.reply.send(reply).is_ok()
     }
 
-    /// Moves everything that waits to be written into `bytes`, and the calls
-    /// it belongs to into `calls`.
+    /// Moves all queued bytes into `bytes`, and the ids of their calls into `calls`.
     pub(crate) fn take_batch(&self, bytes: &mut Vec<u8>, calls: &mut Vec<(u64, usize)>) -> WriteBatch {
         let mut state = self.lock();
         bytes.clear();
@@ -307,8 +302,8 @@ impl Multiplexer {
         WriteBatch::Bytes
     }
 
-    /// Writing failed after `written` bytes of a batch. Calls whose frames
-    /// begin later were not sent; the others may still be answered.
+    /// Handles a write that failed after `written` bytes of a batch. Calls whose frames begin later were not sent;
+    /// the others may still be answered.
     pub(crate) fn write_failed(&self, calls: &[(u64, usize)], written: usize, error: &io::Error) {
         let kind = FaultKind::Write(error.to_string());
         let unsent = {
@@ -329,7 +324,7 @@ impl Multiplexer {
         self.write_broken.notify_one();
     }
 
-    /// The end of the connection: every call that still waits gets its fault.
+    /// Closes the connection: every pending call gets its fault.
     pub(crate) fn finish(&self, kind: &FaultKind) {
         let left = {
             let mut state = self.lock();
@@ -349,15 +344,14 @@ impl Multiplexer {
         }
     }
 
-    /// When the oldest call that waits was made.
+    /// Returns the start of the oldest pending call.
     pub(crate) fn oldest(&self) -> Option<Instant> {
         self.lock().pending.values().map(|waiting| waiting.since).min()
     }
 }
 
 impl MultiplexerState {
-    /// Writes the only frame there is without waking the writer. What the pipe
-    /// does not take stays for the writer.
+    /// Writes a single frame without waking the writer. The bytes that the pipe does not accept stay for the writer.
     fn write_at_once(&mut self) -> Result<(), FaultKind> {
         let Some(stdin) = &self.stdin else { return Ok(()) };
         match stdin.try_write(&self.outbox) {
@@ -382,7 +376,7 @@ impl MultiplexerState {
         }
     }
 
-    /// Lets one in sixteen calls change places with another that waits.
+    /// Swaps one in sixteen calls with another pending one.
     #[cfg(ostler_sabotage)]
     fn swap_callers(&mut self, number: u64) {
         let is_other = |id: &u64, waiting: &StdioPendingCall| *id != number && waiting.is_sent;

@@ -1,4 +1,4 @@
-//! A server's process: its pipes, its end, and the way to bring that about.
+//! Server process: its pipes, its exit, and the request that ends it.
 
 use std::io;
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use crate::process::protocol::SpawnRequest;
 use crate::redact::Redactor;
 use crate::upstream::{CleanupGuard, CloseMode};
 
-/// How long the stderr of an ended server may stay open before it is complete.
-/// Only a descendant that holds the pipe open makes this wait necessary.
+/// Timeout for the end of stderr after a server's exit. Only a descendant that holds the pipe open makes this wait
+/// necessary.
 const STDERR_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How far the end of a process has come.
+/// Progress of the end of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProcessLife {
-    /// It runs.
+    /// The server's process runs.
     Running,
     /// The server's own process has ended.
     Exited(Exit),
-    /// Nothing that it started is left either.
+    /// No descendant is left either.
     Gone(Exit),
 }
 
-/// A running process. Dropping it without [`Handle::end`] kills it.
+/// A running process. Dropping it without [`ProcessHandle::end`] kills it.
 #[derive(Debug)]
 pub(crate) struct ServerProcess {
     pub(crate) stdin: pipe::Sender,
@@ -39,7 +39,7 @@ pub(crate) struct ServerProcess {
     pub(crate) handle: ProcessHandle,
 }
 
-/// What is left of a process when its pipes have been taken.
+/// Handle of a process whose pipes have been taken.
 #[derive(Debug)]
 pub(crate) struct ProcessHandle {
     pub(crate) pid: u32,
@@ -47,12 +47,12 @@ pub(crate) struct ProcessHandle {
     /// Closed when stderr has been read to its end.
     stderr_drained: watch::Receiver<()>,
     life: watch::Receiver<ProcessLife>,
-    /// Closing it kills.
+    /// Closing it kills the process.
     close_requests: mpsc::Sender<CloseMode>,
 }
 
 impl ServerProcess {
-    /// Starts a process, under a guard if there is a warden.
+    /// Starts a process, under a guard if there is a spawner.
     pub(crate) async fn start(
         order: &SpawnRequest,
         warden: Option<&SpawnerClient>,
@@ -60,7 +60,7 @@ impl ServerProcess {
         (log, veil): (&Arc<StderrLog>, &Arc<Redactor>),
     ) -> io::Result<Self> {
         let (life_in, life) = watch::channel(ProcessLife::Running);
-        // One gentle request and one for force is all that is ever said.
+        // At most one graceful and one forced request are sent.
         let (keeper, requests) = mpsc::channel(2);
         let started = match warden {
             Some(warden) => {
@@ -78,18 +78,18 @@ impl ServerProcess {
     }
 }
 
-/// What the task that keeps a process works with.
+/// State of the task that monitors a process.
 #[derive(Debug)]
 pub(crate) struct ProcessMonitor {
-    /// Told how far the end has come.
+    /// Receives the progress of the end.
     pub(crate) life: watch::Sender<ProcessLife>,
-    /// What the host wants; closed when nobody wants the process any more.
+    /// Close requests of the host; closed when the handle is dropped.
     pub(crate) requests: mpsc::Receiver<CloseMode>,
     /// Held until nothing of the process is left.
     pub(crate) cleanup: CleanupGuard,
 }
 
-/// A process just started: what both kinds of keepers hand back.
+/// A started process, as both kinds of monitors return it.
 #[derive(Debug)]
 pub(crate) struct StartedProcess {
     pub(crate) pid: u32,
@@ -118,23 +118,22 @@ impl ProcessHandle {
         let end = life.wait_for(|life| *life != ProcessLife::Running).await;
         match end.as_deref() {
             Ok(ProcessLife::Exited(exit) | ProcessLife::Gone(exit)) => *exit,
-            // The keeper is gone, and with it whoever could tell.
+            // The monitor has ended, so no exit status will come.
             Ok(ProcessLife::Running) | Err(_) => Exit::Untold,
         }
     }
 
-    /// Waits for the exit, but not long: for the words of an error.
+    /// Waits briefly for the exit, which an error names.
     pub(crate) async fn exited_within(&self, patience: Duration) -> Option<Exit> {
         tokio::time::timeout(patience, self.exited()).await.ok()
     }
 
-    /// What the server has said on stderr so far.
+    /// Returns the stderr output so far.
     pub(crate) fn recent_stderr(&self) -> Vec<String> {
         self.stderr.recent_lines()
     }
 
-    /// What the server said last. Its exit may be known before all of that has
-    /// been read.
+    /// Returns the last stderr output. The exit may be known before all of it has been read.
     pub(crate) async fn final_stderr(&self, exit: Option<Exit>) -> Vec<String> {
         if exit.is_some() {
             let _ = tokio::time::timeout(STDERR_TIMEOUT, self.stderr_drained.clone().changed()).await;
@@ -142,8 +141,7 @@ impl ProcessHandle {
         self.stderr.final_lines()
     }
 
-    /// Ends the process and everything it started; returns when nothing is
-    /// left. The caller has closed stdin.
+    /// Ends the process and its descendants; returns when none is left. The caller has closed stdin.
     pub(crate) async fn end(&self, force: CloseMode) {
         // A full queue holds a request that is at least as strong.
         let _ = self.close_requests.try_send(force);
@@ -152,8 +150,8 @@ impl ProcessHandle {
     }
 }
 
-/// Reads stderr to its end, whatever the server writes, so that it never
-/// blocks. The end is told by dropping `_is_draining`.
+/// Reads stderr to its end at any rate of output, so that the server never blocks. Dropping `_is_draining` signals
+/// the end.
 async fn drain(mut stderr: pipe::Receiver, tail: Arc<StderrTail>, _is_draining: watch::Sender<()>) {
     let mut chunk = vec![0; 16 << 10];
     while let Ok(n) = stderr.read(&mut chunk).await {

@@ -1,4 +1,4 @@
-//! Resource usage of a process tree, as `/proc` tells it: enough to tell a server that works from one that hangs.
+//! Resource usage of a process tree from `/proc`: enough to distinguish a server that works from one that hangs.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -16,19 +16,19 @@ pub(crate) struct ProcessUsage {
     processes: usize,
 }
 
-/// Processes that are looked at; a larger tree is busy enough.
+/// Upper bound on the processes that are read; a larger tree is busy enough.
 const MAX_PROCESSES: usize = 1_024;
 
-/// Threads of a process whose children are looked at: nearly always the first has all of them.
+/// Upper bound on the threads of a process whose children are read: nearly always the first has all of them.
 const MAX_THREADS: usize = 256;
 
-/// Processes whose sockets are looked at: a server is behind some shells and package managers at most.
+/// Upper bound on the processes whose sockets are read: a server is behind some shells and package managers at most.
 const MAX_SCANNED: usize = 32;
 
-/// File descriptors that one scan looks at, of all processes together.
+/// Upper bound on the file descriptors that one scan reads, of all processes together.
 const MAX_DESCRIPTORS: usize = 1_024;
 
-/// Bytes that are read of a table of sockets: some 7,000 lines, those of sockets that listen first.
+/// Upper bound on the bytes read of a table of sockets: some 7,000 lines, listening sockets first.
 const MAX_TABLE: u64 = 1 << 20;
 
 impl ProcessUsage {
@@ -61,12 +61,12 @@ pub(crate) fn listening_port(root: u32) -> Option<u16> {
     tree_of(root, MAX_SCANNED).into_iter().filter_map(|pid| scan.port_of(pid)).min()
 }
 
-/// A scan of processes for sockets that listen. What it costs is bounded, whatever the processes hold.
+/// A scan of processes for listening sockets. Its cost is bounded for any number of descriptors.
 #[derive(Debug)]
 struct PortScan {
-    /// File descriptors that may still be looked at.
+    /// File descriptors that may still be read.
     descriptors: usize,
-    /// Ports of the sockets that listen, by inode, for each network namespace.
+    /// Ports of the listening sockets, by inode, for each network namespace.
     tables: HashMap<PathBuf, HashMap<String, u16>>,
 }
 
@@ -97,7 +97,7 @@ impl PortScan {
     }
 }
 
-/// Returns the ports of the sockets that listen in a process's network namespace, by inode.
+/// Returns the ports of the listening sockets in a process's network namespace, by inode.
 fn listening_sockets(pid: u32) -> HashMap<String, u16> {
     let table = |name| {
         let mut table = String::new();
@@ -112,7 +112,7 @@ fn listening_sockets(pid: u32) -> HashMap<String, u16> {
     listening.map(|(inode, port)| (inode.to_owned(), port)).collect()
 }
 
-/// Reads a line of `/proc/PID/net/tcp`: inode and port of a socket that listens.
+/// Parses a line of `/proc/PID/net/tcp`: inode and port of a listening socket.
 fn listening_socket(line: &str) -> Option<(&str, u16)> {
     const LISTEN: &str = "0A";
     let mut fields = line.split_ascii_whitespace().skip(1);
@@ -121,8 +121,8 @@ fn listening_socket(line: &str) -> Option<(&str, u16)> {
     Some((fields.nth(5)?, port)).filter(|_| state == LISTEN)
 }
 
-/// Returns the root of the tree that a process belongs to: its guard, to which orphans of the process fall, where there is
-/// one that can be looked at.
+/// Returns the root of the tree that a process belongs to: its guard, which adopts its orphans, if there is one that
+/// can be read.
 pub(crate) fn root_of(pid: u32, has_guard: bool) -> u32 {
     let parent = stat(pid).and_then(|stat| stat_field(&stat, 4)).filter(|_| has_guard);
     parent.filter(|parent| children_of(*parent).contains(&pid)).unwrap_or(pid)

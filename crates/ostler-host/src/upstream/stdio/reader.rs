@@ -1,4 +1,4 @@
-//! The reading half: lines become answers, requests to us, and events.
+//! Reader: turns lines into responses, server requests and notifications.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,18 +19,16 @@ use super::session::StdioSessionParts;
 use crate::upstream::subscription_ack::ACKNOWLEDGED;
 use crate::upstream::{ServerNotification, ServerNotificationSink};
 
-/// Notifications a server may send per second, and in one burst.
+/// Rate limit of a server's notifications: per second, and in one burst.
 const NOTIFICATION_LIMIT: (u32, u32) = (200, 1_000);
 
-/// A read of this size, a whole pipe, comes from a server that writes as fast
-/// as it can.
+/// Size of a read that fills a whole pipe: the server writes as fast as it can.
 const FLOOD: usize = 64 << 10;
 
-/// After so many lines without a pause others get a turn: a read may hold
-/// thousands of tiny ones.
+/// Lines after which the reader yields: a read may hold thousands of tiny ones.
 const YIELD_INTERVAL: usize = 1_000;
 
-/// What the reader counts; read by status.
+/// Counters of the reader; read by status.
 #[derive(Debug)]
 pub(crate) struct StdioCounters {
     born: Instant,
@@ -62,31 +60,31 @@ impl StdioCounters {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Lines that were no messages.
+    /// Returns the number of lines that were no messages.
     pub(crate) fn skipped(&self) -> u64 {
         self.skipped.load(Ordering::Relaxed) + self.blank.load(Ordering::Relaxed)
     }
 
-    /// When the server was last heard.
+    /// Returns the time of the server's last output.
     pub(crate) fn last_heard(&self) -> Option<Instant> {
         let ms = self.heard.load(Ordering::Relaxed).checked_sub(1)?;
         Some(self.born + Duration::from_millis(ms))
     }
 }
 
-/// Reads one connection.
+/// Reader of one connection.
 pub(crate) struct StdioReader {
     multiplexer: Arc<Multiplexer>,
     pub(crate) counters: Arc<StdioCounters>,
     notification_sink: ServerNotificationSink,
     splitter: LineSplitter,
-    /// The longest line, for the words of an error.
+    /// Upper bound on one line in bytes, for an error.
     cap: usize,
-    /// How much time a progress notification gives a call.
+    /// Time that a call gets from a progress notification on.
     progress_extension: Duration,
     server_requests: ServerRequestHandler,
     rate_limit: RateLimiter,
-    /// Changes that were announced and not told yet, each once.
+    /// Announced changes that were not passed on yet, each once.
     changes: Vec<ServerNotification>,
 }
 
@@ -124,7 +122,7 @@ impl StdioReader {
     /// Reads until the server closes its output.
     pub(crate) async fn run(mut self, mut stdout: pipe::Receiver) {
         loop {
-            // What came with the handshake's last read is looked at first.
+            // Bytes that came with the handshake's last read are handled first.
             let mut frames = 0;
             while let Some(frame) = self.splitter.next_frame() {
                 self.handle_frame(frame);
@@ -141,9 +139,8 @@ impl StdioReader {
                 Ok(n) => {
                     self.counters.note_read(n);
                     if n >= FLOOD {
-                        // The pipe is full again before this read is through:
-                        // without a break the reader would keep the thread for
-                        // as many reads as the runtime's patience allows.
+                        // The pipe is full again before this read is handled: without a yield the reader would keep
+                        // the thread for as many reads as the runtime's budget allows.
                         yield_now().await;
                     }
                 }
@@ -152,9 +149,8 @@ impl StdioReader {
         self.handle_remainder();
     }
 
-    /// What stands behind the last newline: a server may leave the newline out
-    /// at its end, but half an answer is none, and nobody knows what it was
-    /// going to say.
+    /// Handles the bytes after the last newline: a server may omit the newline at its end, but half a response is
+    /// none, and its content is unknown.
     fn handle_remainder(&mut self) {
         while let Some(frame) = self.splitter.finish() {
             match frame {
@@ -184,7 +180,7 @@ impl StdioReader {
     fn dispatch(&mut self, message: Message) {
         match message {
             Message::Response { id: Some(id), outcome } => {
-                // Who gets an answer must not find what had changed before it.
+                // A caller that gets a response must see the changes announced before it.
                 self.flush_changes();
                 if !self.multiplexer.complete(&id, Ok(outcome)) && !self.end_listening(&id) {
                     self.skip();
@@ -198,8 +194,7 @@ impl StdioReader {
         }
     }
 
-    /// A line that is no message fails the calls it names, if it names any;
-    /// log lines and blank lines name none.
+    /// Fails the calls that a malformed line names, if any; log lines and blank lines name none.
     fn take_malformed(&mut self, line: &Bytes, error: &ostler_wire::MessageError) {
         self.skip();
         let kind = FaultKind::Malformed(error.to_string());
@@ -208,14 +203,14 @@ impl StdioReader {
 
     fn fail(&mut self, id: Option<&RequestId>, kind: FaultKind) {
         let Some(id) = id else { return };
-        // The server has answered, if not in a way that can be used.
+        // The server has answered, but not in a usable way.
         if !self.multiplexer.complete(id, Err(Fault { delivery: Delivery::Answered, kind })) {
             self.end_listening(id);
         }
     }
 
-    /// Whether it is a request for news that ends. What may change from now on
-    /// goes unheard, so it is taken for changed once more.
+    /// Returns whether the response ends a listen request. Later changes are missed, so the lists are marked as
+    /// changed once more.
     fn end_listening(&mut self, id: &RequestId) -> bool {
         let Some(heard) = id.number().and_then(|number| self.multiplexer.end_listening(number)) else {
             return false;
@@ -249,7 +244,7 @@ impl StdioReader {
                     ServerNotification::Other { method, params }
                 });
             }
-            // A call under way says nothing about whose task it is; clients ask for its state.
+            // A call in flight does not identify the owner of a task; clients poll its state.
             NotificationKind::Task => return,
             NotificationKind::Progress
             | NotificationKind::Log
@@ -259,15 +254,15 @@ impl StdioReader {
         self.note_change(event);
     }
 
-    /// Never dropped, for nothing else would tell; but a thousand of them in
-    /// one read are one.
+    /// Records a change. It is never dropped, since no later message would announce it; a thousand of them in one
+    /// read are passed on once.
     fn note_change(&mut self, event: ServerNotification) {
         if !self.changes.contains(&event) {
             self.changes.push(event);
         }
     }
 
-    /// Hands a notice to the one call that it can be about, or to everybody.
+    /// Passes a notification to the one call that it can be about, or to all listeners.
     fn forward_notification(
         &mut self,
         method: MethodName,
@@ -277,14 +272,14 @@ impl StdioReader {
         match self.multiplexer.sole_observer() {
             Some(voice) => voice.on_notification(method.as_str(), params.as_ref()),
             None => {
-                // In the order in which the server said it.
+                // In the order in which the server sent it.
                 self.flush_changes();
                 (self.notification_sink)(event(method, params));
             }
         }
     }
 
-    /// The server takes a question back, or ends what it was asked to tell of.
+    /// Handles a cancellation: the server withdraws a request, or ends a listen request.
     fn on_cancelled(&mut self, params: Option<&[u8]>) {
         let Some(id) = params.and_then(server_requests::cancelled_id) else { return };
         self.multiplexer.cancel_server_request(&id, self.progress_extension);

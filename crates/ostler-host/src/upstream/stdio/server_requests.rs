@@ -1,4 +1,4 @@
-//! Requests of the server: every one is answered, or it might wait for ever.
+//! Server requests over stdio: every one is answered, so that no server waits for ever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,24 +15,22 @@ use tokio::sync::oneshot;
 use super::multiplexer::{AttributedRequest, Multiplexer, RequestAttribution};
 use crate::upstream::{ServerRequest, observer};
 
-/// The code of a refusal that says nothing against the server: should it pass
-/// the error on as its own, that is no failure of it.
+/// Error code of a refusal. A server that passes the error on as its own is not counted as failed.
 const NOT_ATTRIBUTABLE: i64 = -31_005;
 
-/// Where the server's requests are taken. How many there can be is bounded by
-/// the calls in flight and by what the server reads of the answers.
+/// Handler of the server's requests. Bounded by the calls in flight and by the answers that the server reads.
 #[derive(Debug)]
 pub(super) struct ServerRequestHandler {
     pub(super) multiplexer: Arc<Multiplexer>,
-    /// How much time a call gets after an answer.
+    /// Time that a call gets after an answer.
     pub(super) progress_extension: Duration,
-    /// Set when it could not be told whose question one was.
+    /// Set once a server request could not be attributed.
     pub(super) has_ambiguous_requests: Arc<AtomicBool>,
 }
 
 impl ServerRequestHandler {
-    /// Requests of the server have ids of their own, which may equal ours:
-    /// what tells them apart is that they name a method.
+    /// Handles a server request. Its id is the server's own and may equal one of the host's: a message with a method
+    /// is the server's.
     pub(super) fn handle_request(&self, id: &RequestId, method: MethodName, params: Option<Bytes>) {
         if method == "ping" {
             return self.multiplexer.send_detached(|out| write_result(out, id, b"{}"));
@@ -90,8 +88,7 @@ enum RequestReply {
     Refusal(&'static str),
 }
 
-/// Waits for the answer or for the end of the call; `None` if the server does
-/// not want to know any more.
+/// Waits for the answer or for the end of the call; `None` if the server has cancelled the request.
 async fn outcome(
     answer: oneshot::Receiver<RpcOutcome>,
     withdrawn: oneshot::Receiver<()>,
@@ -109,7 +106,7 @@ async fn outcome(
     }
 }
 
-/// The id in the parameters of a cancellation.
+/// Returns the id in the parameters of a cancellation.
 pub(super) fn cancelled_id(params: &[u8]) -> Option<RequestId> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

@@ -1,4 +1,4 @@
-//! A live connection to a child process.
+//! Session over stdio: a live connection to a child process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,14 +21,13 @@ use crate::upstream::{
     BoxFuture, CloseMode, ServerNotificationSink, ServerSession, SessionStats, UpstreamRequest,
 };
 
-/// How long the other sign of an end (exit, end of output) is waited for once
-/// one of them has been seen.
+/// Timeout for the second sign of an end (exit, end of output) once the first has been seen.
 const GRACE: Duration = Duration::from_millis(100);
-/// How long the output of an ended server may be silent before it is complete.
-/// Only a descendant that holds the pipe open makes this wait necessary.
+/// Silence after which the output of an ended server is complete. Only a descendant that holds the pipe open makes
+/// this wait necessary.
 const OUTPUT_IDLE: Duration = Duration::from_millis(25);
-/// How long they may take in all: who keeps talking is not the server any
-/// more, or does not listen.
+/// Upper bound on both waits together: continued output comes from a descendant, or from a server that ignores its
+/// end.
 const MAX_OUTPUT_WAIT: Duration = Duration::from_millis(500);
 
 /// A live connection to a child process.
@@ -41,17 +40,17 @@ pub(crate) struct StdioSession {
     ended: watch::Receiver<Option<ServerFailure>>,
 }
 
-/// What [`StdioSession::begin`] needs beside the process.
+/// Inputs of [`StdioSession::start`] beside the process.
 pub(crate) struct StdioSessionParts {
     pub(crate) server_info: ServerInfo,
     pub(crate) notification_sink: ServerNotificationSink,
-    /// Holds whatever came after the handshake in the same read.
+    /// Holds the bytes that came after the handshake in the same read.
     pub(crate) splitter: LineSplitter,
-    /// The longest line.
+    /// Upper bound on one line, in bytes.
     pub(crate) cap: usize,
-    /// How much time a call gets after progress, and after an answer to a question.
+    /// Time that a call gets after progress, and after an answer to a server request.
     pub(crate) progress_extension: Duration,
-    /// Set when the server has asked something that nobody could attribute.
+    /// Set once a server request could not be attributed.
     pub(crate) has_ambiguous_requests: Arc<AtomicBool>,
 }
 
@@ -81,7 +80,7 @@ impl StdioSession {
     }
 }
 
-/// Cancels its call when it is dropped with the number still in it.
+/// Cancels its call if it is dropped with the id still in it.
 struct StdioCancelOnDrop<'a> {
     multiplexer: &'a Multiplexer,
     id: Option<u64>,
@@ -117,7 +116,7 @@ impl ServerSession for StdioSession {
         }
         match subscription_params(&self.server_info, resources) {
             Some(params) => self.multiplexer.listen(&params),
-            // To hear of nothing any more, it is asked for nothing.
+            // A request for nothing replaces the earlier one.
             None if self.multiplexer.is_listening() => self.multiplexer.listen(&empty_subscription_params()),
             None => {}
         }
@@ -161,7 +160,7 @@ impl ServerSession for StdioSession {
     }
 }
 
-/// Reads to the end, whichever sign of it comes first, and tells why.
+/// Reads until the first sign of the end and returns the failure.
 async fn read_to_end(
     reader: StdioReader,
     stdout: pipe::Receiver,

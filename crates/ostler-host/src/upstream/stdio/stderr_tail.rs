@@ -1,5 +1,5 @@
-//! Tail of a server's stderr: the last bytes of its processes in a bounded buffer, read as escaped lines with the time of
-//! each.
+//! Tail of a server's stderr: the last bytes of its processes in a bounded buffer, read as escaped lines with the
+//! time of each.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use ostler_core::error::needs_escape;
 
 use crate::redact::Redactor;
 
-/// Lines that are shown as the last words of a server.
+/// Upper bound on the lines shown as the last output of a server.
 const RECENT_LINES: usize = 8;
 
 /// Lines in which the cause of a failure is looked for: more than a runtime writes below it.
@@ -25,7 +25,7 @@ const MAX_CHUNKS: usize = 2_048;
 /// A line of a server's stderr.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StderrLine {
-    /// When its first byte was read; of a mark, when the process was started.
+    /// Time at which its first byte was read; for a mark, the start of the process.
     pub at: SystemTime,
     /// The line, with secrets hidden and control characters escaped.
     pub text: String,
@@ -62,7 +62,7 @@ struct StderrBuffer {
     starts: VecDeque<ProcessStart>,
     /// Number of the newest process.
     processes: u64,
-    /// That of the newest process; all processes of a host have the same.
+    /// Redactor of the newest process; all processes of a host have the same.
     redactor: Arc<Redactor>,
 }
 
@@ -109,13 +109,13 @@ impl StderrBuffer {
         self.trim();
     }
 
-    /// Forgets the oldest bytes.
+    /// Evicts the oldest bytes.
     fn forget(&mut self, count: usize) {
         self.bytes.drain(..count.min(self.bytes.len()));
         self.trim();
     }
 
-    /// Forgets what belongs to bytes that are not kept any more.
+    /// Removes the entries of bytes that were evicted.
     fn trim(&mut self) {
         let first = self.first();
         while self.chunks.get(1).is_some_and(|chunk| chunk.from <= first) {
@@ -133,7 +133,7 @@ impl StderrBuffer {
         }
     }
 
-    /// Copies what is kept from a position on, so that it is read without the lock.
+    /// Copies the bytes from a position on, so that they are read without the lock.
     fn copy_from(&self, position: u64) -> Excerpt {
         let first = self.first();
         let begin = position.max(first);
@@ -162,7 +162,8 @@ struct Excerpt {
 }
 
 impl Excerpt {
-    /// Returns the lines of one process, or of all with a mark before the first line of each, and the position after them.
+    /// Returns the lines of one process, or of all with a mark before the first line of each, and the position after
+    /// them.
     fn lines(self, of: Option<u64>, open_line: OpenLine) -> (Vec<StderrLine>, u64) {
         let Self { begin, mut is_cut, bytes, chunks, starts, redactor } = self;
         let end = match memchr::memrchr(b'\n', &bytes) {
@@ -197,17 +198,17 @@ impl Excerpt {
     }
 }
 
-/// A line as people may read it; one that was cut begins with the rest of something. What a server writes must not be
-/// able to move somebody's cursor.
+/// Returns a line as people may read it; one that was cut begins in the middle. A server's output must not be able to
+/// move a terminal's cursor.
 fn redact_line(redactor: &Redactor, line: &str, is_cut: bool) -> String {
     escape(&if is_cut { redactor.redact_truncated(line) } else { redactor.redact(line) })
 }
 
-/// What becomes of a line that is not ended yet.
+/// Treatment of a line that has not ended yet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OpenLine {
     Read,
-    /// It is left for the next time, unless it is as long as everything that is kept.
+    /// It is left for the next read, unless it is as long as the whole buffer.
     Left,
 }
 
@@ -251,7 +252,7 @@ impl StderrTail {
         Arc::<StderrLog>::default().begin(0, redactor)
     }
 
-    /// Appends, forgetting the oldest bytes.
+    /// Appends bytes and evicts the oldest.
     pub(crate) fn push(&self, bytes: &[u8]) {
         self.push_at(bytes, SystemTime::now());
     }
@@ -287,18 +288,19 @@ impl StderrTail {
         self.last_lines(RECENT_LINES)
     }
 
-    /// Returns the lines in which the cause of a failure stands.
+    /// Returns the lines that are searched for the cause of a failure.
     pub(crate) fn final_lines(&self) -> Vec<String> {
         self.last_lines(FINAL_LINES)
     }
 
-    /// The whole lines of this process that begin at or after a position of its log, and the position after them.
+    /// Returns the whole lines of this process that begin at or after a position of its log, and the position after
+    /// them.
     pub(crate) fn since(&self, position: u64) -> (Vec<StderrLine>, u64) {
         let excerpt = self.log.lock().copy_from(position);
         excerpt.lines(Some(self.process), OpenLine::Left)
     }
 
-    /// The last lines of this process, oldest first.
+    /// Returns the last lines of this process, oldest first.
     fn last_lines(&self, count: usize) -> Vec<String> {
         let excerpt = self.log.lock().copy_from(0);
         let (mut lines, _) = excerpt.lines(Some(self.process), OpenLine::Read);

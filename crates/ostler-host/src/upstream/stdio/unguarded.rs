@@ -1,7 +1,7 @@
-//! Keeping a process without a guard: for embedders whose program can't be one.
+//! Process monitor without a guard: for embedders whose program can't be one.
 //!
-//! The stop sequence runs over the process group. What leaves the group, and
-//! everything when the host is killed, survives; status says `process-group`.
+//! The stop sequence runs over the process group. A process that leaves the group survives, and if the host is killed
+//! all of them do; status says `process-group`.
 
 use std::io;
 use std::process::{ExitStatus, Stdio};
@@ -19,7 +19,7 @@ use super::process::{ProcessLife, ProcessMonitor, StartedProcess};
 use crate::process::protocol::{SpawnRequest, StopTimeouts};
 use crate::upstream::CloseMode;
 
-/// Starts a process in a group of its own and a task that keeps it.
+/// Starts a process in a group of its own and a task that monitors it.
 pub(crate) fn start(order: &SpawnRequest, keeper: ProcessMonitor) -> io::Result<StartedProcess> {
     let (stdin_read, stdin_write) = io::pipe()?;
     let (stdout_read, stdout_write) = io::pipe()?;
@@ -41,7 +41,7 @@ pub(crate) fn start(order: &SpawnRequest, keeper: ProcessMonitor) -> io::Result<
     })
 }
 
-/// Waits for the end of the process, and brings it about when asked.
+/// Waits for the end of the process, and ends it on request.
 async fn monitor(mut child: Child, group: Pid, pace: StopTimeouts, keeper: ProcessMonitor) {
     let ProcessMonitor { life, mut requests, cleanup: stay } = keeper;
     let by_itself = tokio::select! {
@@ -53,7 +53,7 @@ async fn monitor(mut child: Child, group: Pid, pace: StopTimeouts, keeper: Proce
             None
         }
     };
-    // Also after an exit: whatever is still in the group goes with the server.
+    // Also after an exit: processes that are still in the group end with the server.
     let _ = killpg(group, Signal::SIGKILL);
     let status = match by_itself {
         Some(status) => status,
@@ -65,7 +65,7 @@ async fn monitor(mut child: Child, group: Pid, pace: StopTimeouts, keeper: Proce
     drop(stay);
 }
 
-/// The stop sequence up to SIGKILL; ends early with the process, or on force.
+/// Runs the stop sequence up to SIGKILL; ends early with the process, or on a forced request.
 async fn stop_gracefully(
     child: &mut Child,
     group: Pid,

@@ -1,4 +1,4 @@
-//! The writing half: everything that waits goes out in one write.
+//! Writer: sends all queued bytes in one write.
 
 use std::io;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use tokio::net::unix::pipe;
 
 use super::multiplexer::{Multiplexer, WriteBatch};
 
-/// Buffers that grew beyond this are given back after use.
+/// Buffers that grew beyond this are freed after use.
 const MAX_KEPT_CAPACITY: usize = 1 << 20;
 
-/// Writes until the line is closed or the pipe breaks.
+/// Writes until the connection is closed or the pipe breaks.
 pub(crate) async fn run(line: Arc<Multiplexer>) {
     let Some(stdin) = line.stdin() else { return };
     let mut bytes = Vec::new();
@@ -33,8 +33,8 @@ pub(crate) async fn run(line: Arc<Multiplexer>) {
     }
 }
 
-/// Writes all bytes, or stops when the line is closed meanwhile, so that a
-/// server that does not read can't keep its stdin open.
+/// Writes all bytes, or stops when the connection is closed meanwhile, so that a server that does not read can't keep
+/// its stdin open.
 async fn write(
     line: &Multiplexer,
     stdin: &pipe::Sender,
@@ -47,7 +47,7 @@ async fn write(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 tokio::select! {
                     ready = stdin.writable() => ready?,
-                    // New frames wake as well; they go with the next batch.
+                    // New frames notify as well; they go with the next batch.
                     () = line.wake.notified() => if line.stdin().is_none() { return Ok(()) },
                 }
             }

@@ -1,4 +1,4 @@
-//! The time of calls: one timer serves all calls of a connection.
+//! Deadlines of calls: one timer serves all calls of a connection.
 
 use std::time::Duration;
 
@@ -8,9 +8,8 @@ use super::{Multiplexer, MultiplexerState, StdioPendingCall};
 use crate::upstream::SharedCallObserver;
 
 impl Multiplexer {
-    /// Ends every call whose time is over: the server is told, and the caller
-    /// learns whether it had left. Until the line is closed. One timer serves
-    /// all calls of a connection.
+    /// Ends every call whose deadline has passed, until the connection is closed: the server is notified, and the
+    /// caller learns whether the call had left. One timer serves all calls of a connection.
     pub(crate) async fn run_deadlines(&self) {
         loop {
             let (next_deadline, is_closed) = {
@@ -45,8 +44,7 @@ impl Multiplexer {
         }
     }
 
-    /// Notes progress: the call gets `patience` from now on, and its voice is
-    /// returned to be told.
+    /// Records progress: the call gets `patience` from now on. Returns its observer.
     pub(crate) fn extend_deadline(&self, token: u64, patience: Duration) -> Option<SharedCallObserver> {
         let mut state = self.lock();
         let waiting = state.pending.get_mut(&token)?;
@@ -56,7 +54,7 @@ impl Multiplexer {
 }
 
 impl MultiplexerState {
-    /// Makes sure that the clock looks no later than this; true if it has to be told.
+    /// Ensures that the timer fires no later than this. Returns whether it must be woken.
     pub(super) fn schedule_deadline(&mut self, until: Instant) -> bool {
         let is_sooner = self.next_deadline.is_none_or(|next| until < next);
         if is_sooner {

@@ -1,4 +1,4 @@
-//! Hearing of changes from a modern server: one request that stays open.
+//! Listen requests of a modern server: each is one request that stays open.
 
 use ostler_wire::{Params, RequestMeta, SUBSCRIPTIONS_LISTEN, write_cancelled, write_request};
 
@@ -6,12 +6,12 @@ use super::{MAX_OUTBOX, Multiplexer, MultiplexerState};
 use crate::lists::Kind;
 use crate::upstream::subscription_ack::{NotifiedLists, SubscriptionAck};
 
-/// Requests for news that may wait for each other's acknowledgement; a server
-/// that acknowledges none has the oldest one taken back.
+/// Upper bound on listen requests that wait for each other's acknowledgement; a server that acknowledges none has the
+/// oldest one cancelled.
 const MAX_OPEN: usize = 4;
 
-/// The requests for news that are open, oldest first. The newest one counts;
-/// those before it are taken back as soon as it is acknowledged.
+/// The open listen requests, oldest first. The newest one counts; those before it are cancelled as soon as it is
+/// acknowledged.
 #[derive(Debug, Default)]
 pub(super) struct ListenRequests {
     open: Vec<u64>,
@@ -19,7 +19,7 @@ pub(super) struct ListenRequests {
 }
 
 impl Multiplexer {
-    /// Asks for news. What was asked for before goes on until this is acknowledged.
+    /// Sends a listen request. The earlier one goes on until this is acknowledged.
     pub(crate) fn listen(&self, params: &Params) {
         let mut state = self.lock();
         if state.closed.is_some() || state.outbox.len() >= MAX_OUTBOX {
@@ -36,17 +36,17 @@ impl Multiplexer {
         self.wake.notify_one();
     }
 
-    /// Whether any request for news is open.
+    /// Returns whether any listen request is open.
     pub(crate) fn is_listening(&self) -> bool {
         !self.lock().listen_requests.open.is_empty()
     }
 
-    /// Whether the server has agreed to tell of changes of a list.
+    /// Returns whether the server has agreed to announce changes of a list.
     pub(crate) fn is_notified_of(&self, kind: Kind) -> bool {
         self.lock().listen_requests.lists.includes(kind)
     }
 
-    /// The server has agreed to tell, so whatever it was asked before may end.
+    /// Handles an acknowledgement: the earlier listen requests may end.
     pub(crate) fn acknowledge(&self, params: &[u8]) {
         let Some(SubscriptionAck { lists: heard, request_id: number }) = SubscriptionAck::parse(params)
         else {
@@ -64,9 +64,8 @@ impl Multiplexer {
         self.wake.notify_one();
     }
 
-    /// A request for news has come to its end, for whatever reason; what is not
-    /// heard from now on, or `None` if it was no such request. Lists are then as
-    /// good as their server says that they are.
+    /// Removes a listen request that has ended for any reason. Returns the changes that are missed from now on, or
+    /// `None` if it was no such request. Lists are then valid for the time to live that their server gives.
     pub(crate) fn end_listening(&self, number: u64) -> Option<NotifiedLists> {
         let listening = &mut self.lock().listen_requests;
         let at = listening.open.iter().position(|open| *open == number)?;
@@ -80,7 +79,7 @@ impl Multiplexer {
 }
 
 impl MultiplexerState {
-    /// Takes the oldest so many requests for news back.
+    /// Cancels the given number of listen requests, oldest first.
     fn cancel_oldest_listens(&mut self, count: usize) {
         for id in self.listen_requests.open.drain(..count) {
             write_cancelled(&mut self.outbox, id, "replaced");

@@ -1,8 +1,7 @@
-//! Whose question it is.
+//! Open server requests of a connection, and their attribution to calls.
 //!
-//! A legacy server that asks something during a call does not say which call
-//! it means. The question belongs to the only call in flight that can have caused
-//! it; with several of them nobody can tell, and it is refused.
+//! A legacy server that sends a request during a call does not name the call. The request belongs to the only call in
+//! flight that can have caused it; with several of them it is refused.
 
 use std::time::Duration;
 
@@ -14,19 +13,19 @@ use super::{Multiplexer, MultiplexerState};
 use crate::upstream::SharedCallObserver;
 use crate::upstream::attribution::{self, CallCandidate, CallMatch};
 
-/// Questions that one call may have open. A person answers one at a time.
+/// Upper bound on open server requests per call. A person answers one at a time.
 const MAX_OPEN: usize = 16;
 
-/// A question that waits for its answer.
+/// A server request that waits for its answer.
 #[derive(Debug)]
 pub(super) struct OpenStdioRequest {
     /// The server's own id.
     id: RequestId,
-    /// Used when the server withdraws the question; dropped when the call is over.
+    /// Used when the server withdraws the request; dropped when the call ends.
     cancel: oneshot::Sender<()>,
 }
 
-/// Who is to answer a question.
+/// Attribution of a server request.
 pub(crate) enum RequestAttribution {
     /// The caller of this call.
     To(AttributedRequest),
@@ -34,26 +33,26 @@ pub(crate) enum RequestAttribution {
     NoCall,
     /// More than one call can have caused it, and the server does not say which.
     Ambiguous,
-    /// The call has too many questions open.
+    /// The call has too many open server requests.
     TooMany,
 }
 
-/// A question that has found its call.
+/// A server request that was attributed to a call.
 pub(crate) struct AttributedRequest {
     pub(crate) observer: SharedCallObserver,
     pub(crate) call: u64,
-    /// A value when the server withdraws the question, closed when the call is over.
+    /// Yields a value when the server withdraws the request; closed when the call ends.
     pub(crate) cancelled: oneshot::Receiver<()>,
 }
 
 impl Multiplexer {
-    /// Finds the call that a question belongs to and stops its time.
+    /// Attributes a server request to a call and stops the call's deadline.
     pub(crate) fn attribute_request(&self, id: &RequestId, method: &str) -> RequestAttribution {
-        // A modern server asks in its answers, so what it sends here means nobody.
+        // A modern server sends its requests in responses, so one that comes here belongs to no call.
         if self.meta.is_some() {
             return RequestAttribution::NoCall;
         }
-        // Voices are other people's code and are asked without the lock.
+        // Observers are foreign code and are called without the lock.
         match attribution::find_call(self.candidates(), method) {
             CallMatch::One(call, voice) => self.open_server_request(call, voice, id),
             CallMatch::Ambiguous => RequestAttribution::Ambiguous,
@@ -61,12 +60,12 @@ impl Multiplexer {
         }
     }
 
-    /// The voice that a notice is for: that of the only call it can be about.
+    /// Returns the observer of the only call that a notification can be about.
     pub(crate) fn sole_observer(&self) -> Option<SharedCallObserver> {
         attribution::sole_observer(self.candidates()).map(|(_, voice)| voice)
     }
 
-    /// The calls that have been sent and can have caused what the server says.
+    /// Returns the calls that have been sent and can have caused a message of the server.
     fn candidates(&self) -> Vec<CallCandidate> {
         let state = self.lock();
         let sent =
@@ -87,7 +86,7 @@ impl Multiplexer {
         id: &RequestId,
     ) -> RequestAttribution {
         let mut state = self.lock();
-        // The call may have ended while its voice was asked.
+        // The call may have ended while its observer was called.
         let Some(waiting) = state.pending.get_mut(&call) else { return RequestAttribution::NoCall };
         if waiting.open_requests.len() >= MAX_OPEN {
             return RequestAttribution::TooMany;
@@ -98,7 +97,7 @@ impl Multiplexer {
         RequestAttribution::To(AttributedRequest { observer: voice, call, cancelled: withdrawn })
     }
 
-    /// A question has been answered or refused: the call's time runs again.
+    /// Closes a server request that was answered or refused: the call's deadline runs again.
     pub(crate) fn close_server_request(&self, call: u64, id: &RequestId, patience: Duration) {
         let mut state = self.lock();
         let Some(waiting) = state.pending.get_mut(&call) else { return };
@@ -108,7 +107,7 @@ impl Multiplexer {
         }
     }
 
-    /// The server does not want to know any more.
+    /// Closes a server request that the server has cancelled.
     pub(crate) fn cancel_server_request(&self, id: &RequestId, patience: Duration) {
         let mut state = self.lock();
         let found = state.pending.iter_mut().find_map(|(call, waiting)| {
@@ -126,8 +125,7 @@ impl Multiplexer {
 }
 
 impl MultiplexerState {
-    /// Lets the time of a call run on, unless another question stops it; true
-    /// if the clock has to be told.
+    /// Restarts the deadline of a call, unless another request stops it. Returns whether the timer must be woken.
     fn resume_deadline(&mut self, call: u64, patience: Duration) -> bool {
         let Some(waiting) = self.pending.get_mut(&call) else { return false };
         if !waiting.open_requests.is_empty() {
@@ -184,7 +182,7 @@ mod tests {
             may_send: None,
         };
         let (call, _answer) = line.send(&ask).await.unwrap();
-        // What has not been sent is not what the server asks about.
+        // The server can't send requests for a call that has not been sent.
         assert!(matches!(line.attribute_request(&id(0), "roots/list"), RequestAttribution::NoCall));
         line.take_batch(&mut Vec::new(), &mut Vec::new());
         let mut open = Vec::new();
@@ -198,7 +196,7 @@ mod tests {
         line.close_server_request(call, &id(0), Duration::ZERO);
         assert!(matches!(line.attribute_request(&id(99), "roots/list"), RequestAttribution::To(_)));
 
-        // The server takes one back; the end of the call takes the rest.
+        // The server cancels one; the end of the call cancels the rest.
         line.cancel_server_request(&id(1), Duration::ZERO);
         assert_eq!(open[1].cancelled.try_recv(), Ok(()));
         assert_eq!(open[2].cancelled.try_recv(), Err(oneshot::error::TryRecvError::Empty));
