@@ -1,5 +1,5 @@
-//! Admission: how much callers may use. Budgets bound their calls over time, the count of requests in flight bounds
-//! what they do at once. What is refused here has cost nothing.
+//! Admission control: bounds how much callers may use. Budgets bound calls over time, and the in-flight count bounds
+//! concurrent requests. A refused request costs nothing.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use crate::limits::Limits;
 use crate::options::HostOptions;
 use crate::request::Request;
 
-/// Counts what callers use.
+/// Budgets and in-flight counts of callers.
 pub(crate) struct AdmissionControl {
     in_flight: Arc<KeyedLimit>,
     budgets: BudgetTracker,
 }
 
 impl AdmissionControl {
-    /// Reads the file of budgets, if the options name one.
+    /// Creates the counters. Reads the budget file, if the options name one.
     pub(crate) fn new(options: &HostOptions) -> Self {
         Self {
             in_flight: KeyedLimit::new(options.max_in_flight, options.max_per_caller),
@@ -30,8 +30,8 @@ impl AdmissionControl {
         }
     }
 
-    /// Takes a request from every budget of its caller, or from none.
-    /// Remembered answers count; what is refused or never sent is given back.
+    /// Charges a request to every budget of its caller, or to none. Cached answers count; a request that is refused or
+    /// never sent is refunded.
     pub(crate) fn charge(&self, limits: &Limits, request: &Request<'_>) -> Result<Charge, CallError> {
         let caller = request.caller();
         caller
@@ -44,13 +44,13 @@ impl AdmissionControl {
         self.budgets.charge(caller, role).inspect_err(|_| caller.refund())
     }
 
-    /// Gives back what a request has cost that was not made.
+    /// Refunds a request that was not sent.
     pub(crate) fn refund(&self, caller: &Caller, charge: Charge) {
         caller.refund();
         self.budgets.refund(caller, charge);
     }
 
-    /// Counts a request in, over all servers.
+    /// Acquires a request's in-flight permit, over all servers.
     pub(crate) fn acquire_in_flight(
         &self,
         limits: &Limits,
@@ -64,13 +64,13 @@ impl AdmissionControl {
         acquire(&self.in_flight, caller.principal(), errand, max_calls)
     }
 
-    /// Has the last charges written.
+    /// Flushes the last charges to the journal.
     pub(crate) async fn close(&self) {
         self.budgets.close().await;
     }
 }
 
-/// Returns which budget of a caller is used up, for the record.
+/// Returns the caller's exhausted budget, for the record.
 pub(crate) fn describe_exhausted_budget(limits: &Limits, caller: &Caller, error: &CallError) -> String {
     let CallError::OverBudget { owner: of, .. } = error else { return String::new() };
     let (whose, window) = match of {
@@ -88,25 +88,24 @@ pub(crate) fn describe_exhausted_budget(limits: &Limits, caller: &Caller, error:
 }
 
 impl Host {
-    /// Returns how many calls are under way, over all servers and callers. Lists don't count: one may wait for the
-    /// start of a server, and can be asked for again.
+    /// Returns the number of calls in flight, over all servers and callers. Lists don't count: one may wait for the
+    /// start of a server, and can be requested again.
     pub fn calls_in_flight(&self) -> usize {
         self.inner().admission.in_flight.marked()
     }
 
-    /// Describes the budgets of all roles that have one, and of the tokens with one of
-    /// their own that have made calls lately.
+    /// Describes the budgets of all roles that have one, and of the tokens with a budget of their own that have made
+    /// calls lately.
     pub fn budgets(&self) -> Vec<BudgetStatus> {
         self.inner().admission.budgets.status(&self.current().limits)
     }
 
-    /// Returns whether what is charged now would be forgotten by a restart although it
-    /// should not be: the file can't be written.
+    /// Returns whether a restart would lose current charges because the budget file can't be written.
     pub fn is_budget_journal_failing(&self) -> bool {
         self.inner().admission.budgets.is_journal_failing()
     }
 
-    /// Counts in what the host does for a caller, over all servers.
+    /// Acquires an in-flight permit for work that the host does for a caller, over all servers.
     pub(crate) fn acquire_in_flight(
         &self,
         caller: &Caller,

@@ -1,4 +1,4 @@
-//! What a caller gets.
+//! Answers to callers.
 
 use std::time::Duration;
 
@@ -8,24 +8,23 @@ use ostler_core::server_name::ServerName;
 use ostler_wire::{CacheScopeHint, MemberEdit, ResultHead};
 use serde::de::DeserializeOwned;
 
-/// A server's result, byte for byte, and where it came from.
+/// A server's result, byte for byte, with its origin.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// The JSON text of the result.
+    /// JSON text of the result.
     pub body: Bytes,
-    /// The server that gave it.
+    /// Server that gave it.
     pub server: ServerName,
-    /// The session that gave it; `None` for a remembered one.
+    /// Session that gave it; `None` for a cached answer.
     pub generation: Option<u64>,
-    /// How long it may be remembered, and by whom; for a remembered answer,
-    /// what is left of that.
+    /// Time for which it may be cached; for a cached answer, the time that remains.
     pub ttl: Duration,
-    /// See `ttl`.
+    /// Callers that a cached copy may be served to.
     pub scope: CacheScopeHint,
 }
 
 impl Answer {
-    /// An answer just received, of which nothing says that it may be kept.
+    /// Creates an answer that was just received and that nothing allows to be cached.
     pub(crate) fn received(server: ServerName, generation: u64, body: Bytes) -> Self {
         Self {
             body,
@@ -36,13 +35,12 @@ impl Answer {
         }
     }
 
-    /// Whether it was remembered and not asked for.
+    /// Returns whether it came from the cache.
     pub fn is_cached(&self) -> bool {
         self.generation.is_none()
     }
 
-    /// The result as it is told now: a remembered one says how long it is
-    /// still good for.
+    /// Returns the result, with the remaining TTL if it came from the cache.
     pub fn body_with_remaining_ttl(&self) -> Bytes {
         if !self.is_cached() || !ostler_wire::may_carry_ttl(&self.body) {
             return self.body.clone();
@@ -52,12 +50,12 @@ impl Answer {
         ostler_wire::edit(&self.body, &changes).map_or_else(|| self.body.clone(), Bytes::from)
     }
 
-    /// Whether the tool says that it failed.
+    /// Returns whether the tool reports a failure (`isError`).
     pub fn is_error(&self) -> bool {
         ostler_wire::may_be_error(&self.body) && ResultHead::parse(&self.body).is_ok_and(|head| head.is_error)
     }
 
-    /// Reads the result into a type of the caller's own.
+    /// Deserializes the result.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, CallError> {
         serde_json::from_slice(&self.body).map_err(|error| CallError::UpstreamProtocol {
             server: self.server.clone(),
@@ -65,7 +63,7 @@ impl Answer {
         })
     }
 
-    /// The text parts of the content, joined by newlines.
+    /// Returns the text parts of the content, joined by newlines.
     pub fn text(&self) -> String {
         #[derive(serde::Deserialize)]
         struct ResultContent {

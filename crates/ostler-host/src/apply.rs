@@ -1,7 +1,7 @@
 //! Application of snapshots: the host becomes what a config says.
 //!
 //! ```text
-//! compare ─▶ prepare what is new ─▶ replace all that is in force, in one swap ─▶ end what is gone
+//! compare ─▶ prepare new servers ─▶ replace the snapshot in force, in one swap ─▶ end removed servers
 //!                                     │ servers that need another process keep theirs, with the rights of the snapshot
 //!                                     ▼
 //!                                   start their successors ─▶ replace each when it is up
@@ -32,21 +32,21 @@ use crate::registry::{RegistrySnapshot, UnusableServer};
 use crate::server::Server;
 use crate::server::slot_lists::shutting_down;
 
-/// The longest wait for servers that replace running ones. By then everything else has long been in force.
+/// Bounds the wait for servers that replace running ones. Everything else has long been in force by then.
 const REPLACE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a host is to be: its servers, and what callers may do with them.
+/// Desired state of a host: its servers, and what callers may do with them.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// The servers. One that a host has already with an equal spec stays as it is, however it is reached.
+    /// Servers to run. One that the host already has with an equal spec stays as it is, however it is reached.
     pub servers: Vec<ServerSpec>,
-    /// Servers that are not run. They have a status, and what is asked of them is told why.
+    /// Servers that are not run. They have a status, and requests to them get the reason.
     pub disabled: Vec<DisabledServer>,
-    /// What roles may use.
+    /// Rules of roles.
     pub rules: Rules,
-    /// How much the callers of each role may use. Calls that were charged stay charged, also to a budget of another size.
+    /// Limits of each role's callers. Charged calls stay charged, also to a budget of another size.
     pub limits: Limits,
-    /// The approved definitions; without any, every definition is taken as it is.
+    /// Approved definitions; absent, every definition is accepted.
     pub pins: Option<PinPolicy>,
 }
 
@@ -63,38 +63,38 @@ impl Snapshot {
     }
 }
 
-/// What applying a snapshot came to. Each of its servers is in one of the lists.
+/// Outcome of applying a snapshot. Each of its servers is in one of the lists.
 #[derive(Debug, Clone, Default)]
 pub struct Applied {
-    /// Servers that were not there before. They start as a server that is registered does.
+    /// Servers that are new. They start as a registered server does.
     pub added: Vec<ServerName>,
-    /// Servers with another spec. Those that need another process for it took the place of the ones before.
+    /// Servers with another spec. Those that need another process for it have replaced their predecessors.
     pub changed: Vec<ServerName>,
     /// Servers that are gone. Calls in flight finish.
     pub removed: Vec<ServerName>,
-    /// Servers that were there with the same spec.
+    /// Servers with an unchanged spec.
     pub unchanged: Vec<ServerName>,
-    /// Servers that take long to start. Each takes the place of the one before when it is up; until then that one serves,
+    /// Servers that take long to start. Each replaces its predecessor when it is up; until then the predecessor serves,
     /// with the rights of the new spec.
     pub starting: Vec<ServerName>,
-    /// Servers that could not be taken, and why. What was there before under that name is still there: where the new one
-    /// did not start, with the rights of the new spec.
+    /// Servers that could not be registered, and why. The predecessor of that name stays: where the new server did not
+    /// start, with the rights of the new spec.
     pub failed: Vec<(ServerName, CallError)>,
 }
 
-/// What came of a start: a server to take the place of another, or none where it is there already.
+/// Outcome of a start: a server to replace another, or none where it is in place already.
 type Replacement = Result<Option<ServerChange>, (ServerName, CallError)>;
 
-/// Servers on their way to take the place of others. Ends what has not come up when it is dropped.
+/// Replacements that are still starting. Dropping it ends those that have not come up.
 struct PendingReplacements {
     host: WeakHost,
-    /// The number of their snapshot; they come too late once there is a newer one.
+    /// Number of their snapshot; a newer snapshot cancels them.
     snapshot: u64,
     starting: JoinSet<Replacement>,
 }
 
 impl PendingReplacements {
-    /// Starts a server that is to replace a running one, after whoever changes that one alone now.
+    /// Starts the replacement of a running server, once changes to that server alone are done.
     fn start(&mut self, host: &Host, spec: &ServerSpec) {
         let (lock, host) = (host.inner().registry.server_locks.lock(&spec.name), host.downgrade());
         let (spec, snapshot) = (spec.clone(), self.snapshot);
@@ -109,14 +109,14 @@ impl PendingReplacements {
         });
     }
 
-    /// Puts the next one in force that is up; false if there is none left.
+    /// Puts the next replacement that is up in force; returns false if none is left.
     async fn next(&mut self, applied: &mut Applied) -> bool {
         let Some(joined) = self.starting.join_next().await else { return false };
         let Some(host) = self.host.upgrade() else { return false };
         match joined {
             Ok(Ok(change)) => host.replace_late(self.snapshot, change, applied),
             Ok(Err(failed)) => applied.failed.push(failed),
-            // It is told of as one that is not there.
+            // The server is reported as missing.
             Err(_) => {}
         }
         true
@@ -132,16 +132,16 @@ impl PendingReplacements {
     }
 }
 
-/// A server that takes the place of another, or of none.
+/// A server that replaces another, or takes a free name.
 struct ServerChange {
     server: Arc<Server>,
     prepared: PreparedServer,
-    /// Nobody else replaces the server meanwhile; none is needed where nothing is waited for.
+    /// Keeps others from replacing the server meanwhile; absent where nothing is waited for.
     _lock: Option<ServerLockGuard>,
 }
 
 impl Host {
-    /// Returns what is in force, servers that could not be taken included, to be changed and [applied](Self::apply).
+    /// Returns the snapshot in force, unusable servers included, to be changed and [applied](Self::apply).
     pub fn snapshot(&self) -> Snapshot {
         let current = self.current();
         let (mut servers, mut disabled) = (Vec::new(), Vec::new());
@@ -161,24 +161,24 @@ impl Host {
         }
     }
 
-    /// Makes the host what a snapshot says: servers, rules, limits, pins and what each spec says about calls are replaced
-    /// at once, so that every call meets those of one snapshot. No start is waited for.
+    /// Applies a snapshot: replaces servers, rules, limits, pins and call settings at once, so that every call meets
+    /// those of one snapshot. Waits for no start before that.
     ///
-    /// A server keeps its process where the new spec [needs no other one](ServerSpec::has_same_process). Else the one
-    /// before serves on, with the rights of the new spec, until its successor is up; if that does not start, it stays.
-    /// Returns when all have started or failed, after ten seconds, or when a newer snapshot is applied. Those that take
-    /// longer follow by themselves, unless a newer snapshot is applied before.
+    /// A server keeps its process where the new spec [needs no other one](ServerSpec::has_same_process). Otherwise its
+    /// predecessor serves, with the rights of the new spec, until the successor is up; if the successor does not start,
+    /// the predecessor stays. Returns when all have started or failed, after ten seconds, or when a newer snapshot is
+    /// applied. Slower ones follow in the background, unless a newer snapshot is applied before.
     pub async fn apply(&self, wanted: Snapshot) -> Applied {
         self.apply_with(wanted, || ()).await
     }
 
-    /// The same, with something done as soon as the snapshot is in force and before anything is waited for: what
+    /// Applies a snapshot and runs `in_force` as soon as it is in force, before any start is waited for: state that
     /// goes with the rules, such as the roles of credentials, must not be ahead of them.
     pub async fn apply_with(&self, mut wanted: Snapshot, in_force: impl FnOnce() + Send) -> Applied {
         let registry = &self.inner().registry;
         let (mine, mut newer) = registry.next_snapshot();
         let mut applied = Applied::default();
-        // In the order of the snapshot: of servers that list one resource, the first answers for it.
+        // In the order of the snapshot: of servers that list one resource, the first owns it.
         let mut names = BTreeSet::new();
         let (specs, twice): (Vec<_>, Vec<_>) =
             std::mem::take(&mut wanted.servers).into_iter().partition(|spec| names.insert(spec.name.clone()));
@@ -190,7 +190,7 @@ impl Host {
         let starting = JoinSet::new();
         let mut replacing = PendingReplacements { host: self.downgrade(), snapshot: mine, starting };
         {
-            // Not held while anything is waited for.
+            // Released before any start is waited for.
             let _applying = registry.apply_lock.lock().await;
             for spec in self.put_in_force(wanted, &specs, &mut applied) {
                 replacing.start(self, spec);
@@ -218,8 +218,8 @@ impl Host {
         applied
     }
 
-    /// Replaces what is in force by a snapshot, then ends what is gone. Returns the specs that need another process than
-    /// the running one.
+    /// Replaces the snapshot in force, then ends the servers that are gone. Returns the specs that need another process
+    /// than the running one.
     fn put_in_force<'a>(
         &self,
         wanted: Snapshot,
@@ -284,7 +284,7 @@ impl Host {
         replaced
     }
 
-    /// Puts a server in the place of the one before, unless a newer snapshot than its own is applied.
+    /// Replaces a server with its successor, unless a newer snapshot than the successor's is applied.
     fn replace_late(&self, snapshot: u64, change: Option<ServerChange>, applied: &mut Applied) {
         let Some(change) = change else { return };
         let mut is_late = false;
@@ -300,10 +300,10 @@ impl Host {
         }
     }
 
-    /// Ends the servers that have lost their places to others.
+    /// Ends the servers that were replaced.
     fn retire_replaced(&self, before: &RegistrySnapshot, changes: Vec<ServerChange>, applied: &mut Applied) {
         let operator = Caller::operator();
-        // Asked after the change: a shutdown that comes later finds the servers.
+        // Read after the change: a later shutdown finds the servers.
         let is_closed = self.inner().registry.slots.is_closed();
         if is_closed {
             self.change(|current| current.servers = Arc::default());
@@ -325,7 +325,7 @@ impl Host {
         }
     }
 
-    /// Prepares a server that is another one than there is; `None` if there is the same.
+    /// Prepares a server that differs from the current one; `None` if an equal one is there.
     fn prepare_change(
         &self,
         spec: &ServerSpec,
@@ -339,8 +339,8 @@ impl Host {
         Ok(Some(ServerChange { server, prepared, _lock: lock }))
     }
 
-    /// Prepares the successor of a server, unless that is gone or a newer snapshot is applied. What others have made of
-    /// it before the lock was free gets the rights of the snapshot too.
+    /// Prepares the successor of a server, unless that is gone or a newer snapshot is applied. Changes that others made
+    /// to the server before the lock was free get the rights of the snapshot too.
     fn prepare_replacement(
         &self,
         snapshot: u64,
@@ -359,7 +359,7 @@ impl Host {
         if is_there { self.prepare_change(spec, Some(lock)) } else { Ok(None) }
     }
 
-    /// Forgets what was found out about calls of a server by other settings.
+    /// Forgets what calls of a server revealed under its old call settings.
     pub(crate) fn on_call_settings_changed(&self, change: CallSettingsChange) {
         let CallSettingsChange { before, after } = change;
         self.purge(&after);
@@ -369,15 +369,15 @@ impl Host {
     }
 }
 
-/// A server that got other call settings and kept its sessions.
+/// A server with new call settings that kept its sessions.
 pub(crate) struct CallSettingsChange {
     before: Arc<Server>,
     after: Arc<Server>,
 }
 
 impl RegistrySnapshot {
-    /// Puts what specs say about calls in force at their servers, which keep their sessions. Returns those to which it is
-    /// news.
+    /// Puts the specs' call settings in force at their servers, which keep their sessions. Returns the servers whose
+    /// settings changed.
     pub(crate) fn set_call_settings<'a>(
         &mut self,
         specs: impl Iterator<Item = &'a ServerSpec>,
@@ -398,12 +398,12 @@ impl RegistrySnapshot {
         changes
     }
 
-    /// Returns whether there is a server with an equal spec.
+    /// Returns whether a server with an equal spec exists.
     fn has_spec(&self, spec: &ServerSpec) -> bool {
         self.server(spec.name.as_str()).is_some_and(|it| it.spec.fingerprint() == spec.fingerprint())
     }
 
-    /// Takes rules, limits and pins; what is equal stays the same value, with the verdicts that were found by it.
+    /// Sets rules, limits and pins; equal ones keep their value, with the verdicts cached for it.
     fn set_rules(&mut self, rules: Rules, limits: Limits, pins: Option<PinPolicy>) {
         if *self.policy.rules() != rules {
             self.policy = Arc::new(Policy::new(rules));
@@ -417,7 +417,7 @@ impl RegistrySnapshot {
 }
 
 impl Applied {
-    /// Tells of the servers that nothing was told of yet: those that are as before, and those that are still starting.
+    /// Classifies the remaining servers: unchanged ones, and those that are still starting.
     fn classify_rest(&mut self, specs: &[ServerSpec], current: &RegistrySnapshot) {
         let is_told = |name: &ServerName| {
             let has_failed = || self.failed.iter().any(|(failed, _)| failed == name);

@@ -1,4 +1,4 @@
-//! Attempts: one is usual, another only when repeating is safe.
+//! Attempts of a call: one is usual; another is made only where repeating is safe.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,18 +21,18 @@ use crate::server::lease::{Lease, LeaseDeadlines};
 use crate::server::slot::Slot;
 use crate::upstream::UpstreamRequest;
 
-/// How often one call is meant for a session that the server then forgets.
+/// Bounds how often one call moves to a new session because the server forgot the old one.
 const MAX_RENEWALS: u32 = 2;
 
-/// The times of one call.
+/// Deadlines of one call.
 #[derive(Debug, Clone, Copy)]
 struct CallTimeLimits {
     began: Instant,
-    /// When the call is over, waiting included, unless progress moves that.
+    /// End of the call, waiting included; progress extends it up to the hard deadline.
     soft_deadline: Instant,
-    /// When the caller stops waiting, or the call's hard end.
+    /// The caller's deadline or the call's hard end, the earlier one.
     hard_deadline: Instant,
-    /// Whether `end` is the caller's own wish.
+    /// Set if the caller's own deadline is the hard one.
     is_caller_deadline: bool,
 }
 
@@ -51,16 +51,15 @@ impl CallTimeLimits {
         }
     }
 
-    /// Gives a call that has waited for a start its whole time: a start is not the call's.
+    /// Restores the full call timeout after a start: the start's time is not charged to the call.
     fn extend_after_start(&mut self, lease: &Lease, call_timeout: Duration) {
         if lease.has_waited() {
             self.soft_deadline = self.hard_deadline.min(lease.since() + call_timeout);
         }
     }
 
-    /// Whether an attempt that began at `since` and is out of time now says
-    /// nothing about its server: the caller wished so, or waiting has taken
-    /// most of the time.
+    /// Returns whether a timeout of an attempt that began at `since` says nothing about its server: the caller's
+    /// deadline ended it, or waiting used most of the time.
     fn is_cut_short(&self, since: Instant, now: Instant, call_timeout: Duration) -> bool {
         (self.is_caller_deadline && now >= self.hard_deadline)
             || now.saturating_duration_since(since) < call_timeout / 2
@@ -68,8 +67,7 @@ impl CallTimeLimits {
 }
 
 impl Host {
-    /// Sends a request until it is answered or may not be repeated. Every
-    /// attempt asks for the session of that moment.
+    /// Sends a request until it is answered or may not be repeated. Every attempt leases the current session.
     pub(crate) async fn send_with_retries(
         &self,
         slot: &Arc<Slot>,
@@ -91,7 +89,7 @@ impl Host {
         let has_others =
             (request.call_observer.is_some() && is_restricted()).then_some(&slot.has_several_users);
         let key = self.idempotency_key();
-        // The fault after which the request may have run, whatever comes later.
+        // The fault after which the request may have run, whatever later attempts bring.
         let mut doubt: Option<Fault> = None;
         let mut renewals = 0;
         loop {
@@ -125,7 +123,7 @@ impl Host {
             };
             let result = lease.session().request(ask).await.and_then(require_object_result);
             now = Instant::now();
-            // Whose caller can be asked may have waited for the caller.
+            // A call whose caller can be asked may have spent its time waiting for the caller.
             let is_short = clock.is_cut_short(lease.since(), now, slot.spec.call_timeout)
                 || (now >= clock.hard_deadline && request.is_interactive());
             lease.finish(request, classify_result(request, &result, is_short), now);
@@ -135,7 +133,7 @@ impl Host {
             };
             let attempt = FailedAttempt {
                 is_trusted_idempotent: self.is_trusted_idempotent(slot, request),
-                // The next attempt asks for the list first, and finds it otherwise.
+                // The next attempt fetches the list of the new session first.
                 has_rejection_cause_changed: fault.kind == FaultKind::StaleSession && renewals < MAX_RENEWALS,
                 ..describe_attempt(self.retry_rule(slot, request), request, &fault, doubt.is_some())
             };
@@ -153,14 +151,14 @@ impl Host {
 }
 
 impl Host {
-    /// Returns what the operator says now about repeating the tool of a call.
+    /// Returns the operator's current rule for repeating the tool of a call.
     fn retry_rule(&self, slot: &Slot, request: &Request<'_>) -> RetryRule {
         let Some(tool) = request.tool_name() else { return RetryRule::default() };
         self.snapshot_of(slot, request).spec_of(slot).tool_rules(&tool).retry
     }
 }
 
-/// Refuses a result that is no object: every result of MCP is one, and clients rely on that.
+/// Rejects a result that is no object: every result of MCP is one, and clients rely on that.
 fn require_object_result(outcome: RpcOutcome) -> Result<RpcOutcome, Fault> {
     match &outcome {
         RpcOutcome::Result(body) if !body.trim_ascii_start().starts_with(b"{") => {
@@ -171,14 +169,13 @@ fn require_object_result(outcome: RpcOutcome) -> Result<RpcOutcome, Fault> {
     }
 }
 
-/// Whether the request can't have run because of this attempt.
+/// Returns whether this attempt can't have made the request run.
 fn is_unexecuted(fault: &Fault) -> bool {
     matches!(fault.delivery, Delivery::NotSent | Delivery::Rejected)
 }
 
-/// What an attempt says about its server. A list that is answered proves that
-/// the session works and says nothing to the breaker: a server may list its
-/// tools well and fail at every one of them.
+/// Classifies an attempt for the breaker and the supervisor. An answered list proves that the session works and does
+/// not count for the breaker: a server may list its tools well and fail at every one of them.
 fn classify_result(
     request: &Request<'_>,
     result: &Result<RpcOutcome, Fault>,
@@ -209,7 +206,7 @@ fn describe_attempt(
     fault: &Fault,
     has_doubt: bool,
 ) -> FailedAttempt {
-    // A full session stays full for longer than a repeat takes.
+    // A congested session stays full for longer than a retry takes.
     let is_congested = fault.kind == FaultKind::Congested;
     FailedAttempt {
         delivery: if is_congested { Delivery::Rejected } else { fault.delivery },
@@ -234,8 +231,7 @@ fn to_answer(slot: &Slot, generation: u64, outcome: RpcOutcome) -> Result<Answer
     }
 }
 
-/// What a server that lacks the item would answer. The caller is told of it in
-/// our own words.
+/// Returns the error for an item that the server lacks, in the host's own words.
 fn not_found_error(slot: &Slot, request: &Request<'_>) -> CallError {
     let code = match request.subject() {
         Ok(RequestSubject::Item(..)) => ostler_wire::RESOURCE_NOT_FOUND,
@@ -246,7 +242,7 @@ fn not_found_error(slot: &Slot, request: &Request<'_>) -> CallError {
     CallError::Rpc(UpstreamRpcError { server, code, message: error.message, raw: error.raw })
 }
 
-/// Turns the last fault into what the caller is told.
+/// Converts the last fault into the error that the caller gets.
 fn to_call_error(slot: &Slot, request: &Request<'_>, fault: &Fault, clock: CallTimeLimits) -> CallError {
     sabotage!(
         FalseRefusal,

@@ -1,18 +1,18 @@
-//! Long work: kept off the threads that calls share.
+//! Blocking work: kept off the threads that calls share.
 
 use std::future::pending;
 use std::panic::resume_unwind;
 
 use tokio::task::spawn_blocking;
 
-/// Bytes of JSON that a thread of the runtime reads or writes in one go: reading a list takes a millisecond per 100 KiB
-/// or so, and calls of other servers wait meanwhile.
+/// Largest JSON that a thread of the runtime reads or writes at once: reading a list takes a millisecond per 100 KiB or
+/// so, and calls of other servers wait meanwhile.
 pub(crate) const MAX_INLINE_BYTES: usize = 256 << 10;
 
-/// Does work on so many bytes of JSON: here if it is quick, else on a thread for long work, of which tokio has at most
-/// 512 in a runtime; more work waits in line. Work that takes much longer per byte than reading them counts more
-/// bytes. Work on a thread of its own goes on when its caller leaves, so what must not be lost is done within. A panic
-/// is the caller's.
+/// Runs work on `size` bytes of JSON: in place if it is quick, else on a blocking thread, of which tokio has at most
+/// 512 in a runtime; further work is queued. Work that takes much longer per byte than reading them counts more bytes.
+/// Work on a blocking thread goes on when its caller leaves, so a result that must not be lost is stored within it. A
+/// panic is propagated to the caller.
 pub async fn run_blocking_if_large<T, W>(size: usize, work: W) -> T
 where
     T: Send + 'static,

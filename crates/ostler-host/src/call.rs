@@ -1,4 +1,4 @@
-//! The walk of one call, top to bottom. Order is meaning here.
+//! The steps of one call, in the order in which they happen. The order is part of the contract.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::request::{CallArguments, Request};
 use crate::server::Server;
 use crate::server::slot::Slot;
 
-/// How often one call goes on to the next server under its name.
+/// Bounds how often one call follows a replaced server: replacements are rare, and a loop must end.
 const MAX_REPLACEMENTS: usize = 16;
 
 impl Host {
@@ -35,12 +35,12 @@ impl Host {
         self.send_to(server, Request::tool_call(caller, tool, arguments.into())?).await
     }
 
-    /// Sends a request to a server of which the caller knows the own names.
+    /// Sends a request to one server, whose own names the request uses.
     pub async fn send_to(&self, server: &str, request: Request<'_>) -> Result<Answer, CallError> {
         self.send(self.authorize(server, request)?).await
     }
 
-    /// Sends a resolved request. Dropping the future cancels.
+    /// Sends a resolved request. Dropping the future cancels the request.
     pub async fn send(&self, target: Target<'_>) -> Result<Answer, CallError> {
         let Target { request, server, slot, hidden_by: rule } = self.reauthorize(target)?;
         let mut recording = PendingRecord::begin(&request, self.recorder());
@@ -63,8 +63,8 @@ impl Host {
             .map_err(|error| self.snapshot_for(request).without_details(request.caller(), error))
     }
 
-    /// Sends a request to the server that has taken the place of its own. No byte of it has left. Returns it as it was
-    /// judged last.
+    /// Sends a request to the server that replaced its own. No byte of the request has left. Returns the request with
+    /// its latest authorization.
     async fn send_to_replacement<'a>(
         &self,
         request: &Request<'a>,
@@ -95,7 +95,7 @@ impl Host {
         }
     }
 
-    /// Returns whether a request was not sent because its server lost its place to another one meanwhile.
+    /// Returns whether a request was not sent because its server was replaced meanwhile.
     fn is_for_replacement(
         &self,
         server: &Arc<Server>,
@@ -135,7 +135,7 @@ impl Host {
         result
     }
 
-    /// Asks the server, alone or together with others who ask the same.
+    /// Validates the arguments and sends the request, alone or coalesced with equal reads.
     async fn validate_and_send(
         &self,
         server: &Server,
@@ -157,8 +157,7 @@ impl Host {
         if !self.may_coalesce(slot, request) {
             return self.send_and_cache(slot, request).await;
         }
-        // Boxed, like all that a call of a tool does not go through: the
-        // future of a call is moved and allocated as a whole.
+        // Boxed, like every step that a tool call skips: the future of a call is moved and allocated as a whole.
         Box::pin(self.send_coalesced(slot, request, in_flight)).await
     }
 
@@ -170,7 +169,8 @@ impl Host {
     ) -> Result<Answer, CallError> {
         let shared = self.coalesce(slot, request, in_flight).await;
         match depends_on_caller(request, &shared) {
-            // Asked in the host's name, asked again in the reader's.
+            // The shared read spoke for the host; the answer depends on the caller, so the caller's own request is
+            // sent.
             true => {
                 let _in_flight = self.acquire_in_flight(request.caller(), request.class())?;
                 self.send_and_cache(slot, request).await
@@ -179,7 +179,7 @@ impl Host {
         }
     }
 
-    /// Asks the server, and keeps the answer where it may be kept.
+    /// Sends a request to the server and caches the answer if that is allowed.
     pub(crate) async fn send_and_cache(
         &self,
         slot: &Arc<Slot>,
@@ -192,7 +192,7 @@ impl Host {
     }
 }
 
-/// The error for a prompt or resource that the rules hide.
+/// Returns the error for a prompt or resource that the rules hide.
 pub(crate) fn unknown_item(kind: Kind, name: &str) -> CallError {
     match kind {
         Kind::Tools => CallError::unknown_tool(name, std::iter::empty()),
@@ -201,9 +201,8 @@ pub(crate) fn unknown_item(kind: Kind, name: &str) -> CallError {
     }
 }
 
-/// Returns whether an answer that was asked for in the host's name is no answer to
-/// one of its readers: the server asks a question, and expects one reply to it, or
-/// says that its client can't do enough.
+/// Returns whether an answer to a read in the host's name can't serve its readers: the server asks a question and
+/// expects one reply, or says that its client lacks a capability.
 fn depends_on_caller(request: &Request<'_>, answer: &Result<Answer, CallError>) -> bool {
     match answer {
         Ok(answer) => {
@@ -216,7 +215,7 @@ fn depends_on_caller(request: &Request<'_>, answer: &Result<Answer, CallError>) 
     }
 }
 
-/// Whether a failed call has cost its server nothing.
+/// Returns whether a failed call was never sent to its server.
 fn was_not_sent(error: &CallError) -> bool {
     matches!(error.delivery(), None | Some(Delivery::NotSent))
 }

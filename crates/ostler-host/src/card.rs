@@ -1,7 +1,6 @@
-//! Server cards: read on demand, once at a time, and kept as long as their response allows.
+//! Server cards: read on demand, one read at a time, and cached as long as their response allows.
 //!
-//! A card is read without starting its server. Nothing depends on it: one that can't be read is an error of the one
-//! who asked, and changes nothing else.
+//! Reading a card does not start its server. Nothing depends on a card: a failed read is an error of its caller only.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +19,7 @@ use crate::server::Server;
 use crate::upstream::http::{HttpConnector, fetch_card};
 use crate::upstream::stdio::read_file;
 
-/// How long a card may take to be read, redirects included.
+/// Bounds the read of a card, redirects included.
 const CARD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A card that was read.
@@ -29,22 +28,22 @@ struct CachedCard {
     card: Arc<ServerCard>,
     source: Arc<str>,
     read_at: Instant,
-    /// It is read again after that.
+    /// End of its freshness; it is read again after that.
     fresh_until: Instant,
 }
 
-/// What came of reading a card.
+/// Outcome of reading a card.
 type CardResult = Result<CachedCard, CallError>;
 
-/// The card of one server.
+/// Cached card of one server.
 #[derive(Debug, Default)]
 pub(crate) struct CardCache(Mutex<CardState>);
 
 #[derive(Debug, Default)]
 struct CardState {
-    /// The last one that was read and may be kept, also when it is not fresh any more.
+    /// Last card that was read and may be cached, also when it is not fresh any more.
     last: Option<CachedCard>,
-    /// Ends when the reading that is under way does.
+    /// Receives the outcome of the read in progress, and closes with it.
     reading: Option<watch::Receiver<Option<CardResult>>>,
 }
 
@@ -55,8 +54,8 @@ impl CardCache {
 }
 
 impl Host {
-    /// Reads the card of a server: the file or address of its `card`, or else `server-card` below its `url`. One
-    /// that was read before is kept as long as its response allows. The server is not started for it.
+    /// Reads the card of a server: the file or address of its `card`, or else `server-card` below its `url`. A card
+    /// that was read before is cached as long as its response allows. The server is not started for it.
     pub async fn card(&self, name: &str) -> Result<CardReport, CallError> {
         let server = self.server(name)?;
         let mut reading = match self.join_or_begin_card(&server) {
@@ -68,8 +67,8 @@ impl Host {
         outcome.unwrap_or_else(ended).map(|kept| card_report(&server, &kept))
     }
 
-    /// Returns a card that is fresh, or else the reading that is under way or begins now. It runs in a task of its
-    /// own: whoever began it may leave.
+    /// Returns a fresh card, or else joins the read in progress or begins one. The read runs in a task of its own, so
+    /// that its first caller may leave.
     fn join_or_begin_card(
         &self,
         server: &Arc<Server>,
@@ -98,7 +97,7 @@ impl Host {
         Err(reading)
     }
 
-    /// Reads a card; beside it whether it may be kept.
+    /// Reads a card; also returns whether it may be cached.
     async fn read_card(&self, server: &Server) -> Result<(CachedCard, bool), CallError> {
         let name = &server.spec.name;
         let (source, reading) = match (&server.spec.card, &server.spec.transport) {
@@ -130,7 +129,7 @@ impl Host {
         Ok((CachedCard::new(card, &source, life.unwrap_or_default()), life.is_some()))
     }
 
-    /// Fetches a card, with the headers of the server where it is at the server's own origin.
+    /// Fetches a card, with the headers of the server if the card is at the server's own origin.
     async fn fetch_card(
         &self,
         server: &Server,
@@ -154,7 +153,7 @@ impl Host {
         })
     }
 
-    /// Returns the last card that was read. One in a file is read if none was yet; nothing is fetched.
+    /// Returns the last card that was read. Reads a card in a file if none was read yet; fetches nothing.
     pub(crate) fn known_card(&self, server: &Server) -> Option<CardReport> {
         let last = server.card.lock().last.clone();
         let kept = last.or_else(|| {
@@ -174,7 +173,7 @@ impl CachedCard {
     }
 }
 
-/// Reads a card from a file, which is read whenever it is asked for.
+/// Reads a card from a file. Cards in files are read on every request.
 async fn read_card_file(server: &Server, file: &str) -> Result<(CachedCard, bool), CallError> {
     let hint = format!("correct the file, or set `card` of `{}` to another one", server.spec.name);
     let fail = |why: &str| unreadable(server, &format!("{file}: {why}"), &hint);

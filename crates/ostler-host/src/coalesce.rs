@@ -19,7 +19,7 @@ use crate::request::Request;
 use crate::server::PartitionOwner;
 use crate::server::slot::Slot;
 
-/// One read under way: the same for everyone who asks while it lasts.
+/// Key of a pending read: equal for all readers that share it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct CoalesceKey {
     key: CacheKey,
@@ -44,7 +44,7 @@ impl CoalesceKey {
     }
 }
 
-/// What came of a read, as soon as something did.
+/// Outcome of a read, set once it is known.
 #[derive(Debug, Default)]
 struct PendingRead {
     result: OnceLock<Result<Answer, CallError>>,
@@ -65,17 +65,17 @@ impl PendingRead {
     }
 }
 
-/// Reads under way.
+/// Reads in flight.
 #[derive(Debug, Default)]
 pub(crate) struct PendingReads(Mutex<HashMap<CoalesceKey, Arc<PendingRead>>>);
 
 impl PendingReads {
-    /// Has no caller join the reads of a principal that has gone.
+    /// Keeps callers from joining the reads of a principal that has gone.
     pub(crate) fn forget(&self, owner: PartitionOwner<'_>) {
         self.lock().retain(|reading, _| !owner.owns(&reading.owner));
     }
 
-    /// Takes a read off the list, unless another one has its place.
+    /// Removes a read, unless another one has replaced it.
     fn remove(&self, reading: &CoalesceKey, read: &Arc<PendingRead>) {
         let mut under_way = self.lock();
         if under_way.get(reading).is_some_and(|other| Arc::ptr_eq(other, read)) {
@@ -89,8 +89,8 @@ impl PendingReads {
 }
 
 impl Host {
-    /// Reads, and tools that the operator has declared cacheable, may be
-    /// shared. One with a voice or an answer to a question may not.
+    /// Returns whether a request may share an upstream request: reads may, and tools that the operator has declared
+    /// cacheable. A request with an observer or with an answer to a question may not.
     pub(crate) fn may_coalesce(&self, slot: &Slot, request: &Request<'_>) -> bool {
         if request.call_observer.is_some() || request.params.is_continuation() {
             return false;
@@ -105,9 +105,8 @@ impl Host {
         }
     }
 
-    /// Joins the same read if one is under way, or begins one. It runs in a
-    /// task of its own, so that whoever began it may leave; the count of the
-    /// one who began it goes over to the task.
+    /// Joins an equal read in flight, or begins one. The read runs in a task of its own, so that its first caller may
+    /// leave; that caller's in-flight permit moves to the task.
     pub(crate) async fn coalesce(
         &self,
         slot: &Arc<Slot>,
@@ -137,7 +136,7 @@ impl Host {
         in_flight: &mut Option<InFlight>,
     ) -> Arc<PendingRead> {
         let mut under_way = self.inner().responses.pending_reads.lock();
-        // Looked at under the lock: a credential that ends later finds the read that is begun here.
+        // Checked under the lock: a credential that ends later finds the read that is begun here.
         let is_shared = !request.caller().is_credential_ended();
         if let Some(shared) = under_way.get(&reading).filter(|_| is_shared) {
             return Arc::clone(shared);
@@ -163,22 +162,22 @@ impl Host {
     }
 }
 
-/// Takes a reading off the list, counts it out and tells everybody when its
-/// task ends, however it ends: one that panics or loses its runtime has no result.
+/// Guard of a read's task. When the task ends, even by a panic or with its runtime, the guard removes the read,
+/// releases the in-flight permit and wakes all readers; after a panic there is no result.
 struct CompletionGuard {
     host: Host,
     slot: Arc<Slot>,
     reading: CoalesceKey,
     shared: Arc<PendingRead>,
     result: Option<Result<Answer, CallError>>,
-    /// The count of the one who began it.
+    /// In-flight permit of the reader that began the read.
     in_flight: Option<InFlight>,
 }
 
 impl Drop for CompletionGuard {
     fn drop(&mut self) {
         self.host.inner().responses.pending_reads.remove(&self.reading, &self.shared);
-        // Who is told may come again at once, and must not meet its own count.
+        // A reader may send its next request as soon as it wakes, and must not be counted twice.
         drop(self.in_flight.take());
         let result = self.result.take().unwrap_or_else(|| Err(self.slot.shutting_down_error()));
         let _ = self.shared.result.set(result);
@@ -186,9 +185,8 @@ impl Drop for CompletionGuard {
     }
 }
 
-/// A request that outlives whoever made it. It speaks for the host and not for
-/// the client that happened to ask first: what its readers share must not
-/// depend on what one of them can do.
+/// Detaches a request from its caller. It speaks for the host and not for the client that asked first: the readers'
+/// shared answer must not depend on one client's capabilities.
 fn as_host_request(slot: &Slot, request: &Request<'_>) -> Request<'static> {
     let mut own = Request::new(request.caller(), request.method(), request.params.clone());
     own.is_hidden = request.is_hidden;

@@ -1,10 +1,8 @@
-//! Concealment: what is hidden from a caller looks to it like what does not exist.
+//! Concealment: a hidden item looks like a missing one to the caller.
 //!
-//! A request for a hidden item meets the same budget, limits, server and lists
-//! as one for a missing item, in the same order, and is never sent. For a
-//! missing one some servers have errors of their own: a caller that might have
-//! something hidden from it gets our error for both. Callers without
-//! restrictions get the server's own words.
+//! A request for a hidden item passes the same budget, limits, server and lists as one for a missing item, in the same
+//! order, and is never sent. Some servers have errors of their own for a missing item: a restricted caller gets the
+//! host's error for both. Callers without restrictions get the server's own words.
 
 use std::sync::Arc;
 
@@ -35,8 +33,8 @@ impl Host {
         }
     }
 
-    /// Refuses what a restricted caller wants and the server does not list.
-    /// Resources can be read without being listed, so reading is not refused.
+    /// Refuses a restricted caller's request for an item that the server does not list. Resources can be read without
+    /// being listed, so reading is not refused.
     pub(crate) async fn check_listed(
         &self,
         slot: &Arc<Slot>,
@@ -58,7 +56,7 @@ impl Host {
         }
     }
 
-    /// Whether the server lists a resource, or a template that it may come from.
+    /// Returns whether the server lists a resource, or a template that it may come from.
     pub(crate) async fn is_resource_listed(
         &self,
         slot: &Arc<Slot>,
@@ -74,9 +72,8 @@ impl Host {
             || (!request.is_hidden && fits(slot)))
     }
 
-    /// The error that a restricted caller gets for a resource that its server
-    /// does not list and for a method that it does not have, whatever the
-    /// server says of it: a hidden one has no words of a server.
+    /// Replaces the error that a restricted caller gets for an unlisted resource and for an unsupported method,
+    /// whatever the server's error is: a hidden item has no error of the server.
     pub(crate) fn conceal_missing(&self, request: &Request<'_>, error: CallError) -> CallError {
         if request.is_unscoped
             && let Some(uri) = self.concealed_uri(request, &error)
@@ -111,8 +108,8 @@ impl Host {
         }
     }
 
-    /// Returns the URI of a request that named no server, if its error would tell a restricted caller which server
-    /// was asked.
+    /// Returns the URI of a request that named no server, if its error would tell a restricted caller which server was
+    /// asked.
     fn concealed_uri(&self, request: &Request<'_>, error: &CallError) -> Option<String> {
         let code = error.rpc_code();
         let (uri, is_telling) = match request.subject().ok()? {
@@ -125,7 +122,7 @@ impl Host {
         (is_telling && self.snapshot_for(request).is_restricted(request.caller())).then(|| uri.into_owned())
     }
 
-    /// Whether the server is known to list a resource.
+    /// Returns whether the server is known to list a resource.
     fn is_known_resource(&self, request: &Request<'_>, uri: &str) -> bool {
         let current = self.current();
         let slot =

@@ -30,15 +30,14 @@ use crate::telemetry::Telemetry;
 use crate::upstream::stdio::LoginPath;
 use crate::validate::SchemaCache;
 
-/// Runs MCP servers and takes calls for them.
+/// A host for MCP servers: runs them and takes calls for them.
 ///
-/// A host is a value: a program may have several, and they share nothing.
-/// Clones are handles to the same host. When the last one is dropped every
-/// server is ended; [`shutdown`](Self::shutdown) does the same and waits.
+/// A program may have several hosts; they share no state. Clones are handles to the same host. Dropping the last one
+/// ends every server; [`shutdown`](Self::shutdown) does the same and waits.
 #[derive(Clone)]
 pub struct Host(Arc<HostInner>);
 
-/// The host, seen from what it owns.
+/// Weak handle to the host, for the values that it owns.
 #[derive(Clone)]
 pub(crate) struct WeakHost(Weak<HostInner>);
 
@@ -50,19 +49,19 @@ impl WeakHost {
 
 pub(crate) struct HostInner {
     options: HostOptions,
-    /// Which servers there are, and what callers may do with them.
+    /// Servers in force, and what policy lets callers do with them.
     pub(crate) registry: Registry,
-    /// How much callers may use.
+    /// Budgets and requests in flight.
     pub(crate) admission: AdmissionControl,
-    /// Remembered answers, and reads that callers share.
+    /// Cached answers, and reads that several callers share.
     pub(crate) responses: ResponseCache,
-    /// Everybody who is told what happens.
+    /// Recorder, observers, listeners and redactor.
     pub(crate) telemetry: Telemetry,
-    /// How processes are started.
+    /// Means of starting processes.
     pub(crate) launcher: Launcher,
-    /// Exposed names and URIs.
+    /// Tables of exposed names and URIs.
     catalog: Catalog,
-    /// Turns of long lists.
+    /// Turns for filtering long lists.
     pub(crate) list_turns: ListTurns,
     schemas: Arc<SchemaCache>,
     sealed_tokens: SealedTokens,
@@ -71,25 +70,24 @@ pub(crate) struct HostInner {
     rng: Mutex<fastrand::Rng>,
 }
 
-/// How processes of servers are started.
+/// Dependencies of starting a server's process.
 pub(crate) struct Launcher {
     pub(crate) login_path: Arc<LoginPath>,
     pub(crate) spawner: Option<Arc<SpawnerClient>>,
 }
 
 impl Host {
-    /// Makes a host without servers. Reads the file of its budgets, if it has one.
+    /// Creates a host without servers. Reads the budget file, if the options name one.
     ///
     /// # Panics
     ///
-    /// If the options name no key and the system's random source fails;
-    /// [`try_new`](Self::try_new) returns that as an error.
+    /// Panics if the options name no key and the system's random source fails; [`try_new`](Self::try_new) returns that
+    /// as an error.
     pub fn new(options: HostOptions) -> Self {
         Self::try_new(options).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Makes a host without servers. Fails if the options name no key and the
-    /// system's random source fails.
+    /// Creates a host without servers. Fails if the options name no key and the system's random source fails.
     pub fn try_new(options: HostOptions) -> Result<Self, RandomSourceError> {
         let seal_key = options.seal_key.map_or_else(|| random_key(getrandom::fill), Ok)?;
         let bounds = CacheLimits {
@@ -124,7 +122,7 @@ impl Host {
         })))
     }
 
-    /// Returns the size of what is remembered, over all servers.
+    /// Returns the size of the response cache, over all servers.
     pub fn cache_stats(&self) -> CacheStats {
         let current = self.current();
         current.servers.values().flat_map(|server| server.slots()).for_each(|slot| slot.flush_misses());
@@ -144,7 +142,7 @@ impl Host {
         &self.0
     }
 
-    /// Tells chains of hosts that come back.
+    /// Returns the detector of request loops between hosts.
     pub fn loop_detector(&self) -> &Arc<LoopDetector> {
         &self.0.options.loop_detector
     }
@@ -153,17 +151,18 @@ impl Host {
         &self.0.options
     }
 
-    /// Returns what is in force.
+    /// Returns the snapshot in force.
     pub(crate) fn current(&self) -> Guard<Arc<RegistrySnapshot>> {
         self.0.registry.current()
     }
 
-    /// Returns what is in force for a request: what it was judged by, or what is now.
+    /// Returns the snapshot that a request was authorized by, or the one in force if it has none.
     pub(crate) fn snapshot_for(&self, request: &Request<'_>) -> Arc<RegistrySnapshot> {
         request.snapshot.clone().unwrap_or_else(|| Arc::clone(&self.current()))
     }
 
-    /// Returns what is in force for a request on a slot now; for one that was replaced, what the request was judged by.
+    /// Returns the snapshot that applies to a request on a slot: the one in force, or, for a replaced slot, the one
+    /// that the request was authorized by.
     pub(crate) fn snapshot_of(&self, slot: &Slot, request: &Request<'_>) -> Arc<RegistrySnapshot> {
         let now = self.current();
         let server = now.server(slot.key.server.as_str());
@@ -173,7 +172,7 @@ impl Host {
         }
     }
 
-    /// Reads what the operator says about the server of a request, as of when the request was judged.
+    /// Reads the spec of a request's server from the snapshot that applies to the request.
     pub(crate) fn with_spec<T>(
         &self,
         slot: &Slot,
@@ -206,22 +205,22 @@ impl Host {
         self.0.responses.lock()
     }
 
-    /// Returns a source of randomness for one server.
+    /// Forks a source of randomness for one server.
     pub(crate) fn fork_rng(&self) -> fastrand::Rng {
         self.0.rng.lock().unwrap_or_else(PoisonError::into_inner).fork()
     }
 
-    /// Returns a key that is the same for every attempt of one call, and never the same for two.
+    /// Returns a new idempotency key: the same for every attempt of one call, unique among calls.
     pub(crate) fn idempotency_key(&self) -> IdempotencyKey {
         self.0.idempotency_keys.next()
     }
 
-    /// Returns the server, unless it does not exist, the caller may not see it or it can't be used.
+    /// Returns the server. Fails if it does not exist, is hidden from the caller or can't be used.
     pub(crate) fn visible_server(&self, caller: &Caller, name: &str) -> Result<Arc<Server>, CallError> {
         self.current().find(Some(caller), name).cloned()
     }
 
-    /// Returns all servers that the caller may see, by name.
+    /// Returns all servers that the caller may see, sorted by name.
     pub(crate) fn visible_servers(&self, caller: &Caller) -> Vec<Arc<Server>> {
         let current = self.current();
         let visible = current.servers.values().filter(|server| current.may_see(caller, &server.spec.name));

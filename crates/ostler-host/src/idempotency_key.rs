@@ -1,18 +1,18 @@
-//! What tells a call from every other, in each of its attempts.
+//! Idempotency keys: one per call, the same in each of its attempts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The host's number and the call's, in hexadecimal: `00c0ffee00c0ffee-1f`.
-/// Kept on the stack, since every call has one.
+/// Number of the host and of the call, in hexadecimal: `00c0ffee00c0ffee-1f`. Kept on the stack, since every call has
+/// one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IdempotencyKey {
     text: [u8; LENGTH],
 }
 
-/// Makes the keys of one host.
+/// Generator of the keys of one host.
 #[derive(Debug)]
 pub(crate) struct IdempotencyKeys {
-    /// Tells this host's calls from those of every other.
+    /// Random number of this host, different from every other host's.
     host: u64,
     calls: AtomicU64,
 }

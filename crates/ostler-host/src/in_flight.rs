@@ -6,22 +6,22 @@ use std::time::Duration;
 use ostler_core::error::CallError;
 use ostler_core::keyed_limit::{KeyedLimit, KeyedPermit, LimitReached, PermitRequest};
 
-/// How soon a caller that was one too many may come back.
+/// Delay after which a caller that exceeded a bound may retry.
 const IN_FLIGHT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What is counted in.
+/// Class of a request in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestClass {
-    /// Something that budgets count and the `max_in_flight` of a role bounds.
+    /// A request that budgets count and the `max_in_flight` of a role bounds.
     Call,
-    /// Asking what there is, which must go on while calls are under way.
+    /// A list request, which must go on while calls are in flight.
     Listing,
 }
 
-/// A request that is counted; dropping it counts it out.
+/// Permit of a request in flight; dropping it releases its place.
 pub(crate) type InFlight = KeyedPermit;
 
-/// Counts a request in; `max_calls` is what the role of its caller allows. Calls are the marked ones.
+/// Acquires a permit for a request; `max_calls` is the bound of its caller's role. Calls are the marked ones.
 pub(crate) fn acquire(
     limit: &Arc<KeyedLimit>,
     principal: &str,

@@ -1,10 +1,8 @@
-//! Ostler does: an embeddable, supervised host for MCP servers.
+//! Ostler's host: an embeddable supervisor for MCP servers.
 //!
-//! A [`Host`] runs MCP servers as child processes, each once, and takes calls
-//! for them. It starts a server when it is first needed, ends it when it has
-//! not been used for a while, starts it again when it crashes, and keeps calls
-//! from a server that keeps failing. Every call ends exactly once, and a tool
-//! that may do harm never runs twice for one call.
+//! A [`Host`] runs MCP servers as child processes, each once, and takes calls for them. It starts a server on first
+//! use, stops it when idle, restarts it after a crash, and rejects calls of a server that keeps failing. Every call
+//! ends exactly once. A tool that may do harm never runs twice for one call.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -20,7 +18,7 @@
 //! # }
 //! ```
 //!
-//! The life of a call is `call.rs`, top to bottom.
+//! `call.rs` reads as the life of a call, top to bottom.
 
 mod admission;
 mod answer;
@@ -99,7 +97,7 @@ pub use tools::{ItemDefinition, ListedTool, ServerTools};
 pub use unavailable::UnavailableServer;
 pub use upstream::StderrLine;
 
-// All that a program names which embeds the host, so that it depends on this crate alone.
+// Re-exports every type that an embedding program needs, so that it depends on this crate alone.
 pub use loop_detection::{AttachedHosts, LoopDetected, LoopDetector, VIA_HEADER, VIA_VARIABLE};
 pub use ostler_core::argument_schema::Mistake;
 pub use ostler_core::caller::{CallWindow, Caller, CredentialState};
@@ -121,7 +119,7 @@ pub use ostler_core::supervisor::EjectionReason;
 pub use ostler_wire::Params;
 pub use workspace::{resolve_workspace, resolve_workspace_blocking, root_uri_to_path};
 
-/// The guide, whose code is compiled with the tests of the documentation.
+/// The embedding guide; its code is compiled as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/embedding.md")]
 struct Guide;

@@ -1,4 +1,4 @@
-//! What operators do with servers: register, start, stop, reload, remove.
+//! Lifecycle operations on servers: register, start, stop, reload, remove.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,55 +27,52 @@ use crate::upstream::http::HttpConnector;
 use crate::upstream::stdio::StdioConnector;
 use crate::upstream::{Connector, ServerNotification, SharedCallObserver};
 
-/// How long calls may finish when the host shuts down. With the five seconds
-/// of the stop sequence everything is gone well within ten.
+/// Bounds the drain at shutdown. With the five seconds of the stop sequence every server is gone well within ten.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a reload waits for the lists of the new session.
+/// Bounds a reload's wait for the lists of the new session.
 const RELIST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest time [`Host::shutdown`] takes after that, whatever servers do.
+/// Bounds [`Host::shutdown`] after the drain, however slow servers are.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(6_500);
 
-/// Longer times are taken for mistakes: a clock could not count to their end.
+/// Longest accepted duration: a longer one is a mistake and would overflow a clock.
 const MAX_DURATION: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// What became of a spawn.
+/// Outcome of a spawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpawnOutcome {
     /// The name was free.
     New,
     /// The name had another spec, which this one has replaced.
     Replaced,
-    /// The name has this very spec already; nothing was done.
+    /// The name already has this spec; nothing was done.
     Unchanged,
 }
 
-/// What a server has to show before it is registered.
+/// Proof that a server must give before it is registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StartCheck {
     None,
-    /// That it can be started.
+    /// A successful start.
     Required,
 }
 
 impl Host {
-    /// Registers a server. One that is not lazy is connected first, and if
-    /// that fails nothing is registered. Another spec under a known name
-    /// replaces it: the new one is prepared, then swapped in, then the old one
-    /// finishes its calls and ends.
+    /// Registers a server. One that is not lazy is connected first; if that fails, nothing is registered. Another spec
+    /// under a known name replaces it: the new server is prepared, then swapped in, then the old one finishes its calls
+    /// and ends.
     pub async fn spawn(&self, caller: &Caller, spec: ServerSpec) -> Result<SpawnOutcome, CallError> {
         let connector = self.connector_of(&spec)?;
         self.spawn_with(caller, spec, connector).await
     }
 
-    /// Registers a server without waiting for it. One that is not lazy starts
-    /// at once, and if that fails it is supervised like any other: it is tried
-    /// again, and its status says why.
+    /// Registers a server without waiting for it. One that is not lazy starts at once. A failed start is supervised
+    /// like any other: it is retried, and the status gives the cause.
     pub async fn register(&self, caller: &Caller, spec: ServerSpec) -> Result<SpawnOutcome, CallError> {
         let connector = self.connector_of(&spec)?;
         self.register_checked(caller, spec, connector, StartCheck::None).await
     }
 
-    /// Registers a server that is reached in the embedder's own way.
+    /// Registers a server that is reached by the embedder's own connector.
     pub async fn spawn_with(
         &self,
         caller: &Caller,
@@ -118,7 +115,7 @@ impl Host {
             servers.insert(server.spec.name.clone(), Arc::clone(&server));
         });
         let old = before.server(server.spec.name.as_str()).inspect(|old| self.retire(old));
-        // Asked after registering: a shutdown that comes later finds the server.
+        // Read after registering: a later shutdown finds the server.
         if self.inner().registry.slots.is_closed() {
             self.change_servers(|servers| {
                 servers.remove(&server.spec.name);
@@ -134,8 +131,8 @@ impl Host {
         Ok(spawned)
     }
 
-    /// Drains a server, ends it and waits until nothing of it is left. Calls
-    /// say that it is stopped until it is [started](Self::start) again.
+    /// Drains a server, ends it and waits until nothing of it is left. Calls fail as stopped until it is
+    /// [started](Self::start) again.
     pub async fn stop(&self, name: &str) -> Result<(), CallError> {
         let server = self.server(name)?;
         server.stop();
@@ -145,7 +142,7 @@ impl Host {
             slot.until_state(|desk| match desk.supervisor.phase() {
                 Phase::Draining { .. } => None,
                 Phase::Stopped => (!desk.has_remains).then_some(()),
-                // Somebody has started it again.
+                // Another operation has started it again.
                 _ => Some(()),
             })
             .await;
@@ -153,7 +150,7 @@ impl Host {
         Ok(())
     }
 
-    /// Brings a stopped or sleeping server up, and says so if that fails.
+    /// Starts a stopped or sleeping server. Fails if the start fails.
     pub async fn start(&self, name: &str) -> Result<(), CallError> {
         let server = self.server(name)?;
         server.resume();
@@ -161,9 +158,8 @@ impl Host {
         wait_until_all_started(&server).await
     }
 
-    /// A fresh session, and a clean record: budget, breaker and ejection are
-    /// cleared and remembered answers forgotten. Calls in flight finish on the
-    /// old session.
+    /// Restarts the session and clears budget, breaker, ejection and cached answers. Calls in flight finish on the old
+    /// session.
     pub async fn reload(&self, name: &str) -> Result<(), CallError> {
         let server = self.server(name)?;
         server.reload();
@@ -174,17 +170,17 @@ impl Host {
         Ok(())
     }
 
-    /// Asks a server that has just come up for its lists, whatever is known of them: what is ready can be listed and
-    /// called. Neither a list that fails nor one that takes long is the reload's failure.
+    /// Refreshes the lists of a server that has just come up, so that a ready server can be listed and called. A list
+    /// that fails or is slow does not fail the reload.
     async fn refresh_lists(&self, server: &Server) {
-        // Whoever looked for a name in vain looks again, also where nothing has changed.
+        // Callers that did not find a name look again, even if nothing has changed.
         self.bus().bump_lists_version();
         let operator = Caller::operator();
         let Ok(_in_flight) = self.acquire_in_flight(&operator, RequestClass::Listing) else { return };
         let ask = async {
             for slot in server.slots().iter().filter(|slot| slot.live().is_some()) {
                 for kind in Kind::ALL {
-                    // A list is asked for again only by somebody who wants it.
+                    // A list is fetched again only if a caller has wanted it.
                     if slot.cached_list(kind).is_some() || kind == Kind::Tools {
                         let _ = self.fetch_list(slot, &operator, kind).await;
                     }
@@ -203,8 +199,8 @@ impl Host {
         Ok(())
     }
 
-    /// The same, but returns as soon as the name is free for another; calls in
-    /// flight finish and the server ends by itself.
+    /// Removes a server as [`remove`](Self::remove) does, but returns as soon as the name is free; calls in flight
+    /// finish and the server ends in the background.
     pub async fn remove_without_waiting(&self, name: &str) -> Result<(), CallError> {
         self.unregister(name).await.map(drop)
     }
@@ -220,8 +216,8 @@ impl Host {
         Ok(server)
     }
 
-    /// Waits while a server that the caller uses is being started, at most as long as a call may take. False if it is
-    /// not, or still is. The voice hears how far it has come.
+    /// Waits while a server that the caller uses is being started, at most for the call timeout. Returns false if it is
+    /// not starting, or still is at the timeout. Reports progress to the observer.
     pub(crate) async fn wait_for_start(
         &self,
         caller: &Caller,
@@ -246,8 +242,8 @@ impl Host {
         true
     }
 
-    /// Ends what servers keep for a client session that is over: the processes of servers with
-    /// [`Isolation::Session`], once their calls have had the time of a stop. Nothing is started for it any more.
+    /// Ends the state of an ended client session: the processes of servers with [`Isolation::Session`], after the drain
+    /// time of a stop. Nothing is started for the session any more.
     pub fn end_session(&self, caller: &Caller) {
         if caller.session().is_none() {
             return;
@@ -259,10 +255,10 @@ impl Host {
         }
     }
 
-    /// Ends what servers keep for a caller whose credential has ended: the processes of servers with
-    /// [`Isolation::Caller`] and [`Isolation::Session`], once their calls have had the time of a stop, and its private
-    /// answers and lists. The credential is marked as ended [before](Caller::end_credential), so that nothing is begun
-    /// for this caller any more; one that comes with the same principal later finds nothing of it.
+    /// Ends the state of a caller whose credential has ended: the processes of servers with [`Isolation::Caller`] and
+    /// [`Isolation::Session`], after the drain time of a stop, and its private answers and lists. The credential is
+    /// marked as ended [before](Caller::end_credential), so that nothing is begun for this caller any more; a later
+    /// caller with the same principal finds nothing of it.
     pub fn end_caller(&self, caller: &Caller) {
         let owner = PartitionOwner(caller.principal());
         for server in self.current().servers.values() {
@@ -281,13 +277,14 @@ impl Host {
         Binding::acquire(&server.slot(caller)?).await
     }
 
-    /// Ends every server and waits for it, but not for ever. True if nothing is
-    /// left. The host takes no servers afterwards.
+    /// Ends every server and waits for that, within a bound. Returns whether nothing is left. The host accepts no
+    /// servers afterwards.
     pub async fn shutdown(&self) -> bool {
         self.shutdown_within(DRAIN_TIMEOUT).await
     }
 
-    /// The same, with this much time for calls in flight, and at most as much as each server's `drain`.
+    /// Shuts down as [`shutdown`](Self::shutdown) does, with this much time for calls in flight, and at most each
+    /// server's `drain`.
     pub async fn shutdown_within(&self, calls: Duration) -> bool {
         let slots = self.inner().registry.slots.close();
         self.change_servers(ServerMap::clear);
@@ -341,7 +338,7 @@ impl Host {
         let spec = Arc::new(spec);
         let (room, ledger) = (Arc::clone(&registry.process_pool), Arc::clone(&registry.slots));
         let (cache, bus) = (self.inner().responses.handle(), Arc::clone(self.bus()));
-        // Who wanted to see the log of a replaced server still does.
+        // A log level requested of the replaced server still applies.
         let before = self.current().server(spec.name.as_str()).cloned();
         let level = before.as_ref().map(|server| Arc::clone(&server.level)).unwrap_or_default();
         let rank = before.map(|server| server.rank);
@@ -372,7 +369,7 @@ impl Host {
         ))
     }
 
-    /// Replaces the servers; returns what was in force before and is after.
+    /// Replaces the servers; returns the snapshots before and after.
     fn change_servers(
         &self,
         change: impl FnOnce(&mut ServerMap),
@@ -380,8 +377,8 @@ impl Host {
         self.change(|current| change(Arc::make_mut(&mut current.servers)))
     }
 
-    /// Replaces what is in force, and tells whoever listens which lists may be others now: servers have come, gone or
-    /// been replaced, or rules or pins have changed.
+    /// Replaces the snapshot in force, and notifies listeners of the lists that may have changed: servers have come,
+    /// gone or been replaced, or rules or pins have changed.
     pub(crate) fn change(
         &self,
         change: impl FnOnce(&mut RegistrySnapshot),
@@ -421,7 +418,7 @@ impl Host {
         (before, after)
     }
 
-    /// Ends a server that has lost its place. Where none has taken it, nothing of the name is kept.
+    /// Ends a server that was replaced or removed. If no server has its name, nothing of the name is kept.
     pub(crate) fn retire(&self, server: &Arc<Server>) {
         server.remove();
         self.purge(server);
@@ -438,8 +435,7 @@ impl Host {
     }
 }
 
-/// Removes a server that was prepared and not registered, also when the
-/// future that prepares it is dropped.
+/// A prepared, unregistered server. Dropping it removes the server, also when the future that prepares it is dropped.
 pub(crate) struct PreparedServer(Option<Arc<Server>>);
 
 impl PreparedServer {
@@ -484,7 +480,7 @@ pub(crate) fn validate_spec(spec: &ServerSpec) -> Result<(), CallError> {
     }
 }
 
-/// Every time in a spec that is added to a clock.
+/// Returns every duration in a spec that is added to a clock.
 fn spec_durations(spec: &ServerSpec) -> [Duration; 11] {
     let ServerSpec {
         keep_alive,
@@ -529,8 +525,8 @@ pub(crate) async fn start_and_wait(slot: &Arc<Slot>) -> Result<(), CallError> {
     wait_until_started(slot).await
 }
 
-/// Waits until a start has succeeded or failed once. A place in the process pool is waited for as long as the start itself
-/// may take.
+/// Waits until a start has succeeded or failed once. The wait for a place in the process pool is bounded by the start
+/// timeout.
 pub(crate) async fn wait_until_started(slot: &Arc<Slot>) -> Result<(), CallError> {
     let _wanted = slot.demand_session(Demand::UntilStartFails);
     loop {
@@ -543,7 +539,7 @@ pub(crate) async fn wait_until_started(slot: &Arc<Slot>) -> Result<(), CallError
     }
 }
 
-/// What came of a start, if it is over.
+/// Returns the outcome of a start, if it is over.
 fn start_outcome(slot: &Slot, desk: &SlotState) -> Option<Result<(), CallError>> {
     match desk.supervisor.phase() {
         Phase::Idle | Phase::Starting { .. } => None,

@@ -1,4 +1,4 @@
-//! What happens to servers, told to whoever keeps a record of it.
+//! Lifecycle events of servers, reported to observers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,133 +8,133 @@ use ostler_core::supervisor::EjectionReason;
 
 use crate::host::{Host, WeakHost};
 
-/// Something that happened to one server.
+/// Lifecycle event of one server.
 #[derive(Debug, Clone, Copy)]
 pub struct LifecycleEvent<'a> {
-    /// Which server.
+    /// Name of the server.
     pub server: &'a str,
-    /// Whose process of an isolated server; empty where all callers share one.
+    /// Partition of an isolated server's process; empty if all callers share one.
     pub partition: &'a str,
-    /// What happened.
+    /// The event itself.
     pub kind: LifecycleEventKind<'a>,
 }
 
 impl<'a> LifecycleEvent<'a> {
-    /// Something that happened to a server as a whole.
+    /// Creates an event of a server as a whole.
     pub fn for_server(server: &'a str, kind: LifecycleEventKind<'a>) -> Self {
         Self { server, partition: "", kind }
     }
 }
 
-/// What can happen to a server.
+/// Kind of a lifecycle event, with its data.
 #[derive(Debug, Clone, Copy)]
 pub enum LifecycleEventKind<'a> {
     /// A session is up.
     Started {
-        /// Its number.
+        /// Number of the session.
         generation: u64,
-        /// Its process, where it has one here.
+        /// Its process, if it has a local one.
         pid: Option<u32>,
-        /// From the decision to start it until it could be used.
+        /// Time from the decision to start until it could be used.
         took: Duration,
     },
     /// A session did not come up.
     StartFailed {
-        /// Its number.
+        /// Number of the session.
         generation: u64,
-        /// Why not.
+        /// Cause of the failure.
         cause: &'a str,
     },
     /// A session ended by itself, or hung.
     Lost {
-        /// Its number.
+        /// Number of the session.
         generation: u64,
-        /// What happened.
+        /// Cause of the loss.
         cause: &'a str,
     },
-    /// A session was ended: not needed any more, stopped, or replaced by another.
+    /// The host ended a session: idle, stopped, or replaced by another.
     Ended {
-        /// Its number.
+        /// Number of the session.
         generation: u64,
     },
-    /// Another start will be tried, whether a call comes or not.
+    /// Another start is planned, with or without a call.
     RestartPlanned {
-        /// How long it waits before that.
+        /// Delay before it.
         delay: Duration,
     },
-    /// No other start is planned: the next call brings one.
+    /// No other start is planned: the next call causes one.
     RestartOnDemand,
-    /// It is out until an operator reloads it, or until it is readmitted.
+    /// The server is ejected until an operator reloads it, or until it is readmitted.
     Ejected {
-        /// What led to it.
+        /// Reason of the ejection.
         ejection: EjectionReason,
         /// The last failure.
         cause: &'a str,
-        /// What a person can do about that.
+        /// Remedy for a person to apply.
         remedy: Option<&'a str>,
-        /// When it is readmitted; `None` leaves that to an operator.
+        /// Time until it is readmitted; `None` leaves that to an operator.
         readmit_in: Option<Duration>,
     },
-    /// It does not accept the credentials that it was shown, or wants some.
+    /// The server rejects its credentials, or requires some.
     NeedsAuth {
-        /// What it said.
+        /// The server's own message.
         cause: &'a str,
-        /// When it is asked again.
+        /// Time until it is retried.
         retry_in: Duration,
     },
-    /// It has been out for as long as the config says, and is in again.
+    /// The server is back after an ejection of the configured length.
     Readmitted,
-    /// Calls are held back from it.
+    /// The breaker rejects calls to it.
     BreakerOpened {
-        /// For how long.
+        /// Time until the breaker lets a probe pass.
         wait: Duration,
     },
     /// Calls reach it again.
     BreakerClosed,
-    /// An operator did something with it.
+    /// An operator changed it.
     Operated {
-        /// What.
+        /// Action of the operator.
         action: OperatorAction,
-        /// Who, where the host was told.
+        /// Operator, if the host was told.
         by: Option<&'a Caller>,
     },
-    /// It lists a resource or template that another server owns.
+    /// The server lists a resource or template that another server owns.
     ResourceShadowed {
-        /// The URI or template.
+        /// URI or template.
         uri: &'a str,
-        /// The server that is asked instead.
+        /// Owner, which is asked instead.
         owner: &'a str,
     },
     /// A tool's definition is not the approved one.
     DefinitionChanged {
-        /// Which tool.
+        /// Name of the tool.
         tool: &'a str,
-        /// What that means: a word of the pins.
+        /// Status of the pin, a word of the pins.
         pin_status: &'a str,
-        /// Whether callers are refused it.
+        /// Set if callers are refused the tool.
         is_refused: bool,
     },
 }
 
-/// What operators do with servers.
+/// Operator's action on a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OperatorAction {
-    /// A server was registered under a free name.
+    /// Registered a server under a free name.
     Register,
-    /// Another spec took the place of one.
+    /// Replaced a server's spec.
     Replace,
-    /// It was taken out.
+    /// Removed the server.
     Remove,
-    /// It was brought up.
+    /// Started the server.
     Start,
-    /// It was stopped.
+    /// Stopped the server.
     Stop,
-    /// It got a fresh session and a clean record.
+    /// Restarted the session with a clean record.
     Reload,
 }
 
 impl OperatorAction {
-    /// The word used in records.
+    /// Returns the word used in records.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Register => "register",
@@ -147,8 +147,8 @@ impl OperatorAction {
     }
 }
 
-/// Takes what happens. No lock is held when it is called, but a server's task
-/// or a call may be waiting for it: it must not block.
+/// Receiver of lifecycle events. Called without a lock, but a server's task or a call may be waiting for it: it must
+/// not block.
 pub type LifecycleObserver = Arc<dyn Fn(&LifecycleEvent<'_>) + Send + Sync>;
 
 impl Host {
@@ -161,7 +161,7 @@ impl Host {
 }
 
 impl WeakHost {
-    /// Tells whoever observes, if the host is still there.
+    /// Reports an event to all observers, if the host still exists.
     pub(crate) fn notify_observers(&self, happening: &LifecycleEvent<'_>) {
         if let Some(host) = self.upgrade() {
             host.notify_observers(happening);

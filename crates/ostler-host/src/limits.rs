@@ -1,19 +1,18 @@
-//! How much the callers of a role may use.
+//! Limits of roles: budgets and calls in flight.
 
 use std::collections::HashMap;
 
 use ostler_core::caller::{CallWindow, Caller};
 use ostler_core::config::Config;
 
-/// How much the callers of each role may use; a role that is not in it may
-/// use as much as there is.
+/// Limits of each role's callers; a role that is absent has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Limits {
     /// By the name of the role.
     pub roles: HashMap<String, RoleLimits>,
 }
 
-/// How much the callers of one role may use.
+/// Limits of one role's callers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RoleLimits {
     /// Calls of all callers of the role together; unlimited when absent.
@@ -23,7 +22,7 @@ pub struct RoleLimits {
 }
 
 impl Limits {
-    /// What a config says about its roles.
+    /// Reads the limits of a config's roles.
     pub fn from_config(config: &Config) -> Self {
         let limits = config.roles.iter().map(|(name, role)| {
             let budget = role.budget.map(|budget| CallWindow { calls: budget.calls, per: budget.per });
@@ -33,7 +32,7 @@ impl Limits {
         Self { roles: limits.filter(is_limited).collect() }
     }
 
-    /// The limits of a caller's role. Whoever runs the host has none.
+    /// Returns the limits of a caller's role. The operator has none.
     pub(crate) fn for_caller(&self, caller: &Caller) -> Option<&RoleLimits> {
         if self.roles.is_empty() || caller.is_operator() {
             return None;

@@ -1,8 +1,8 @@
-//! How much of a server's log is wanted.
+//! Log levels of servers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The severity of log lines, the most verbose level first.
+/// Severity of log lines, the most verbose level first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LogLevel {
     /// `debug`
@@ -24,7 +24,7 @@ pub enum LogLevel {
 }
 
 impl LogLevel {
-    /// All of them, the most verbose first.
+    /// All levels, the most verbose first.
     pub const ALL: [Self; 8] = [
         Self::Debug,
         Self::Info,
@@ -36,7 +36,7 @@ impl LogLevel {
         Self::Emergency,
     ];
 
-    /// Its name in the protocol.
+    /// Returns its name in the protocol.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Debug => "debug",
@@ -50,18 +50,18 @@ impl LogLevel {
         }
     }
 
-    /// The level of a name in the protocol.
+    /// Parses the protocol's name of a level.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|level| level.as_str() == name)
     }
 
-    /// The level of the JSON text of a name.
+    /// Parses the JSON text of a level's name.
     pub fn from_json(raw: &[u8]) -> Option<Self> {
         Self::parse(&serde_json::from_slice::<String>(raw).ok()?)
     }
 }
 
-/// The most verbose level that anybody has wanted of one server.
+/// Most verbose level that any caller has requested of one server.
 #[derive(Debug)]
 pub(crate) struct RequestedLogLevel(AtomicUsize);
 
@@ -72,12 +72,12 @@ impl Default for RequestedLogLevel {
 }
 
 impl RequestedLogLevel {
-    /// Notes a wish; true if it goes beyond what was wanted before.
+    /// Requests a level; returns whether it is more verbose than all before.
     pub(crate) fn request(&self, level: LogLevel) -> bool {
         self.0.fetch_min(level as usize, Ordering::AcqRel) > level as usize
     }
 
-    /// What is wanted; `None` where nobody has said anything.
+    /// Returns the requested level; `None` if no caller has requested one.
     pub(crate) fn get(&self) -> Option<LogLevel> {
         LogLevel::ALL.get(self.0.load(Ordering::Acquire)).copied()
     }

@@ -1,4 +1,4 @@
-//! Readers of what servers write to stderr.
+//! Log readers: read the stderr of servers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,13 +10,12 @@ use crate::server::slot::SlotKey;
 use crate::upstream::StderrLine;
 use crate::upstream::stdio::StderrLog;
 
-/// Reads what one server writes to stderr, over its restarts. Each read gives
-/// what has come since the one before; the first begins with what is kept, also of
-/// processes that have ended.
+/// Reader of one server's stderr, over its restarts. Each read returns the lines since the one before; the first begins
+/// with the kept lines, also of processes that have ended.
 pub struct LogReader {
     host: Host,
     name: String,
-    /// How far the log of each slot of the server has been read.
+    /// Read position in the log of each slot of the server.
     positions: HashMap<SlotKey, ReadPosition>,
 }
 
@@ -26,7 +25,7 @@ struct ReadPosition {
 }
 
 impl Host {
-    /// Reads along what a server writes to stderr.
+    /// Opens a reader of a server's stderr.
     pub fn logs(&self, name: &str) -> Result<LogReader, CallError> {
         self.server(name)?;
         Ok(LogReader { host: self.clone(), name: name.to_owned(), positions: HashMap::new() })
@@ -34,11 +33,10 @@ impl Host {
 }
 
 impl LogReader {
-    /// Returns the lines since the last read, control characters escaped. An error
-    /// says that the server is not there any more.
+    /// Returns the lines since the last read, control characters escaped. Fails if the server does not exist any more.
     pub fn read(&mut self) -> Result<Vec<StderrLine>, CallError> {
         let server = self.host.server(&self.name)?;
-        // The last words of a slot that is gone come before those of the next.
+        // The last lines of a removed slot come before those of the next.
         let mut lines: Vec<StderrLine> =
             self.positions.values_mut().flat_map(ReadPosition::read_new).collect();
         let mut open = HashMap::new();

@@ -1,8 +1,9 @@
-//! Chains of hosts: each says through which others its requests come, and refuses those that come back.
+//! Loop detection between hosts: each host names the hosts that its requests come through, and refuses requests that
+//! come back.
 //!
 //! Two hosts may have each other among their servers, directly or through more. Lists and sessions are shared between
-//! callers, so a chain belongs to a host and not to one request: what a host sends names itself and the hosts that are
-//! its clients now. The host that finds itself in such a chain refuses, and the circle is open at that place.
+//! callers, so a chain belongs to a host and not to one request: a host's requests name itself and the hosts that are
+//! its clients now. A host that finds itself in such a chain refuses the request, which breaks the loop.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,38 +12,38 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The header of requests to remote servers.
+/// Header of requests to remote servers.
 pub const VIA_HEADER: &str = "ostler-via";
-/// The variable of processes that run Ostler.
+/// Environment variable of child processes that run Ostler.
 pub const VIA_VARIABLE: &str = "OSTLER_VIA";
 
-/// Hosts one behind the other. A chain that is longer is taken for a circle.
+/// Bounds the hosts in a chain. A longer chain counts as a loop.
 const MAX_HOPS: usize = 8;
-/// Hosts that one says it is used by. Each is an authenticated client; more than that are not told.
+/// Bounds the client hosts that a request names. Each is an authenticated client; further ones are left out.
 const MAX_CLIENTS: usize = 64;
-/// The longest name of a host.
+/// Bounds the length of a host's name.
 const MAX_HOST_ID_LEN: usize = 32;
-/// How long a host counts as a client after its last request.
+/// Time for which a host counts as a client after its last request.
 const CLIENT_TTL: Duration = Duration::from_secs(10 * 60);
 
-/// The place of a host among others that use it.
+/// Detector of request loops: knows the client hosts of one host.
 #[derive(Debug)]
 pub struct LoopDetector {
-    /// Random, for one life of the host. No secret; it is told to servers only.
+    /// Random, for one life of the host. Not secret; only servers get it.
     host_id: String,
     clients: Mutex<BTreeMap<String, ClientHost>>,
 }
 
 #[derive(Debug)]
 struct ClientHost {
-    /// Hosts up to this one, itself included.
+    /// Hosts in the chain up to this one, itself included.
     hops: usize,
-    /// Counts until then, and longer while it is attached.
+    /// End of its time as a client; an attached host counts longer.
     expires_at: Instant,
     attached: usize,
 }
 
-/// A request that has come through this host already, or through too many.
+/// Error of a request that has come through this host already, or through too many.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoopDetected(&'static str);
 
@@ -54,7 +55,7 @@ impl fmt::Display for LoopDetected {
 
 impl std::error::Error for LoopDetected {}
 
-/// Keeps hosts among the clients while a connection of theirs lasts.
+/// Attached client hosts: they count as clients while their connection lasts.
 #[derive(Debug)]
 pub struct AttachedHosts {
     loop_detector: Arc<LoopDetector>,
@@ -62,7 +63,7 @@ pub struct AttachedHosts {
 }
 
 impl LoopDetector {
-    /// A host that no other is known to use.
+    /// Creates the detector of a host that no other host is known to use.
     pub fn random() -> Self {
         Self::new(fastrand::u128(..))
     }
@@ -71,15 +72,15 @@ impl LoopDetector {
         Self { host_id: format!("{own:032x}"), clients: Mutex::default() }
     }
 
-    /// The same behind hosts that the environment names, for as long as this one lives.
+    /// Adds the client hosts that the environment names; they count as long as this detector exists.
     #[must_use]
     pub fn with_client_hosts(self, value: &str) -> Self {
-        // In a chain that comes back, the next host says so.
+        // In a chain that comes back, the next host reports it.
         let _ = self.record_clients(value, 1);
         self
     }
 
-    /// Returns what requests of this host say: `HOPS;NAME,NAME…`.
+    /// Returns the header value of this host's requests: `HOPS;NAME,NAME…`.
     pub fn header_value(&self) -> String {
         let now = Instant::now();
         let mut clients = self.lock();
@@ -89,12 +90,12 @@ impl LoopDetector {
         format!("{hops};{}", names.collect::<Vec<_>>().join(","))
     }
 
-    /// Notes the hosts that a request comes through; refuses one that comes back. What can't be read is no chain.
+    /// Records the hosts that a request comes through; refuses one that comes back. An unreadable value is no chain.
     pub fn admit(&self, value: &str) -> Result<(), LoopDetected> {
         self.record_clients(value, 0).map(drop)
     }
 
-    /// The same for a connection, whose hosts count as long as it lasts.
+    /// Records the hosts of a connection, which count as long as it lasts; refuses one that comes back.
     pub fn attach(self: &Arc<Self>, value: &str) -> Result<AttachedHosts, LoopDetected> {
         let names = self.record_clients(value, 1)?;
         Ok(AttachedHosts { loop_detector: Arc::clone(self), names })

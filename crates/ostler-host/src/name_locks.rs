@@ -1,4 +1,4 @@
-//! Taking turns by name.
+//! Locks by server name.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -6,21 +6,20 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use ostler_core::server_name::ServerName;
 use tokio::sync::OwnedMutexGuard;
 
-/// One at a time for each server, so that one that is slow to start holds up
-/// nobody but those who want the same name.
+/// Lock per server name, so that a server that is slow to start delays only operations on the same name.
 #[derive(Debug, Default)]
 pub(crate) struct ServerLocks(Mutex<HashMap<ServerName, Weak<tokio::sync::Mutex<()>>>>);
 
-/// A turn; dropping it lets the next one in.
+/// Guard of a server's lock; dropping it releases the lock.
 pub(crate) type ServerLockGuard = OwnedMutexGuard<()>;
 
 impl ServerLocks {
-    /// Waits for a turn.
+    /// Waits for the lock of a name.
     pub(crate) fn lock(&self, name: &ServerName) -> impl Future<Output = ServerLockGuard> + use<> {
         self.lock_of(name).lock_owned()
     }
 
-    /// The lock of a name; one that nobody holds or waits for is forgotten.
+    /// Returns the lock of a name; a lock without holder or waiter is dropped.
     fn lock_of(&self, name: &ServerName) -> Arc<tokio::sync::Mutex<()>> {
         let mut doors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         doors.retain(|_, door| door.strong_count() > 0);

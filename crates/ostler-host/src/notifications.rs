@@ -1,4 +1,4 @@
-//! What servers say without being asked, on its way to whoever listens.
+//! Notifications of servers, passed on to listeners.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,29 +13,28 @@ use crate::host::Host;
 use crate::registry::RegistrySnapshot;
 use crate::upstream::ServerNotification;
 
-/// Events that a slow listener may be behind before it loses the oldest.
+/// Bounds the notifications that a slow listener may be behind before it loses the oldest.
 const BACKLOG: usize = 1_024;
 
-/// An event with more text than this is not told: a listener that is behind
-/// must not cost more than 64 MiB.
+/// Largest text of a notification that is passed on: with the backlog, a slow listener costs at most 64 MiB.
 const MAX_TEXT: usize = 64 << 10;
 
-/// Something that a server has said, and to whom it may be told.
+/// A notification with its server and partition, which decide who may receive it.
 #[derive(Debug, Clone)]
 pub struct HostNotification {
-    /// Who said it.
+    /// Server that sent it.
     pub server: ServerName,
-    /// Whose session it was; empty where everybody shares one.
+    /// Partition of the session; empty if all callers share one.
     pub partition: Arc<str>,
-    /// What it said.
+    /// The notification itself.
     pub notification: ServerNotification,
 }
 
-/// Where events of all servers of a host meet.
+/// Broadcast channel for the notifications of all servers of a host.
 #[derive(Debug)]
 pub(crate) struct NotificationBus {
     events: broadcast::Sender<HostNotification>,
-    /// Counts changes of what is known of any list, and of which servers there are.
+    /// Counts changes of known lists and of the set of servers.
     lists_version: AtomicU64,
 }
 
@@ -46,7 +45,7 @@ impl Default for NotificationBus {
 }
 
 impl NotificationBus {
-    /// Tells everybody who listens; nobody listening is no loss.
+    /// Publishes a notification; without listeners it is dropped.
     pub(crate) fn publish(&self, mut event: HostNotification) {
         if !self.has_listeners() {
             return;
@@ -56,14 +55,14 @@ impl NotificationBus {
                 tracing::warn!(server = %event.server, bytes = text.len(), "an event was too long to be told");
                 return;
             }
-            // It is a slice of a read buffer; who is behind would keep the buffer.
+            // The text is a slice of a read buffer, which a slow listener would keep alive.
             *text = Bytes::copy_from_slice(text);
         }
         // The last listener may have left meanwhile.
         let _ = self.events.send(event);
     }
 
-    /// Whether anybody listens.
+    /// Returns whether there is a listener.
     pub(crate) fn has_listeners(&self) -> bool {
         self.events.receiver_count() > 0
     }
@@ -88,14 +87,14 @@ fn payload_mut(event: &mut ServerNotification) -> Option<&mut Bytes> {
 }
 
 impl Host {
-    /// What servers say from now on. A receiver that falls behind by more than
-    /// 1,024 events loses the oldest, and is told so by the channel.
+    /// Subscribes to the notifications of servers from now on. A receiver that falls behind by more than 1,024
+    /// notifications loses the oldest, and the channel reports that to it.
     pub fn notifications(&self) -> broadcast::Receiver<HostNotification> {
         self.bus().events.subscribe()
     }
 
-    /// Returns whether a caller may hear of an event: it may see the server and use
-    /// what the event is about, and the session is everybody's or its own.
+    /// Returns whether a caller may receive a notification: it may see the server and use the subject, and the session
+    /// is shared or its own.
     pub fn may_receive(&self, caller: &Caller, event: &HostNotification) -> bool {
         self.current().may_receive(caller, event)
     }
@@ -106,7 +105,7 @@ impl RegistrySnapshot {
         if !self.may_see(caller, &event.server) || !self.may_receive_content(caller, event) {
             return false;
         }
-        // Of a server that is gone, whoever could see it may know that it is.
+        // A caller that could see a removed server may learn that it is gone.
         self.server(event.server.as_str())
             .is_none_or(|server| event.partition.is_empty() || *server.partition(caller) == *event.partition)
     }
@@ -119,14 +118,14 @@ impl RegistrySnapshot {
                 about(Subject::Resource(&uri))
             }
             ServerNotification::Other { method, .. } => about(Subject::Method(method.as_str())),
-            // A line of a session that callers share may be about any of them.
+            // A log line of a shared session may be about any caller.
             ServerNotification::Log(_) => {
                 let server = self.server(event.server.as_str());
                 let is_shared = event.partition.is_empty()
                     || server.is_some_and(|server| server.spec.isolation.is_shared_by_callers());
                 !is_shared || !self.is_restricted_at(caller, event.server.as_str())
             }
-            // What becomes of a list is for everybody who may see a part of it.
+            // A list change concerns every caller that may see a part of the list.
             ServerNotification::ToolsChanged
             | ServerNotification::ResourcesChanged
             | ServerNotification::PromptsChanged => true,

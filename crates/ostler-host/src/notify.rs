@@ -1,5 +1,5 @@
-//! Notifications of callers to servers. Those that MCP has for clients are taken, a vendor's if a rule allows it,
-//! and nothing else is: many servers carry out a request that lacks an id.
+//! Notifications of callers to servers. The host accepts those that MCP defines for clients, and a vendor's if a rule
+//! allows it. It accepts nothing else: many servers carry out a request that lacks an id.
 
 use std::sync::Arc;
 
@@ -14,21 +14,20 @@ use crate::record::BriefRecord;
 use crate::request::Request;
 use crate::server::Server;
 
-/// How notifications begin.
+/// Prefix of the method of every notification.
 pub(crate) const METHOD_PREFIX: &str = "notifications/";
 
-/// A notification that a caller may send.
+/// Kind of a notification that a caller may send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClientNotification {
-    /// About the caller's own session or requests. The host opens sessions and
-    /// numbers requests itself, so no server would understand it.
+    /// About the caller's own session or requests. The host opens sessions and numbers requests itself, so no server
+    /// would understand it.
     HostManaged,
-    /// About a request of the server. Which caller that was sent to is known
-    /// only where the caller has the server to itself.
+    /// About a request of the server. The caller that got the request is known only where it has the server to itself.
     AboutServerRequest,
     /// The caller's roots have changed.
     RootsChanged,
-    /// None of MCP.
+    /// Not defined by MCP.
     Vendor,
 }
 
@@ -38,7 +37,7 @@ impl ClientNotification {
             "initialized" | "cancelled" => Some(Self::HostManaged),
             "progress" | "tasks/status" => Some(Self::AboutServerRequest),
             "roots/list_changed" => Some(Self::RootsChanged),
-            // What servers tell clients.
+            // Notifications of servers to clients.
             "message"
             | "tools/list_changed"
             | "prompts/list_changed"
@@ -53,9 +52,8 @@ impl ClientNotification {
 }
 
 impl Host {
-    /// Passes a notification on to the live session of a server that the
-    /// caller uses; without one nothing is started. What is no notification of
-    /// a client is refused and recorded, and so is a vendor's that no rule
+    /// Passes a notification on to the live session of a server that the caller uses; without one nothing is started.
+    /// Anything that is not a notification of a client is refused and recorded, and so is a vendor's that no rule
     /// allows (`server/method:notifications/…`). A vendor's counts as a call.
     pub fn notify(
         &self,
@@ -67,9 +65,8 @@ impl Host {
         self.handle_notification(caller, Some(server), method, params)
     }
 
-    /// The same, to every server that the caller may see. A vendor's can't say
-    /// which server it means: it is passed on to none, and refused where none
-    /// would be allowed to have it.
+    /// Passes a notification on to every server that the caller may see. A vendor's names no server: it is passed on to
+    /// none, and refused where no server would be allowed to have it.
     pub fn notify_all(&self, caller: &Caller, method: &str, params: Option<Bytes>) -> Result<(), CallError> {
         self.handle_notification(caller, None, method, params)
     }
@@ -92,7 +89,7 @@ impl Host {
             Some(server) => self.notify_one(server, &request, raw.as_deref(), &mut rule),
             None => self.notify_each(&request, raw.as_deref()),
         });
-        // What MCP has is no call; all else that goes somewhere is on record.
+        // A notification that MCP defines is no call; every other one that is sent is recorded.
         if result.is_err()
             || (server.is_some()
                 && ClientNotification::from_method(method) == Some(ClientNotification::Vendor))
@@ -122,7 +119,7 @@ impl Host {
         match notice {
             ClientNotification::HostManaged => {}
             // The session of a shared server is the host's: no caller's roots are its roots, and a flood of
-            // notifications would take the server from the others.
+            // notifications would take the server from the other callers.
             ClientNotification::AboutServerRequest | ClientNotification::RootsChanged
                 if server.spec.isolation.is_shared_by_callers() => {}
             ClientNotification::AboutServerRequest | ClientNotification::RootsChanged => {
@@ -172,7 +169,7 @@ impl Host {
     }
 }
 
-/// Tells the live session that the caller uses; false if there is none.
+/// Sends it to the live session that the caller uses; returns false if there is none.
 fn forward(server: &Server, request: &Request<'_>, params: Option<&[u8]>) -> bool {
     let live = server.existing_slot(request.caller()).and_then(|slot| slot.live());
     live.is_some_and(|live| {

@@ -1,4 +1,4 @@
-//! How a host is set up.
+//! Options of a host.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,77 +16,74 @@ use crate::loop_detection::LoopDetector;
 use crate::process::GuardCommand;
 use crate::upstream::Connector;
 
-/// How a host is set up. Every default is the documented one.
+/// Options of a host. Every default is the documented one.
 #[derive(Clone)]
 pub struct HostOptions {
-    /// The program that guards servers. Without one, servers run in process
-    /// groups, which miss what leaves them and what a killed host leaves
-    /// behind; `status` says which it is.
+    /// The program that guards servers. Without one, servers run in process groups: those miss processes that leave the
+    /// group and processes that outlive a killed host. `status` reports which of the two is used.
     pub guard: Option<GuardCommand>,
-    /// Where lists of sleeping servers are kept between runs; nowhere if absent.
+    /// Directory that keeps the lists of sleeping servers between runs; absent, they are not kept.
     pub state_dir: Option<PathBuf>,
-    /// Whether servers are given the `PATH` of the login shell too, if the host has no terminal and only the directories of
-    /// the system: as a daemon that a desktop program has started.
+    /// Adds the login shell's `PATH` for servers if the host has no terminal and only the system's directories: a
+    /// daemon that a desktop program has started.
     pub use_login_path: bool,
-    /// Live processes at once; 0 allows none.
+    /// Bound on live processes; 0 allows none.
     pub max_processes: usize,
-    /// Calls in flight over all servers.
+    /// Bound on calls in flight over all servers.
     pub max_in_flight: usize,
-    /// Those of one principal among them.
+    /// Bound on calls in flight of one principal.
     pub max_per_caller: usize,
-    /// How much the callers of each role may use.
+    /// Limits of each role's callers.
     pub limits: Limits,
-    /// Where the charges of budgets are kept between runs; nowhere if absent.
-    /// One host at a time may use it.
+    /// File that keeps the charges of budgets between runs; absent, they are not kept. One host at a time may use it.
     pub budget_file: Option<PathBuf>,
-    /// Remembered answers, in bytes.
+    /// Bound on the response cache, in bytes.
     pub cache_bytes: usize,
-    /// Remembered answers of one tool.
+    /// Bound on cached answers of one tool.
     pub cache_entries_per_tool: usize,
-    /// The longest time an answer is remembered, whatever its server says.
+    /// Upper bound on the TTL of a cached answer, whatever its server says.
     pub cache_max_ttl: Duration,
-    /// What roles may use. [Open](Rules::open) rules leave that to the
-    /// [hook](crate::Host::set_policy_hook).
+    /// Rules of roles. [Open](Rules::open) rules leave the decision to the [hook](crate::Host::set_policy_hook).
     pub rules: Rules,
-    /// Where all chance of this host comes from: the spread of delays and what
-    /// tells its calls from another host's. Only a simulation sets it.
+    /// Seed of all randomness of this host: jitter of delays and idempotency keys. Only a simulation sets it.
     pub seed: Option<u64>,
-    /// How long servers that do not start are tried.
+    /// Retry policy for servers that do not start.
     pub start_retry: StartRetry,
-    /// Whether an MCP client has started this process, whose environment is therefore that client's. Advice about
+    /// Set if an MCP client has started this process, whose environment is therefore that client's. Advice about
     /// variables says so.
     pub is_started_by_client: bool,
-    /// What servers are told about their client.
+    /// Client identity that servers are told.
     pub identity: ClientInfo,
-    /// Seals task ids and request states, and the cursors of a gateway. `None` makes
-    /// a random one; the same key over restarts keeps task ids and cursors valid.
+    /// Key that seals task ids, request states and a gateway's cursors. `None` generates a random one; the same key
+    /// over restarts keeps task ids and cursors valid.
     pub seal_key: Option<[u8; 32]>,
-    /// The approved definitions of tools; without any, every tool is taken as it is.
+    /// Approved definitions of tools; absent, every definition is accepted.
     pub pins: Option<PinPolicy>,
-    /// Makes the connectors of servers that are reached in your own way. Without one, and for servers of which it
-    /// returns `None`, the spec says how they are reached.
+    /// Makes the connectors of servers that the embedder reaches in its own way. Without one, and for servers for which
+    /// it returns `None`, the spec decides.
     pub connector_factory: Option<ConnectorFactory>,
-    /// Tells chains of hosts that come back. By default one with a random name.
+    /// Detector of request loops between hosts. The default has a random name.
     pub loop_detector: Arc<LoopDetector>,
 }
 
-/// Makes the connector of a server from its spec.
+/// Factory of a server's connector, by its spec.
 pub type ConnectorFactory = Arc<dyn Fn(&ServerSpec) -> Option<Arc<dyn Connector>> + Send + Sync>;
 
-/// How long a host tries servers that do not start.
+/// Retry policy for servers that do not start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StartRetry {
-    /// Once more: the host lives as long as one command, and a person waits for it.
+    /// One retry: the host lives as long as one command, and a person waits for it.
     Once,
-    /// Within the restart budget. A remote server that can't be reached is waited for if it ever was reached.
+    /// Retries within the restart budget. An unreachable remote server is retried on if it was ever reached.
     #[default]
     Budget,
-    /// Like `Budget`, and a remote server is waited for even if it never was reached: the host is a way to that server.
+    /// Like `Budget`, but an unreachable remote server is retried on even if it was never reached: the host is a way to
+    /// that server.
     UntilReached,
 }
 
 impl HostOptions {
-    /// The bounds and the rules that a config sets; everything else is the default.
+    /// Creates options with the bounds and rules of a config; everything else is the default.
     pub fn from_config(config: &Config) -> Self {
         Self {
             max_processes: config.pool.max_processes,
@@ -135,13 +132,13 @@ impl fmt::Debug for HostOptions {
     }
 }
 
-/// The system's random source failed, so there is no key that a caller could not guess.
+/// Failure of the system's random source, without which a caller could guess the key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the system's random source fails: {0}")]
 pub struct RandomSourceError(String);
 
-/// Makes a key with `fill`. There is no second source: a key from a weaker one
-/// would let callers forge the task ids of others.
+/// Generates a key with `fill`. There is no fallback: a key from a weaker source would let callers forge the task ids
+/// of others.
 pub(crate) fn random_key<E: fmt::Display>(
     fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
 ) -> Result<[u8; 32], RandomSourceError> {

@@ -1,8 +1,7 @@
-//! The one gate: what a caller may see and use, for every method.
+//! Policy: decides which items a caller may see and use, for every method.
 //!
-//! Three things decide, in this order: a server's own filter of tools, which
-//! says what exists here at all; the rules of the caller's role; the embedding
-//! program's hook. Lists, calls and events ask the same functions.
+//! Three filters decide, in this order: a server's own tool filter, which defines the tools that exist at all; the
+//! rules of the caller's role; the embedding program's hook. Lists, calls and events ask the same functions.
 
 mod memo;
 
@@ -20,10 +19,10 @@ use crate::lists::Kind;
 use crate::registry::RegistrySnapshot;
 use crate::server::Server;
 
-/// Target of the events that tell of each time the rules are asked.
+/// Log target of the events that report each query of the rules.
 const VERDICTS: &str = "ostler::policy";
 
-/// The rules of the moment, and what has been found out about them.
+/// Rules in force, with their cached verdicts.
 #[derive(Debug, Default)]
 pub(crate) struct Policy {
     rules: Rules,
@@ -39,7 +38,7 @@ impl Policy {
         &self.rules
     }
 
-    /// What the rules say, by a lookup and not by their number.
+    /// Returns whether the rules allow it, from a lookup that does not depend on their number.
     fn allows(&self, caller: &Caller, server: &str, subject: Option<Subject<'_>>) -> bool {
         tracing::trace!(target: VERDICTS, server, role = caller.role(), "verdict");
         let standing = self.rules.rules_for(caller);
@@ -52,7 +51,7 @@ impl Policy {
         })
     }
 
-    /// What the rules say, with the reason of a denial.
+    /// Decides by the rules, with the reason of a denial.
     fn decide(&self, caller: &Caller, server: &str, subject: Option<Subject<'_>>) -> Verdict {
         if self.allows(caller, server, subject) {
             return Verdict::Allow;
@@ -71,7 +70,7 @@ pub(crate) enum Access {
     Allowed,
     /// A rule hides the item, but not its server.
     ItemHidden(String),
-    /// A rule hides the server and all that it has.
+    /// A rule hides the server and all its items.
     ServerHidden(String),
 }
 
@@ -81,13 +80,12 @@ impl RegistrySnapshot {
         self.hook.is_some() || self.policy.rules.rules_for(caller).unconditional_answer() != Some(true)
     }
 
-    /// Returns whether anything of a server might be hidden from a caller. What the
-    /// server says of itself may then name it.
+    /// Returns whether anything of a server might be hidden from a caller. The server's own texts may then name it.
     pub(crate) fn is_restricted_at(&self, caller: &Caller, server: &str) -> bool {
         self.hook.is_some() || !self.policy.rules.rules_for(caller).allows_all_of(server)
     }
 
-    /// Removes what only operators should read from an error: a cause quotes stderr and tells of paths and variables.
+    /// Removes details for operators from an error: a cause quotes stderr and names paths and variables.
     pub(crate) fn without_details(&self, caller: &Caller, mut error: CallError) -> CallError {
         if let CallError::Unavailable(it) = &mut error
             && self.is_restricted_at(caller, it.server.as_str())
@@ -110,8 +108,8 @@ impl RegistrySnapshot {
         exists && self.may_use(caller, &server.spec.name, Some(kind.subject(name)))
     }
 
-    /// Returns whether the rules and the hook let a caller use something, or see the
-    /// server. Only a denial that is recorded needs its reason.
+    /// Returns whether the rules and the hook let a caller use something, or see the server. Only a denial that is
+    /// recorded needs its reason.
     pub(crate) fn may_use(&self, caller: &Caller, server: &ServerName, subject: Option<Subject<'_>>) -> bool {
         self.policy.allows(caller, server.as_str(), subject)
             && self.hook_verdict(caller, server, subject).is_allowed()
@@ -125,10 +123,11 @@ impl RegistrySnapshot {
             && self.hook_verdict(caller, server, Some(Subject::Resource(template))).is_allowed()
     }
 
-    /// Decides whether a caller may use something of a server, or see the server. Every request is judged here, once.
+    /// Decides whether a caller may use something of a server, or see the server. Every request is authorized here,
+    /// once.
     pub(crate) fn access(&self, caller: &Caller, server: &Server, subject: Option<Subject<'_>>) -> Access {
         let name = &server.spec.name;
-        // A rule that allows an item lets its server be seen, so that one question is enough.
+        // A rule that allows an item makes its server visible, so that one query is enough.
         if !self.policy.allows(caller, name.as_str(), subject) {
             let by_server = self.policy.decide(caller, name.as_str(), None);
             return match (by_server, subject) {
@@ -190,7 +189,8 @@ impl RegistrySnapshot {
         }
     }
 
-    /// Returns why a caller sees nothing under that name; `None` if there is nothing.
+    /// Returns the reason why policy denies a caller the server or the item; `None` if it denies neither, or the server
+    /// is not registered.
     pub(crate) fn denial_reason(
         &self,
         caller: &Caller,
@@ -241,15 +241,14 @@ impl RegistrySnapshot {
 }
 
 impl Host {
-    /// Sets a rule of the embedding program, asked for every server and everything
-    /// that is wanted of it, beside the configured ones; `None` takes it away.
-    /// It is asked about every [form](uri_forms) of a resource's URI, and must
-    /// allow all of them; a URI without forms is denied.
+    /// Sets a policy hook of the embedding program, which is asked about every server and every subject beside the
+    /// configured rules; `None` removes it. The hook is asked about every [form](uri_forms) of a resource's URI, and
+    /// must allow all of them; a URI without forms is denied.
     pub fn set_policy_hook(&self, hook: Option<Box<Hook>>) {
         self.change(|current| current.hook = hook.map(Arc::from));
     }
 
-    /// Returns whether there are rules for a role, or none for anybody.
+    /// Returns whether rules for a role exist, or no rules at all.
     pub fn has_role(&self, role: &str) -> bool {
         let caller = Caller::new("", role);
         matches!(
@@ -258,14 +257,13 @@ impl Host {
         )
     }
 
-    /// Returns whether anything of a server might be hidden from the caller. What the
-    /// server says of itself may then name it.
+    /// Returns whether anything of a server might be hidden from the caller. The server's own texts may then name it.
     pub fn is_restricted_at(&self, caller: &Caller, server: &str) -> bool {
         self.current().is_restricted_at(caller, server)
     }
 
-    /// Returns whether the caller may use it: a tool or prompt by name, a resource by
-    /// its URI, by the same rules as [`send`](Self::send).
+    /// Returns whether the caller may use an item: a tool or prompt by name, a resource by its URI, by the same rules
+    /// as [`send`](Self::send).
     pub fn may_use(&self, caller: &Caller, server: &str, kind: Kind, name: &str) -> bool {
         let current = self.current();
         current.server(server).is_some_and(|server| {
@@ -273,12 +271,12 @@ impl Host {
         })
     }
 
-    /// Explains what decides now whether a caller may use something of a server, or see the server.
+    /// Explains the decision whether a caller may use something of a server, or see the server.
     pub fn explain(&self, caller: &Caller, server: &str, subject: Option<Subject<'_>>) -> Explanation {
         self.current().explain(caller, server, subject)
     }
 
-    /// Returns which callers of a server have one process of it: those for whom this is the same.
+    /// Returns the partition of a caller: callers of a server with the same partition share one process.
     pub(crate) fn partition(&self, caller: &Caller, server: &str) -> Box<str> {
         let current = self.current();
         current.server(server).map(|server| server.partition(caller).into()).unwrap_or_default()
@@ -286,7 +284,7 @@ impl Host {
 }
 
 impl Kind {
-    /// How rules are asked about an item.
+    /// Returns the subject by which rules are asked about an item.
     pub(crate) fn subject(self, name: &str) -> Subject<'_> {
         match self {
             Self::Tools => Subject::Tool(name),

@@ -1,4 +1,4 @@
-//! Room for processes: at most so many at once, the least recently used goes first.
+//! Process pool: bounds the live processes, and ends the least recently used idle one to make room.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,17 +13,17 @@ use crate::server::slot::{Slot, SlotKey};
 use crate::server::startup::Startup;
 use crate::start_limiter::StartLimiter;
 
-/// One process: a slot may have two for a while, one leaving and one coming.
+/// One process: a slot may have two for a while, an old one and its successor.
 type ProcessKey = (SlotKey, u64);
 
-/// Room for the processes of one host.
+/// Process pool of one host.
 pub(crate) struct ProcessPool {
     state: Mutex<PoolState>,
-    /// A process has ended, or one has become idle.
+    /// Notified when a process has ended or become idle.
     freed: Notify,
-    /// Starts that wait for room.
+    /// Number of starts that wait for room.
     waiting: AtomicUsize,
-    /// The turns of starts.
+    /// Limits concurrent starts.
     pub(crate) start_limiter: StartLimiter,
 }
 
@@ -32,7 +32,7 @@ struct PoolState {
     slots: HashMap<ProcessKey, Weak<Slot>>,
 }
 
-/// A place for one process, held until nothing of the process is left.
+/// Permit for one process, held until nothing of the process is left.
 pub(crate) struct ProcessPermit {
     pool: Arc<ProcessPool>,
     key: ProcessKey,
@@ -77,17 +77,17 @@ impl ProcessPool {
         })
     }
 
-    /// Never locked while a desk is; desks are locked while this is.
+    /// Locks the pool's state. Lock order: slot states are locked while this is, never the other way round.
     fn state(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Processes counted now.
+    /// Returns the number of processes counted now.
     pub(crate) fn process_count(&self) -> usize {
         self.state().pool.len()
     }
 
-    /// Waits for room for one process, making some where an idle one can go.
+    /// Waits for room for one process, ending an idle one if possible.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         slot: &Arc<Slot>,
@@ -121,7 +121,7 @@ impl ProcessPool {
                 PoolAdmission::Evict(unused) => {
                     let slot = book.slots.get(&unused).and_then(Weak::upgrade);
                     if slot.is_some_and(|slot| slot.update(|desk| desk.supervisor.on_evict())) {
-                        // It is counted until it is really gone.
+                        // The process is counted until it is really gone.
                         return false;
                     }
                     book.pool.set_busy(&unused, Instant::now().into_std());
@@ -130,7 +130,7 @@ impl ProcessPool {
         }
     }
 
-    /// A slot has become idle; whoever waits may have its room.
+    /// Marks that a slot has become idle, so that a waiting start may take its place.
     pub(crate) fn note_idle(&self) {
         if self.waiting.load(Ordering::Acquire) > 0 {
             self.freed.notify_waiters();
@@ -139,8 +139,8 @@ impl ProcessPool {
 }
 
 impl PoolState {
-    /// Asks for a place. Whoever has half of all with its sessions and workspaces gives one of its own: clients open those
-    /// as they like, and must not take the processes of others with them.
+    /// Requests a place. A caller whose sessions and workspaces hold half of all places gives up one of its own:
+    /// clients open those at will, and must not take the processes of other callers.
     fn admit(&mut self, tenant: &ProcessKey, slot: &Slot) -> PoolAdmission<ProcessKey> {
         let opener = slot.opener();
         let is_own = |other: &Weak<Slot>| other.upgrade().is_some_and(|other| other.opener() == opener);
@@ -155,8 +155,7 @@ impl PoolState {
         self.pool.admit(tenant.clone(), Instant::now().into_std())
     }
 
-    /// Brings the pool's idea of who is idle up to date. Done only when room
-    /// is wanted, so that calls don't pay for it.
+    /// Updates the pool's view of idle slots. Done only when room is needed, so that calls don't pay for it.
     fn refresh_idle(&mut self) {
         for (tenant, slot) in &self.slots {
             let idle_since = slot.upgrade().and_then(|slot| {

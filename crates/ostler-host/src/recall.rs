@@ -1,4 +1,4 @@
-//! Remembered answers: what may be kept, for whom, and how it is found again.
+//! Cache policy of answers: cacheability, visibility and keys.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use crate::sealed_tokens::tasks::is_legacy_task;
 use crate::server::slot::Slot;
 
 impl Host {
-    /// Looks for a remembered answer. A server that has none costs nothing here.
+    /// Looks up a cached answer. A server without cached answers costs nothing here.
     pub(crate) fn lookup_cached(&self, slot: &Slot, request: &Request<'_>) -> Option<Answer> {
         if request.params.is_continuation() || request.is_hidden {
             return None;
@@ -43,8 +43,7 @@ impl Host {
         })
     }
 
-    /// Keeps an answer if its server or the operator says so, and nothing was
-    /// invalidated since `epoch`.
+    /// Caches an answer if its server or the operator allows it, and nothing was invalidated since `epoch`.
     pub(crate) fn cache_answer(
         &self,
         slot: &Slot,
@@ -52,14 +51,14 @@ impl Host {
         mut answer: Answer,
         epoch: u64,
     ) -> Answer {
-        // Of the moment: what was forbidden meanwhile is not kept.
+        // Reads the spec in force: an answer whose caching was forbidden meanwhile is not cached.
         let Some((ttl, scope)) = lifetime(self.current().spec_of(slot), request, &answer.body) else {
             return answer;
         };
         (answer.ttl, answer.scope) = (ttl, scope);
         let Some(key) = cache_key(slot, request) else { return answer };
         let fresh = CacheableResult {
-            // The answer is a slice of a read buffer; keeping the slice would keep the buffer.
+            // The answer is a slice of a read buffer, which the slice would keep alive.
             body: Bytes::copy_from_slice(&answer.body),
             ttl,
             scope: match scope {
@@ -68,9 +67,8 @@ impl Host {
             },
         };
         let mut cache = self.cache();
-        // An invalidation raises the epoch before it purges, and purging takes
-        // this lock: either the epoch tells, or the purge removes the entry.
-        // So does the end of a credential.
+        // An invalidation raises the epoch before it purges, and purging takes this lock: either the epoch differs, or
+        // the purge removes the entry. The same holds for the end of a credential.
         if slot.cache_epoch() == epoch && !request.caller().is_credential_ended() {
             let ticket = cache.epoch(&slot.key.server);
             cache.store(ticket, key, &slot.cache_owner(request.caller()), fresh, Instant::now().into_std());
@@ -80,8 +78,8 @@ impl Host {
     }
 }
 
-/// The answer as it is told to others: one that its server calls public and the
-/// operator does not is not called so downstream either.
+/// Restricts the cache scope of an answer: one that its server calls public and the operator does not is not called
+/// public downstream either.
 pub(crate) fn restrict_cache_scope(spec: &ServerSpec, mut answer: Answer) -> Answer {
     if spec.cache_scope == CacheScopeRule::Server {
         return answer;
@@ -97,7 +95,7 @@ pub(crate) fn restrict_cache_scope(spec: &ServerSpec, mut answer: Answer) -> Ans
     answer
 }
 
-/// How long an answer may be kept, and who may see it.
+/// Returns the TTL of an answer and its cache scope.
 fn lifetime(spec: &ServerSpec, request: &Request<'_>, body: &[u8]) -> Option<(Duration, CacheScopeHint)> {
     let is_hinted = matches!(
         request.method(),
@@ -117,7 +115,7 @@ fn lifetime(spec: &ServerSpec, request: &Request<'_>, body: &[u8]) -> Option<(Du
         return None;
     }
     let head = ResultHead::parse(body).ok()?;
-    // A task is its caller's alone.
+    // A task belongs to its caller alone.
     if head.is_error || head.kind != ResultKind::Complete || is_legacy_task(body) {
         return None;
     }
@@ -128,23 +126,23 @@ fn lifetime(spec: &ServerSpec, request: &Request<'_>, body: &[u8]) -> Option<(Du
         CacheRule::Never => None,
     };
     let scope = match spec.cache_scope {
-        // Processes of different workspaces differ in what they are started with.
+        // Processes of different workspaces are started with different values.
         CacheScopeRule::Server if spec.isolation != Isolation::Workspace => head.cache_scope,
         _ => CacheScopeHint::Private,
     };
     ttl.filter(|ttl| !ttl.is_zero()).map(|ttl| (ttl, scope))
 }
 
-/// Where an answer is kept: under what the rules were asked about. `None` where
-/// the answer may depend on more than that. Arguments that RFC 8785 would change
-/// in value have no canonical form; they are compared byte for byte.
+/// Returns the key of a cached answer, by the subject that the rules were asked about. `None` where the answer may
+/// depend on more than that. Arguments that RFC 8785 would change in value have no canonical form; they are compared
+/// byte for byte.
 pub(crate) fn cache_key(slot: &Slot, request: &Request<'_>) -> Option<CacheKey> {
     let params = match request.method() {
-        // Its parameters have no part that could be left out.
+        // Every part of its parameters affects the answer.
         "completion/complete" if request.headers.is_empty() => canonical(request.params.raw()),
         _ if !request.is_plain() => return None,
         "tools/call" | "prompts/get" => canonical(request.params.arguments().unwrap_or(b"{}")),
-        // An empty cursor is not the absence of one: a server may answer them differently.
+        // An empty cursor differs from an absent one: a server may answer them differently.
         _ => {
             request.params.cursor().map(|cursor| Bytes::from(format!("cursor={cursor}"))).unwrap_or_default()
         }
@@ -158,7 +156,7 @@ pub(crate) fn cache_key(slot: &Slot, request: &Request<'_>) -> Option<CacheKey> 
     })
 }
 
-/// Whether [`cache_key`] finds a key, which it takes longer to make.
+/// Returns whether [`cache_key`] finds a key, which takes longer to build.
 fn has_cache_key(request: &Request<'_>) -> bool {
     let is_whole = request.method() == "completion/complete" && request.headers.is_empty();
     cacheable_method(request.method()).is_some() && (is_whole || request.is_plain())
@@ -168,7 +166,7 @@ fn canonical(raw: &[u8]) -> Bytes {
     ostler_wire::canonicalize_exact(raw).map_or_else(|_| Bytes::copy_from_slice(raw), Bytes::from)
 }
 
-/// The methods whose answers may be kept or shared, by a name that lasts.
+/// Returns the static name of a method whose answers may be cached or shared.
 fn cacheable_method(method: &str) -> Option<&'static str> {
     const METHODS: [&str; 9] = [
         "tools/call",

@@ -1,4 +1,4 @@
-//! One event per call, also when the caller goes away.
+//! Request records: one per call, also when the caller goes away.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,46 +16,43 @@ use crate::lists::Kind;
 use crate::request::Request;
 use crate::upstream::BoxFuture;
 
-/// What became of one request.
+/// Record of one finished request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestRecord<'a> {
-    /// Who asked.
+    /// Principal of the caller.
     pub principal: &'a str,
-    /// In which role.
+    /// Role of the caller.
     pub role: &'a str,
-    /// From which client session, where there is one.
+    /// Client session of the caller, if it has one.
     pub session: Option<&'a str>,
-    /// Which server.
+    /// Server of the request.
     pub server: &'a str,
-    /// Which method.
+    /// MCP method.
     pub method: &'a str,
-    /// Which tool, prompt or resource.
+    /// Tool, prompt or resource.
     pub subject: &'a str,
-    /// `ok`, `tool-error` if the tool says that it failed, `cached`,
-    /// `cancelled`, or the code of the error.
+    /// Result: `ok`, `tool-error` if the tool reports a failure, `cached`, `cancelled`, or the code of the error.
     pub outcome: &'static str,
-    /// What became of the request at the server; `None` where it never was on
-    /// its way, and where its caller left before that was known.
+    /// Delivery at the server; `None` where the request never was on its way, and where its caller left before that was
+    /// known.
     pub delivery: Option<Delivery>,
-    /// The session of the server that answered.
+    /// Session of the server that answered.
     pub generation: Option<u64>,
-    /// The rule that refused it, where one did; the caller was told that there
-    /// is nothing of that name.
+    /// Rule that refused it, if one did; the caller got the error for a missing item.
     pub denied_by: Option<&'a str>,
-    /// What else there is to say: whose budget was used up, and its size; that a token was revoked.
+    /// Further detail: the exhausted budget and its size, or a revoked token.
     pub detail: Option<&'a str>,
-    /// The arguments as they came.
+    /// Arguments as they came.
     pub arguments: Option<&'a [u8]>,
-    /// From the request to its end.
+    /// Time from the request to its end.
     pub took: Duration,
-    /// What `arguments` is a part of.
+    /// Buffer that holds `arguments`.
     pub(crate) raw_params: Option<&'a Bytes>,
 }
 
 impl RequestRecord<'_> {
-    /// The arguments, for whoever wants them after the call. What is shorter
-    /// than `copied` is copied; a longer one keeps the buffer that it came in,
-    /// which holds little else.
+    /// Returns the arguments in a form that outlives the call. Copies arguments shorter than `copied`; longer ones keep
+    /// the buffer that they came in, which holds little else.
     pub fn owned_arguments(&self, copied: usize) -> Option<Bytes> {
         let arguments = self.arguments?;
         Some(match self.raw_params {
@@ -65,17 +62,17 @@ impl RequestRecord<'_> {
     }
 }
 
-/// Takes records. Called on the path of a call, so it must not block.
+/// Receiver of records. Called on the path of a call, so it must not block.
 pub type Recorder = Arc<dyn Fn(&RequestRecord<'_>) + Send + Sync>;
 
-/// Tells whether records of a caller have room: a future that waits for it, or `None`. Awaited before a call is sent, so
-/// it ends in a time of its own.
+/// Backpressure of the record store: returns a future that waits for room for the caller's records, or `None` if there
+/// is room. Awaited before a call is sent, so it must end within a bounded time.
 pub type RecordBackpressure = Arc<dyn Fn(&Caller) -> Option<BoxFuture<'static, ()>> + Send + Sync>;
 
 /// Outcome of a request whose caller left.
 const CANCELLED: &str = "cancelled";
 
-/// A record in the making; dropping it unfinished records that the caller left.
+/// Unfinished record; dropping it records that the caller left.
 pub(crate) struct PendingRecord<'r, 'a> {
     request: &'r Request<'a>,
     recorder: Option<Recorder>,
@@ -92,12 +89,12 @@ impl<'r, 'a> PendingRecord<'r, 'a> {
         Self { request, recorder, outcome, delivery, generation, denied_by: None, detail: None }
     }
 
-    /// Notes the rule that hides what was asked for.
+    /// Sets the rule that hides the subject.
     pub(crate) fn set_denied_by(&mut self, rule: Option<String>) {
         self.denied_by = rule;
     }
 
-    /// Notes what else there is to say, where somebody wants to know.
+    /// Sets the detail, if a recorder is set.
     pub(crate) fn set_detail(&mut self, detail: impl FnOnce() -> String) {
         self.detail = self.recorder.is_some().then(detail);
     }
@@ -105,7 +102,7 @@ impl<'r, 'a> PendingRecord<'r, 'a> {
     pub(crate) fn finish(mut self, result: &Result<Answer, CallError>) {
         (self.outcome, self.delivery) = match result {
             Ok(answer) if answer.is_cached() => ("cached", None),
-            // An answer is looked at only if somebody wants to know.
+            // The answer is inspected only for a recorder.
             Ok(answer) if self.recorder.is_some() && self.is_tool_error(answer) => {
                 ("tool-error", Some(Delivery::Answered))
             }
@@ -127,7 +124,7 @@ impl Drop for PendingRecord<'_, '_> {
         tracing::debug!(server, method, outcome = self.outcome, ?took, "call");
         let is_revoked = self.outcome == CANCELLED && caller.credential_state() == CredentialState::Revoked;
         let detail = self.detail.as_deref().or(is_revoked.then_some("the token was revoked"));
-        // Lists are no calls; that a rule refuses one is told all the same.
+        // Lists are no calls, but a list that a rule refuses is recorded.
         let is_list = Kind::ALL.iter().any(|kind| kind.method() == method);
         if let Some(recorder) = self.recorder.as_ref().filter(|_| !is_list || self.denied_by.is_some()) {
             let wanted = self.request.subject();
@@ -151,41 +148,40 @@ impl Drop for PendingRecord<'_, '_> {
     }
 }
 
-/// A request that was refused before it came to be one.
+/// A request that a front end refused before it resolved to a target.
 #[derive(Debug, Clone, Copy)]
 pub struct DeniedRequest<'a> {
-    /// Which server.
+    /// Server of the request.
     pub server: &'a str,
-    /// Which method.
+    /// MCP method.
     pub method: &'a str,
-    /// What kind of item, and which; absent where it was the server itself.
+    /// Kind and name of the item; absent if the request was for the server itself.
     pub item: Option<(Kind, &'a str)>,
 }
 
-/// A request for something that does not exist, whoever asks for it.
+/// A request for something that does not exist for any caller.
 #[derive(Debug, Clone, Copy)]
 pub struct UnresolvedRequest<'a> {
-    /// Which server it would be of; empty if that is not known.
+    /// Its server; empty if that is not known.
     pub server: &'a str,
-    /// Which method, or the HTTP method and path.
+    /// MCP method, or HTTP method and path.
     pub method: &'a str,
-    /// What was asked for; empty if that is the server or the method itself.
+    /// Subject; empty if that is the server or the method itself.
     pub subject: &'a str,
-    /// The code of what the caller was told, such as `unknown-tool`.
+    /// Code of the caller's error, such as `unknown-tool`.
     pub outcome: &'static str,
 }
 
 impl Host {
-    /// Records that a caller was told that there is no such thing, where no
-    /// rule hides any. For whoever resolves names in front of the host.
+    /// Records that a caller asked for something that does not exist and that no rule hides. For front ends that
+    /// resolve names before they call the host.
     pub fn record_unresolved(&self, caller: &Caller, unknown: UnresolvedRequest<'_>) {
         let UnresolvedRequest { server, method, subject, outcome } = unknown;
         self.record_brief(caller, BriefRecord { server, method, subject, outcome, rule: None });
     }
 
-    /// Records that a caller was told that there is no such thing, if it is a
-    /// rule that hides it. For whoever resolves names in front of the host:
-    /// what reaches [`send`](Self::send) is recorded there. Whether one does.
+    /// Records a denial if a rule hides the subject, and returns whether one does. For front ends that resolve names
+    /// before they call the host: requests that reach [`send`](Self::send) are recorded there.
     pub fn record_if_denied(&self, caller: &Caller, refused: DeniedRequest<'_>) -> bool {
         let Some(rule) = self.current().denial_reason(caller, refused.server, refused.item) else {
             return false;
@@ -220,7 +216,7 @@ impl Host {
     }
 }
 
-/// What never became a request.
+/// Record of something that never became a request.
 pub(crate) struct BriefRecord<'a> {
     pub(crate) server: &'a str,
     pub(crate) method: &'a str,

@@ -1,4 +1,4 @@
-//! The secrets of one host: what its servers were given by reference.
+//! Secrets of one host: values that its servers were given by reference.
 
 use std::borrow::Cow;
 
@@ -8,14 +8,13 @@ use ostler_core::secrets::Secrets;
 
 use crate::host::Host;
 
-/// Every value that a reference of the config has had in this run, to be kept
-/// out of whatever people read. One server's secret may turn up in another's
-/// words, so all servers of a host share it.
+/// Every value that a reference of the config has had in this run, redacted from all text for people. One server's
+/// secret may turn up in another's output, so all servers of a host share the set.
 #[derive(Debug, Default)]
 pub(crate) struct Redactor(ArcSwap<Secrets>);
 
 impl Redactor {
-    /// Hides a value from now on.
+    /// Redacts a value from now on.
     pub(crate) fn add_secret(&self, label: &str, value: &str) {
         if self.0.load().contains(value) {
             return;
@@ -31,7 +30,7 @@ impl Redactor {
         self.0.load().redact(text).into_owned()
     }
 
-    /// As [`hide`](Self::hide), of a text whose beginning was cut off.
+    /// Redacts a text whose beginning was cut off.
     pub(crate) fn redact_truncated(&self, text: &str) -> String {
         self.0.load().redact_truncated(text).into_owned()
     }
@@ -46,8 +45,8 @@ impl Redactor {
 }
 
 impl Host {
-    /// The text without the values that references of the config have had
-    /// since this host began: for whoever shows or keeps what it is told.
+    /// Returns the text with every value redacted that a reference of the config has had since this host began. For
+    /// front ends that show or keep texts of servers.
     pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
         match self.inner().telemetry.redactor.0.load().redact(text) {
             Cow::Borrowed(_) => Cow::Borrowed(text),

@@ -1,5 +1,5 @@
-//! Registry: the servers, rules, limits and pins that are in force. They are one immutable value, replaced as a whole,
-//! so that no reader sees the rules of one config beside the pins or servers of another.
+//! Registry: the servers, rules, limits and pins in force. They are one immutable value, replaced as a whole, so that
+//! no reader sees the rules of one config beside the pins or servers of another.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,15 +24,15 @@ use crate::server::Server;
 use crate::server::slot::Slot;
 use crate::slot_registry::SlotRegistry;
 
-/// The registered servers by name.
+/// Registered servers by name.
 pub(crate) type ServerMap = BTreeMap<ServerName, Arc<Server>>;
 
 /// A server that has a name and can't be used.
 #[derive(Debug, Clone)]
 pub(crate) enum UnusableServer {
-    /// The config says that it is not to be run.
+    /// The config disables it.
     Disabled(DisabledServer),
-    /// Its spec could not be taken.
+    /// Its spec could not be registered.
     Refused(ServerSpec, CallError),
 }
 
@@ -44,7 +44,7 @@ impl UnusableServer {
         }
     }
 
-    /// Returns why it can't be used, with all details.
+    /// Returns the reason, with all details.
     pub(crate) fn error(&self) -> CallError {
         match self {
             Self::Disabled(disabled) => disabled.error(),
@@ -59,24 +59,24 @@ impl UnusableServer {
         }
     }
 
-    /// Returns whether it is told of among all servers: a server that is meant to be off is no failure.
+    /// Returns whether it is reported among all servers: a disabled server is no failure.
     pub(crate) fn is_failure(&self) -> bool {
         matches!(self, Self::Refused(..))
     }
 }
 
-/// What is in force at one moment.
+/// Snapshot of everything in force.
 #[derive(Clone, Default)]
 pub(crate) struct RegistrySnapshot {
     pub(crate) servers: Arc<ServerMap>,
     /// Servers that can't be used. None of them has the name of a registered one.
     pub(crate) unusable: Arc<BTreeMap<ServerName, UnusableServer>>,
-    /// Rules of roles, with the verdicts that were found by them.
+    /// Rules of roles, with their cached verdicts.
     pub(crate) policy: Arc<Policy>,
-    /// The embedding program's own rule.
+    /// The embedding program's policy hook.
     pub(crate) hook: Option<Arc<Hook>>,
     pub(crate) limits: Arc<Limits>,
-    /// The approved definitions; absent where nothing is compared with them.
+    /// Approved definitions; absent where nothing is compared with them.
     pub(crate) pins: Option<Arc<PinPolicy>>,
 }
 
@@ -85,8 +85,8 @@ impl RegistrySnapshot {
         self.servers.get(name)
     }
 
-    /// Returns a server, or why it can't be used: a server that the caller may not see does not exist for it. Without
-    /// a caller, everything is seen.
+    /// Returns a server, or the reason why it can't be used: a server that the caller may not see does not exist for
+    /// it. Without a caller, everything is visible.
     pub(crate) fn find(&self, caller: Option<&Caller>, name: &str) -> Result<&Arc<Server>, CallError> {
         let may_see = |name: &ServerName| caller.is_none_or(|caller| self.may_see(caller, name));
         if let Some(server) = self.server(name).filter(|server| may_see(&server.spec.name)) {
@@ -98,7 +98,7 @@ impl RegistrySnapshot {
         }
     }
 
-    /// Returns why a server can't be used, as far as a caller may read it.
+    /// Returns the reason why a server can't be used, as far as a caller may read it.
     pub(crate) fn unusable_error(&self, caller: Option<&Caller>, unusable: &UnusableServer) -> CallError {
         let name = &unusable.spec().name;
         let is_restricted = caller.is_some_and(|caller| self.is_restricted_at(caller, name.as_str()));
@@ -120,24 +120,24 @@ impl RegistrySnapshot {
         self.unusable.values().filter(|it| self.may_see(caller, &it.spec().name))
     }
 
-    /// Returns what is in force about the server of a slot. A slot that is not registered any more has its own spec.
+    /// Returns the spec in force for the server of a slot. A slot that is not registered any more has its own spec.
     pub(crate) fn spec_of<'a>(&'a self, slot: &'a Slot) -> &'a ServerSpec {
         let server = self.server(slot.key.server.as_str());
         let own = server.filter(|server| server.registration == slot.key.registration);
         own.map_or(&slot.spec, |server| &server.spec)
     }
 
-    /// Returns whether a server is registered, and not only one of its name.
+    /// Returns whether this very server is registered, and not only one of its name.
     pub(crate) fn is_registered(&self, server: &Arc<Server>) -> bool {
         self.server(server.spec.name.as_str()).is_some_and(|held| Arc::ptr_eq(held, server))
     }
 
-    /// Returns whether all callers get the same lists as in another moment.
+    /// Returns whether all callers get the same lists as in the other snapshot.
     pub(crate) fn has_same_lists(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.servers, &other.servers) && self.has_same_policy(other) && self.pins == other.pins
     }
 
-    /// Returns whether policy decides the same as in another moment.
+    /// Returns whether policy decides as in the other snapshot.
     pub(crate) fn has_same_policy(&self, other: &Self) -> bool {
         let is_same_hook = match (&self.hook, &other.hook) {
             (None, None) => true,
@@ -148,21 +148,21 @@ impl RegistrySnapshot {
     }
 }
 
-/// Holds what is in force, and all that changing it takes.
+/// Holder of the snapshot in force, with the locks that changing it needs.
 pub(crate) struct Registry {
     current: ArcSwap<RegistrySnapshot>,
-    /// Held while the next value is made from the current one: writers don't undo each other.
+    /// Held while the next snapshot is made from the current one, so that writers don't undo each other.
     write_lock: Mutex<()>,
-    /// Held by whoever changes a server of that name; never on the path of a call.
+    /// Held while a server of that name is changed; never on the path of a call.
     pub(crate) server_locks: ServerLocks,
-    /// Counts applied snapshots, so that one which waits for servers gives way to a newer one. Raised while `writing` is
-    /// held.
+    /// Counts applied snapshots, so that one which waits for servers yields to a newer one. Incremented under
+    /// `write_lock`.
     snapshots: watch::Sender<u64>,
     /// Held while a snapshot is applied.
     pub(crate) apply_lock: tokio::sync::Mutex<()>,
     /// Every slot with anything left of it, registered or not.
     pub(crate) slots: Arc<SlotRegistry>,
-    /// The pool of processes.
+    /// Pool of processes.
     pub(crate) process_pool: Arc<ProcessPool>,
     registrations: AtomicU64,
 }
@@ -181,12 +181,12 @@ impl Registry {
         }
     }
 
-    /// Returns what is in force, without a lock.
+    /// Returns the snapshot in force, without a lock.
     pub(crate) fn current(&self) -> Guard<Arc<RegistrySnapshot>> {
         self.current.load()
     }
 
-    /// Replaces what is in force by what `change` makes of it. Returns the values before and after.
+    /// Replaces the snapshot in force with the one that `change` makes of it. Returns the snapshots before and after.
     pub(crate) fn change(
         &self,
         change: impl FnOnce(&mut RegistrySnapshot),
@@ -200,8 +200,8 @@ impl Registry {
         (before, after)
     }
 
-    /// Returns the number of the next snapshot, and tells of newer ones. A change by an older one is either in force by
-    /// now, or finds that it is not [the newest](Self::is_newest).
+    /// Returns the next snapshot's number, and a receiver that reports newer ones. A change by an older snapshot is
+    /// either in force by now, or finds that it is not [the newest](Self::is_newest).
     pub(crate) fn next_snapshot(&self) -> (u64, watch::Receiver<u64>) {
         let _writing = self.write_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = 0;

@@ -1,4 +1,4 @@
-//! What a caller asks for.
+//! Requests of callers: a method, its parameters and their subject.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -25,53 +25,53 @@ use crate::notify;
 use crate::registry::RegistrySnapshot;
 use crate::upstream::{ClientMeta, ProgressObserver, ProgressSink, SharedCallObserver, is_interactive};
 
-/// The longest wait for lists unless the request says otherwise: one server must not hold up all others for longer.
+/// Bounds the wait for lists unless the request says otherwise: one slow server must not hold up the others.
 const DEFAULT_LIST_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// Headers that are passed on with one request: more than any tool has marked arguments.
+/// Bounds the headers of one request: more than any tool has marked arguments.
 const MAX_HEADERS: usize = 64;
-/// The longest value; servers commonly take no more in all of their headers.
+/// Bounds one header value; servers commonly accept no more for all of their headers.
 const MAX_HEADER_VALUE: usize = 8 << 10;
 
 /// One request of a caller, with names and URIs as its scope shows them.
 #[derive(Clone)]
 pub struct Request<'a> {
     caller: Cow<'a, Caller>,
-    /// Its server, once it is [resolved](crate::Host::resolve).
+    /// Set once the request is [resolved](crate::Host::resolve).
     server: Option<ServerName>,
     method: Cow<'a, str>,
     pub(crate) params: Params,
-    /// The member of `params` that names what it is about.
+    /// Member of `params` that names the subject.
     item_param: Result<ItemParam, ItemParamError>,
     pub(crate) received_at: Instant,
     pub(crate) deadline: Option<Instant>,
     pub(crate) call_observer: Option<SharedCallObserver>,
-    /// Headers that repeat arguments, for a remote server to look at. Bounded.
+    /// Headers that repeat arguments, for a remote server. At most [`MAX_HEADERS`].
     pub(crate) headers: Box<[(String, String)]>,
-    /// Who the request speaks for: a client's session, or the parameters themselves.
+    /// Source of the client metadata in `_meta`: a client's session, or the parameters themselves.
     meta_source: MetaSource,
-    /// Whether it is about a task whose id was sealed for its caller: beside the
-    /// server itself, no rule is asked about the method.
+    /// Set if it is about a task whose id was sealed for its caller: rules are asked about the server, not about the
+    /// method.
     pub(crate) is_for_own_task: bool,
-    /// The number of the request state that it uses up.
+    /// Number of the request state that it redeems.
     pub(crate) state_nonce: Option<u64>,
-    /// Whether a rule hides what it is about. It then meets everything that a
-    /// request for a missing item meets, and is never sent.
+    /// Set if a rule hides its subject. It then passes every check that a request for a missing item passes, and is
+    /// never sent.
     pub(crate) is_hidden: bool,
-    /// Whether it is sent only to a session that is there, and starts none.
+    /// Set if it is sent only to a live session, and starts none.
     pub(crate) is_passive: bool,
-    /// Whether its caller knows tools by their servers' own names, so that errors name them so.
+    /// Set if its caller uses the servers' own names; errors then use them too.
     pub(crate) has_own_names: bool,
-    /// The longest wait for lists where a name or URI is not known.
+    /// Longest wait for lists if a name or URI is not known.
     pub(crate) list_timeout: Duration,
-    /// Whether it named no server.
+    /// Set if the caller named no server.
     pub(crate) is_unscoped: bool,
-    /// What was in force when it was judged; absent for what the host asks on its own.
+    /// Snapshot that authorized it; absent for the host's own requests.
     pub(crate) snapshot: Option<Arc<RegistrySnapshot>>,
 }
 
 impl<'a> Request<'a> {
-    /// Any MCP request, with its parameters as they came.
+    /// Creates any MCP request; the parameters stay as they came.
     pub fn new(caller: &'a Caller, method: &'a str, params: Params) -> Self {
         Self {
             caller: Cow::Borrowed(caller),
@@ -95,7 +95,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// A call of a tool.
+    /// Creates a call of a tool.
     pub fn tool_call(caller: &'a Caller, tool: &str, arguments: CallArguments) -> Result<Self, CallError> {
         let raw: Option<&RawValue> = match &arguments.0 {
             ArgumentsForm::None => None,
@@ -123,31 +123,31 @@ impl<'a> Request<'a> {
         self.server.as_ref().map_or("", ServerName::as_str)
     }
 
-    /// Names its server.
+    /// Sets its server.
     pub(crate) fn with_server(mut self, server: ServerName) -> Self {
         self.server = Some(server);
         self
     }
 
-    /// Gives it the server's own name in place of an exposed one; the member that holds it stays the same.
+    /// Replaces an exposed name with the server's own; the member that holds it stays the same.
     pub(crate) fn with_params(mut self, params: Params) -> Self {
         self.params = params;
         self
     }
 
-    /// Marks it as one that named no server: a restricted caller is not told which one was asked.
+    /// Marks it as one that named no server: a restricted caller is not told which server was asked.
     pub(crate) fn unscoped(mut self) -> Self {
         self.is_unscoped = true;
         self
     }
 
-    /// Notes the version of policy that it is judged by.
+    /// Sets the snapshot that authorizes it.
     pub(crate) fn with_snapshot(mut self, current: &Arc<RegistrySnapshot>) -> Self {
         self.snapshot = Some(Arc::clone(current));
         self
     }
 
-    /// Detaches it from its caller, so that it can outlive it.
+    /// Detaches it from its caller's borrow.
     pub(crate) fn into_owned(self) -> Request<'static> {
         Request {
             caller: Cow::Owned(self.caller.into_owned()),
@@ -171,61 +171,58 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Waits at most this long for lists where a name or URI is not known.
+    /// Sets the longest wait for lists where a name or URI is not known.
     #[must_use]
     pub fn with_list_timeout(mut self, patience: Duration) -> Self {
         self.list_timeout = patience;
         self
     }
 
-    /// Gives up after this long, if the server's own limits don't end it before.
+    /// Sets the caller's timeout; the server's own limits may end the request earlier.
     #[must_use]
     pub fn with_timeout(mut self, time: Duration) -> Self {
-        // A time beyond what a clock can count is no limit.
+        // A time beyond the range of the clock is no limit.
         self.deadline = Instant::now().checked_add(time);
         self
     }
 
-    /// Says that the caller knows tools by their servers' own names: errors name them so, and not `server__tool`.
+    /// Declares that the caller uses the servers' own names: errors then use them in place of `server__tool`.
     #[must_use]
     pub fn with_own_names(mut self) -> Self {
         self.has_own_names = true;
         self
     }
 
-    /// Takes the raw parameters of progress notifications.
+    /// Sets the receiver of progress notifications, which gets their raw parameters.
     #[must_use]
     pub fn on_progress(mut self, sink: ProgressSink) -> Self {
         self.call_observer = Some(Arc::new(ProgressObserver(sink)));
         self
     }
 
-    /// Lets the caller hear of the request and answer for it while it is under way.
+    /// Sets the observer that hears of the request and answers for the caller while it is in flight.
     #[must_use]
     pub fn with_call_observer(mut self, voice: SharedCallObserver) -> Self {
         self.call_observer = Some(voice);
         self
     }
 
-    /// The parameters come from a modern client: what they say of version,
-    /// capabilities and identity is passed on.
+    /// Declares that the parameters come from a modern client: their version, capabilities and identity are passed on.
     #[must_use]
     pub fn from_modern_client(mut self) -> Self {
         self.meta_source = MetaSource::Client;
         self
     }
 
-    /// The request comes from a client that has said in its session what it is.
+    /// Declares the client session that the request comes from; the session has stated the client's identity.
     #[must_use]
     pub fn from_session(mut self, meta: Arc<SessionMeta>) -> Self {
         self.meta_source = MetaSource::Session(meta);
         self
     }
 
-    /// Passes on what a client's headers say of arguments, to a modern server
-    /// behind a URL; others never see them. Only names with `Mcp-Param-` are
-    /// taken, 64 of them with values of at most 8 KiB, and what the host says
-    /// itself about an argument comes before them.
+    /// Passes on client headers that repeat arguments, to a modern remote server only. Accepts names with `Mcp-Param-`,
+    /// at most 64 of them with values of at most 8 KiB. The host's own header for an argument takes precedence.
     #[must_use]
     pub fn with_headers(mut self, headers: Vec<(String, String)>) -> Self {
         let is_fit = |(name, value): &(String, String)| {
@@ -237,7 +234,7 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// Whose words a modern server reads in `_meta`.
+    /// Returns the client metadata that a modern server reads in `_meta`.
     pub(crate) fn client_meta(&self) -> ClientMeta<'_> {
         match &self.meta_source {
             MetaSource::Host => ClientMeta::Host,
@@ -246,23 +243,23 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Whether its caller can answer questions of the server.
+    /// Returns whether its caller can answer questions of the server.
     pub(crate) fn is_interactive(&self) -> bool {
         self.call_observer.as_deref().is_some_and(is_interactive)
     }
 
-    /// Whether it speaks for a client, which may be able to do more than the host.
+    /// Returns whether it speaks for a client, whose capabilities may exceed the host's.
     pub(crate) fn is_for_client(&self) -> bool {
         !matches!(self.meta_source, MetaSource::Host)
     }
 
-    /// Whether sending it twice can do harm.
+    /// Returns whether sending it twice can do harm.
     pub(crate) fn method_kind(&self) -> MethodKind {
         MethodKind::from_method(&self.method)
     }
 
-    /// What it wants: the one value that rules are asked about, that answers
-    /// are kept under, that is recorded, and that the server reads.
+    /// Returns its subject: the one value that rules are asked about, answers are cached under, the record names and
+    /// the server reads.
     pub(crate) fn subject(&self) -> Result<RequestSubject<'_>, CallError> {
         let naming = self.item_param.map_err(|error| item_param_error(&self.method, error))?;
         let text = || naming.text(&self.params).unwrap_or_default();
@@ -271,7 +268,7 @@ impl<'a> Request<'a> {
             ItemParam::Name => RequestSubject::Item(Kind::Prompts, text()),
             ItemParam::Uri => RequestSubject::Item(Kind::Resources, text()),
             ItemParam::Ref => self.completion_subject()?,
-            // What a list shows is filtered, and the others touch nobody else.
+            // The content of a list is filtered; the other methods with a cursor affect this caller alone.
             ItemParam::Cursor if self.method != "tasks/list" => RequestSubject::Server,
             _ if matches!(&*self.method, "server/discover" | "ping" | "logging/setLevel") => {
                 RequestSubject::Server
@@ -281,7 +278,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// What a completion is for: one prompt or one resource template.
+    /// Returns the subject of a completion: one prompt or one resource template.
     fn completion_subject(&self) -> Result<RequestSubject<'_>, CallError> {
         #[derive(Deserialize)]
         struct CompletionRef {
@@ -321,14 +318,13 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The tool that is called, if it is a call of one.
+    /// Returns the tool that it calls, if it calls one.
     pub(crate) fn tool_name(&self) -> Option<Cow<'_, str>> {
         (self.method == "tools/call").then(|| ItemParam::Name.text(&self.params).unwrap_or_default())
     }
 
-    /// Whether answers depend on nothing but the item, the arguments and the
-    /// page. What a member, an entry of `_meta` or a header means that only the
-    /// server knows, only it can say.
+    /// Returns whether answers depend only on the item, the arguments and the page. Other members, entries of `_meta`
+    /// and headers may have a meaning that only the server knows.
     pub(crate) fn is_plain(&self) -> bool {
         let takes_arguments = matches!(self.item_param, Ok(ItemParam::Name));
         !self.params.has_unknown_members()
@@ -336,24 +332,23 @@ impl<'a> Request<'a> {
             && (takes_arguments || self.params.arguments().is_none())
     }
 
-    /// What the breaker counts failures by: the tool, or the method of a request that calls none.
+    /// Returns the key by which the breaker counts failures: the tool, or the method of any other request.
     pub(crate) fn breaker_tool(&self) -> Cow<'_, str> {
         self.tool_name().unwrap_or(Cow::Borrowed(self.method()))
     }
 
-    /// Caller and tool for the breaker; `None` for a list, which passes it.
+    /// Returns caller and tool for the breaker; `None` for a list, which bypasses it.
     pub(crate) fn origin<'b>(&'b self, tool: &'b str) -> Option<CallOrigin<'b>> {
         (!self.is_list()).then(|| CallOrigin { caller: self.caller.principal(), tool })
     }
 
-    /// Whether it only asks what there is.
+    /// Returns whether it is a list request.
     pub(crate) fn is_list(&self) -> bool {
         self.method == "server/discover" || Kind::ALL.iter().any(|kind| kind.method() == self.method())
     }
 
-    /// Whether budgets count it. What asks what there is, or to be told of
-    /// changes, is free; everything that may make the server work is not,
-    /// methods that nobody knows included.
+    /// Returns whether budgets count it. Lists and subscriptions are free; everything that may make the server work is
+    /// charged, unknown methods included.
     pub(crate) fn is_charged(&self) -> bool {
         let is_free = matches!(
             &*self.method,
@@ -366,25 +361,25 @@ impl<'a> Request<'a> {
         !self.is_list() && !is_free
     }
 
-    /// What it counts as while it is under way.
+    /// Returns the class under which it counts while in flight.
     pub(crate) fn class(&self) -> RequestClass {
         if self.is_charged() { RequestClass::Call } else { RequestClass::Listing }
     }
 }
 
-/// What a request wants of its server, as far as rules are concerned.
+/// Subject of a request, as far as rules are concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RequestSubject<'a> {
-    /// Nothing that a caller who may see the server could be refused.
+    /// The server alone; every caller that may see the server may ask for it.
     Server,
     /// One item.
     Item(Kind, Cow<'a, str>),
-    /// Something that only the server understands.
+    /// A method that only the server understands.
     Method(&'a str),
 }
 
 impl RequestSubject<'_> {
-    /// The name or URI of the item; empty where none is wanted.
+    /// Returns the name or URI of the item; empty if the request wants none.
     pub(crate) fn item_name(&self) -> &str {
         match self {
             Self::Item(_, name) => name,
@@ -392,7 +387,7 @@ impl RequestSubject<'_> {
         }
     }
 
-    /// Returns how rules are asked about it; `None` where they are asked about the server alone.
+    /// Returns the subject that rules are asked about; `None` where they are asked about the server alone.
     pub(crate) fn as_policy_subject(&self) -> Option<Subject<'_>> {
         match self {
             Self::Server => None,
@@ -401,12 +396,12 @@ impl RequestSubject<'_> {
         }
     }
 
-    /// Whether anything can have such a name. Rules are not asked about others.
+    /// Returns whether an item can have such a name. Rules are not asked about other names.
     pub(crate) fn is_valid(&self) -> bool {
         match self {
             Self::Server => true,
             Self::Item(kind, name) => kind.is_valid_name(name),
-            // Sessions are opened by the host alone, and a notification has no answer.
+            // Only the host opens sessions, and a notification has no answer.
             Self::Method(method) => {
                 is_valid_name(method) && *method != "initialize" && !method.starts_with(notify::METHOD_PREFIX)
             }
@@ -414,7 +409,7 @@ impl RequestSubject<'_> {
     }
 }
 
-/// Who a request speaks for, kept for as long as it is under way.
+/// Source of client metadata, kept while the request is in flight.
 #[derive(Debug, Clone)]
 enum MetaSource {
     Host,
@@ -432,7 +427,7 @@ impl std::fmt::Debug for Request<'_> {
     }
 }
 
-/// The arguments of a tool: a JSON object, which is sent byte for byte.
+/// Arguments of a tool: a JSON object, sent byte for byte.
 #[derive(Debug, Clone, Default)]
 pub struct CallArguments(ArgumentsForm);
 
@@ -442,17 +437,17 @@ enum ArgumentsForm {
     None,
     /// Known to be JSON.
     Checked(Arc<RawValue>),
-    /// Not looked at yet.
+    /// Not checked yet.
     Text(Bytes),
 }
 
 impl CallArguments {
-    /// No arguments.
+    /// Returns an empty object.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// The text of a JSON object. That it is one is checked when it is used.
+    /// Wraps the text of a JSON object. The text is checked on use.
     pub fn raw(text: impl Into<Bytes>) -> Self {
         Self(ArgumentsForm::Text(text.into()))
     }
@@ -474,14 +469,14 @@ impl From<serde_json::Value> for CallArguments {
     fn from(value: serde_json::Value) -> Self {
         match serde_json::value::to_raw_value(&value) {
             Ok(raw) => raw.into(),
-            // A value always becomes text; should it not, the check will tell.
+            // Serializing a value does not fail; if it did, the check on use would report it.
             Err(_) => Self::raw(value.to_string()),
         }
     }
 }
 
-/// Checks that parameters name one item of a method, as [`Host::send`](crate::Host::send)
-/// does. For front ends that answer some methods themselves.
+/// Checks that parameters name one item of a method, as [`Host::send`](crate::Host::send) does. For front ends that
+/// answer some methods themselves.
 pub fn check_item_param(method: &str, params: &Params) -> Result<(), CallError> {
     ItemParam::check(method, params).map_err(|error| item_param_error(method, error)).map(drop)
 }

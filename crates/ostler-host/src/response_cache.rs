@@ -1,4 +1,4 @@
-//! Response cache: remembered answers, and reads under way that several callers share. Neither lock is held across an
+//! Response cache: cached answers, and reads in flight that several callers share. Neither lock is held across an
 //! await.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use ostler_core::cache::{Cache, CacheLimits};
 use crate::coalesce::PendingReads;
 use crate::server::PartitionOwner;
 
-/// Remembers answers.
+/// Cached answers and pending reads of one host.
 pub(crate) struct ResponseCache {
     cache: Arc<Mutex<Cache>>,
     pub(crate) pending_reads: PendingReads,
@@ -23,13 +23,13 @@ impl ResponseCache {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets the private answers of a principal that has gone. Reads under way for it are not joined any more.
+    /// Drops the private answers of a principal that has gone. Its reads in flight are not joined any more.
     pub(crate) fn forget(&self, owner: PartitionOwner<'_>) {
         self.pending_reads.forget(owner);
         self.lock().purge_owners(|other| owner.owns(other));
     }
 
-    /// Returns the cache for slots, which forget answers when their server tells of changes.
+    /// Returns the cache for slots, which invalidate answers when their server announces changes.
     pub(crate) fn handle(&self) -> Arc<Mutex<Cache>> {
         Arc::clone(&self.cache)
     }

@@ -1,26 +1,25 @@
-//! Every session place of a host, registered or not, until nothing of it is left.
+//! Slot registry: every slot of a host, registered or not, until nothing of it is left.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::server::slot::Slot;
 
-/// The places of one host. A place whose server is being prepared, or has been
-/// replaced or removed, stands here and nowhere else.
+/// Slots of one host. A slot whose server is being prepared, or has been replaced or removed, is held only here.
 ///
-/// Locked before a desk, never the other way round.
+/// Lock order: before a slot's state, never the other way round.
 #[derive(Default)]
 pub(crate) struct SlotRegistry(Mutex<RegisteredSlots>);
 
 #[derive(Default)]
 struct RegisteredSlots {
-    /// Those that have ended are struck out whenever another one comes.
+    /// Ended slots are removed whenever another one is added.
     slots: Vec<Weak<Slot>>,
     is_closed: bool,
 }
 
 impl SlotRegistry {
-    /// Enters a place; one that comes after the end is removed at once.
+    /// Adds a slot; after the registry is closed, removes it at once.
     pub(crate) fn add(&self, slot: &Arc<Slot>) {
         let mut entries = self.entries();
         entries.slots.retain(|slot| slot.upgrade().is_some_and(|slot| !slot.is_gone.load(Ordering::Acquire)));
@@ -30,7 +29,7 @@ impl SlotRegistry {
         }
     }
 
-    /// Ends it all, and returns what is left.
+    /// Closes the registry, and returns the remaining slots.
     pub(crate) fn close(&self) -> Vec<Arc<Slot>> {
         let mut entries = self.entries();
         entries.is_closed = true;

@@ -1,5 +1,4 @@
-//! Start gate: bounds the starts that need the machine at the same time, and takes downloads of one package manager one
-//! after the other.
+//! Start limiter: bounds the concurrent starts, and serializes downloads of one package manager.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,17 +9,17 @@ use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
 use crate::server::startup::Startup;
 
-/// Starts at once on a machine with few cores. One is often waiting for a disk or a network.
+/// Concurrent starts on a machine with few cores; one of them is often waiting for a disk or a network.
 const MIN_CONCURRENT_STARTS: usize = 4;
 
-/// The start gate of one host.
+/// The start limiter of one host.
 pub(crate) struct StartLimiter {
     concurrency: Arc<Semaphore>,
-    /// One for each package manager that was ever used; there are about a dozen.
+    /// One lock for each package manager that was ever used; there are about a dozen.
     downloads: Mutex<HashMap<Downloader, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-/// The right to start a process. Its parts are given back as soon as the start does not need them any more.
+/// Permit to start a process. Its parts are released as soon as the start does not need them any more.
 #[derive(Default)]
 pub(crate) struct StartPermit {
     concurrency: Option<OwnedSemaphorePermit>,
@@ -52,7 +51,7 @@ impl StartLimiter {
         StartPermit { concurrency: None, download: Some(download) }
     }
 
-    /// Waits for a turn.
+    /// Waits for the concurrency permit.
     pub(crate) async fn acquire(&self, permit: &mut StartPermit, startup: &Startup) {
         startup.enter_stage(StartStage::Queued);
         // The semaphore is never closed.
@@ -61,7 +60,7 @@ impl StartLimiter {
 }
 
 impl StartPermit {
-    /// Lets others begin as far as the start does not stand in their way any more.
+    /// Releases the parts that the start does not need any more.
     pub(crate) fn release_unneeded(&mut self, startup: &Startup) {
         self.concurrency.take_if(|_| startup.may_yield_turn());
         self.download.take_if(|_| startup.may_yield_download());

@@ -1,4 +1,4 @@
-//! What operators see.
+//! Status of servers, for operators and for callers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::server::Server;
 use crate::server::slot::Slot;
 
 impl Host {
-    /// Every server, by name.
+    /// Returns the status of every server, sorted by name.
     pub fn status(&self) -> Vec<ServerStatus> {
         let current = self.current();
         let servers = current.servers.values().map(|server| self.describe(server));
@@ -28,7 +28,7 @@ impl Host {
     }
 
     /// Describes the servers that a caller may see: failures and definitions only where the caller may use all of the
-    /// server, and nothing of sessions that are other callers' own.
+    /// server, and nothing of other callers' own sessions.
     pub fn visible_status(&self, caller: &Caller) -> Vec<ServerStatus> {
         let describe = |server: &Arc<Server>| {
             if server.spec.isolation != Isolation::Shared {
@@ -51,7 +51,7 @@ impl Host {
         )
     }
 
-    /// One server.
+    /// Returns the status of one server.
     pub fn status_of(&self, name: &str) -> Result<ServerStatus, CallError> {
         match self.current().unusable.get(name) {
             Some(unusable) => Ok(unusable.status()),
@@ -59,19 +59,20 @@ impl Host {
         }
     }
 
-    /// Returns why a server that has a status can't be used at all: it is disabled, or its spec could not be taken.
+    /// Returns the reason why a server with a status can't be used at all: it is disabled, or its spec could not be
+    /// registered.
     pub fn unusable_reason(&self, name: &str) -> Option<CallError> {
         self.current().unusable.get(name).map(UnusableServer::error)
     }
 
-    /// How long a call of a server may take without a sign of progress, and at most.
+    /// Returns the timeouts of a server's calls: without a sign of progress, and in total.
     pub fn call_timeouts(&self, name: &str) -> Option<(Duration, Duration)> {
         let current = self.current();
         current.servers.get(name).map(|server| (server.spec.call_timeout, server.spec.max_call_time))
     }
 
-    /// A server with a process per caller is described by the sum of its
-    /// sessions, and by the state of the one that is furthest up.
+    /// Describes a server. One with a process per caller is described by the sum of its sessions, and by the state of
+    /// the one that is furthest up.
     fn describe(&self, server: &Arc<Server>) -> ServerStatus {
         let slots = server.slots();
         let each: Vec<ServerStatus> = slots.iter().map(|slot| describe(slot)).collect();
@@ -98,7 +99,8 @@ fn by_name(mut statuses: Vec<ServerStatus>) -> Vec<ServerStatus> {
     statuses
 }
 
-/// Describes a process by who uses it. The name of a session lets whoever knows it speak in it, and stays out.
+/// Describes a process by its principal. A session's name is left out: it is the right to send in
+/// that session.
 fn process_status(slot: &Slot, status: &ServerStatus) -> ProcessStatus {
     let of = slot.session_owner().unwrap_or(&slot.key.partition).to_owned();
     let ServerStatus { state, pid, in_flight, uptime_ms, .. } = *status;
@@ -108,7 +110,7 @@ fn process_status(slot: &Slot, status: &ServerStatus) -> ProcessStatus {
 fn describe(slot: &Slot) -> ServerStatus {
     let now = Instant::now().into_std();
     let live = slot.state().live.clone();
-    // Asked before the desk is locked again: it takes the session's own lock.
+    // Read before the state is locked again: it takes the session's own lock.
     let vitals = live.as_ref().map(|live| live.session.stats()).unwrap_or_default();
     let start = slot.startup.load().as_ref().map(|startup| startup.status());
     let desk = slot.state();

@@ -1,4 +1,4 @@
-//! Hearing of changed resources.
+//! Subscriptions to changes of resources.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,24 +20,22 @@ use crate::server::Binding;
 use crate::server::slot::Slot;
 use crate::server::subscriptions::{HeldSubscription, MAX_RESOURCES, SubscriptionLimit};
 
-/// How soon somebody who found no room may come back.
+/// Delay after which a caller that exceeded the bound may subscribe again.
 const SUBSCRIPTION_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The wish to hear of one resource. While any is held for a resource, its
-/// server is kept up and tells of its changes, also after a restart; dropping
-/// the last one ends that.
+/// Subscription to one resource. While any is held for a resource, its server is kept up and reports its changes, also
+/// after a restart; dropping the last one ends that.
 #[must_use = "dropping a subscription ends it"]
 pub struct ResourceSubscription {
     slot: Arc<Slot>,
     held: HeldSubscription,
-    /// Taken by whoever tells the server of the end.
+    /// Taken by the task that unsubscribes at the server.
     binding: Option<Binding>,
 }
 
 impl Host {
-    /// Asks a server to tell of changes of a resource, unless it does so
-    /// already. They come as [events](Self::events). What a legacy server
-    /// answers to that is what the caller gets.
+    /// Subscribes to changes of a resource at its server, unless the host already is subscribed. Changes arrive as
+    /// [notifications](Self::notifications). The caller gets a legacy server's answer.
     pub async fn subscribe(
         &self,
         caller: &Caller,
@@ -69,7 +67,7 @@ impl Host {
             .add(uri, caller.principal())
             .map_err(|full| subscription_limit_error(&slot, full))?;
         let telling = Arc::clone(&held.server_subscribed);
-        // From here on dropping it takes the count back.
+        // Dropping the subscription decrements the count from here on.
         let subscription = ResourceSubscription { slot: Arc::clone(&slot), held, binding: Some(binding) };
         let Ok(mut is_told) = timeout_at(until, telling.lock()).await else {
             let (server, after) = (slot.key.server.clone(), slot.spec.call_timeout);
@@ -105,12 +103,12 @@ fn subscription_limit_error(slot: &Slot, full: SubscriptionLimit) -> CallError {
 }
 
 impl ResourceSubscription {
-    /// The resource: one text for all subscriptions to it.
+    /// Returns the resource's URI: one text shared by all subscriptions to it.
     pub fn uri(&self) -> &Arc<str> {
         &self.held.uri
     }
 
-    /// The server does not tell of it, so it need not be told of the end.
+    /// Drops the subscription without unsubscribing: the server never confirmed it.
     fn abandon(mut self) {
         self.binding = None;
         if self.slot.subscriptions.remove(&self.held) {
@@ -127,7 +125,7 @@ impl Drop for ResourceSubscription {
         }
         let (slot, uri, telling) =
             (Arc::clone(&self.slot), Arc::clone(&self.held.uri), Arc::clone(&self.held.server_subscribed));
-        // Without a runtime there is no session either that could be told.
+        // Without a runtime there is no session to unsubscribe at.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return slot.subscriptions.forget(&uri);
         };

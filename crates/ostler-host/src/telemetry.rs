@@ -1,5 +1,5 @@
-//! Telemetry: everybody who is told what happens. The recorder hears of each request, the observer of what becomes of
-//! servers, listeners of what servers say; the redactor keeps secrets out of all of it.
+//! Telemetry: receivers of everything that happens. The recorder gets each request, observers get the lifecycle events
+//! of servers, listeners get the notifications of servers; the redactor keeps secrets out of all of it.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::notifications::NotificationBus;
 use crate::record::{RecordBackpressure, Recorder};
 use crate::redact::Redactor;
 
-/// Tells what happens.
+/// Recorder, observers, notification bus and redactor of one host.
 #[derive(Default)]
 pub(crate) struct Telemetry {
     recorder: ArcSwapOption<Recorder>,
@@ -27,7 +27,7 @@ impl Telemetry {
         self.recorder.load().as_deref().cloned()
     }
 
-    /// Waits until the recorder has room, if it is set to make calls wait.
+    /// Waits until the recorder has room, if backpressure is set.
     pub(crate) async fn wait_for_recorder(&self, caller: &Caller) {
         let wait = self.record_backpressure.load().as_deref().and_then(|room| room(caller));
         if let Some(wait) = wait {
@@ -41,7 +41,7 @@ impl Telemetry {
         }
     }
 
-    /// Tells one more observer, after those that are told already.
+    /// Adds an observer, after the present ones.
     fn add_observer(&self, observer: LifecycleObserver) {
         let both: LifecycleObserver = match self.observer.load_full() {
             None => observer,
@@ -55,27 +55,27 @@ impl Telemetry {
 }
 
 impl Host {
-    /// Takes one record per request from now on.
+    /// Sets the recorder, which gets one record per request from now on.
     pub fn set_recorder(&self, recorder: Option<Recorder>) {
         self.inner().telemetry.recorder.store(recorder.map(Arc::new));
     }
 
-    /// Makes calls wait for room for their record before they are sent.
+    /// Sets the backpressure: calls then wait for room for their record before they are sent.
     pub fn set_record_backpressure(&self, room: Option<RecordBackpressure>) {
         self.inner().telemetry.record_backpressure.store(room.map(Arc::new));
     }
 
-    /// Tells of everything that happens to servers from now on.
+    /// Sets the observer of servers' lifecycle events.
     pub fn set_observer(&self, observer: Option<LifecycleObserver>) {
         self.inner().telemetry.observer.store(observer.map(Arc::new));
     }
 
-    /// Tells one more observer, after those that are told already.
+    /// Adds an observer, after the present ones.
     pub fn add_observer(&self, observer: LifecycleObserver) {
         self.inner().telemetry.add_observer(observer);
     }
 
-    /// Tells all observers. Must not be called with a lock held.
+    /// Reports an event to all observers. Must not be called with a lock held.
     pub(crate) fn notify_observers(&self, happening: &LifecycleEvent<'_>) {
         self.inner().telemetry.notify_observers(happening);
     }

@@ -1,4 +1,4 @@
-//! What can be called: lists, looked up and filtered by the gates of calls.
+//! Tool lists and lookups of callable items, filtered by the rules of calls.
 
 use std::sync::Arc;
 
@@ -27,30 +27,30 @@ pub struct ItemDefinition {
     pub definition: Bytes,
 }
 
-/// A tool, with what the host knows of it beside the definition and not
-/// inside, so that a server can't forge where its tool comes from.
+/// A tool with the host's own data about it. They stand beside the definition, so that a server can't forge the origin
+/// of its tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedTool {
-    /// Whose tool it is.
+    /// Server of the tool.
     pub server: ServerName,
-    /// The name under which it can be called among the tools of all servers.
+    /// Name under which it can be called among the tools of all servers.
     pub exposed_name: String,
     /// The server's own name and definition.
     pub tool: ItemDefinition,
 }
 
-/// The tools of one server, or why they are not known.
+/// Tools of one server, or the error of listing them.
 #[derive(Debug, Clone)]
 pub struct ServerTools {
     /// The server.
     pub server: ServerName,
-    /// Its tools, as far as the caller may use them.
+    /// Tools that the caller may use.
     pub tools: Result<Vec<ListedTool>, CallError>,
 }
 
 impl Host {
-    /// Gives listed items the names under which they are known among those of all servers. One that is in no list is
-    /// named as it would be if it had its name alone.
+    /// Sets the exposed names of listed items among those of all servers. An unlisted item is named as if no other item
+    /// had its name.
     pub async fn assign_exposed_names(&self, kind: Kind, listings: &mut [ServerListing]) {
         let tables = self.catalog().tables(self).await;
         for ServerListing { server, items, .. } in listings {
@@ -75,7 +75,7 @@ impl From<ServerListing> for ServerTools {
 }
 
 impl Host {
-    /// The tools of one server that the caller may use, in the server's order.
+    /// Returns the tools of one server that the caller may use, in the server's order.
     pub async fn tools(&self, caller: &Caller, server: &str) -> Result<Vec<ListedTool>, CallError> {
         let Ok(name) = ServerName::new(server) else { return Err(self.unknown_server(Some(caller), server)) };
         let mut listings = self.list(caller, &Scope::Server(name), Kind::Tools, ListWait::UntilListed).await;
@@ -88,16 +88,16 @@ impl Host {
         }
     }
 
-    /// The tools of all servers that the caller may see, sorted by server. A sleeping server is not woken if its tools
-    /// are known. One that has to be started is waited for. A sick one is told of in its place and spoils nothing.
+    /// Returns the tools of all servers that the caller may see, sorted by server. A sleeping server is not woken if
+    /// its tools are known. A server that has to be started is waited for. A failing server is reported in its place
+    /// and does not affect the others.
     pub async fn discover(&self, caller: &Caller) -> Vec<ServerTools> {
         let listings = self.list(caller, &Scope::All, Kind::Tools, ListWait::UntilListed).await;
         listings.into_iter().map(ServerTools::from).collect()
     }
 
-    /// Whether a caller may be told the name of a tool that it did not ask for
-    /// by that name: it stands in a list that the caller may see, or is pinned.
-    /// What only others were shown is not for it.
+    /// Returns whether a caller may learn the name of a tool from a suggestion: the tool is in a list that the caller
+    /// may see, or is pinned. A list shown to other callers only does not count.
     pub(crate) fn may_suggest(&self, caller: &Caller, server: &str, tool: &str) -> bool {
         let current = self.current();
         let slot = current.servers.get(server).and_then(|server| server.existing_slot(caller));
@@ -109,7 +109,7 @@ impl Host {
     /// Filters a list by the rules of calls.
     fn visible_tools(&self, request: &Request<'_>, server: &Server, known: &ServerList) -> Vec<ListedTool> {
         let (name, current) = (&server.spec.name, self.snapshot_for(request));
-        // Names for a hint: tables that are being built are not waited for.
+        // Names for a hint: does not wait for tables that are being built.
         let tables = self.catalog().latest();
         let visible = current
             .approved_items(server, Kind::Tools, known)
@@ -123,8 +123,8 @@ impl Host {
             .collect()
     }
 
-    /// Whether the server has the tool that is called. Only a name that is not
-    /// known makes it look again, and only if there may be a newer list.
+    /// Returns whether the server has the tool of a call. Only an unknown name causes another fetch, and only if there
+    /// may be a newer list.
     pub(crate) async fn tool_exists(
         &self,
         slot: &Arc<Slot>,
@@ -136,8 +136,8 @@ impl Host {
         }
     }
 
-    /// Whether a list of the server has an item of that name, which to its
-    /// caller no list has if it is hidden.
+    /// Returns whether a list of the server has an item of that name. For a caller from which the item is hidden, no
+    /// list has it.
     pub(crate) async fn has_item(
         &self,
         slot: &Arc<Slot>,
@@ -147,23 +147,22 @@ impl Host {
         match slot.cached_list_for(request.caller(), kind) {
             Some(known) if known.has(name) && !request.is_hidden => return Ok(true),
             Some(known) if known.is_definite(slot.state().supervisor.generation()) => return Ok(false),
-            // What somebody else was shown exists; whether it does for this caller, its server says.
+            // An item that another caller was shown exists; its server decides whether this caller gets it.
             _ if request.is_hidden => {}
             _ if kind == Kind::Tools && slot.list_cache(kind).any(|known| known.has(name)) => {
                 return Ok(true);
             }
             _ => {}
         }
-        // A list passes the breaker; a call that would be refused need not wait for one.
+        // A list bypasses the breaker; a call that would be refused need not wait for one.
         slot.check_accepts_calls()?;
         let fetch = self.fetch_list(slot, request.caller(), kind);
         let known = Box::pin(with_deadline(request, slot, fetch)).await?;
         Ok(known.has(name) && !request.is_hidden)
     }
 
-    /// The error for a tool that does not exist and for one that is hidden.
-    /// `known` is what was known before the call: looking for an unknown tool
-    /// must not make its error better than that of a hidden one.
+    /// Returns the same error for a missing and a hidden tool. `known` is the list from before the call: the fetch for
+    /// an unknown tool must not make its error better than that of a hidden one.
     pub(crate) fn unknown_tool_error(
         &self,
         request: &Request<'_>,
@@ -181,7 +180,7 @@ impl Host {
     }
 }
 
-/// Bounds what comes before a request is sent.
+/// Applies the request's deadline to the steps before it is sent.
 pub(crate) async fn with_deadline<T>(
     request: &Request<'_>,
     slot: &Slot,

@@ -1,6 +1,7 @@
-//! Servers that can't be used now, and why, in words of this host.
+//! Unavailable servers and the reasons, in the host's own words.
 //!
-//! Nothing of the words comes from a server: they are read by models as advice, which a server must not give unasked.
+//! No text comes from a server: models read these texts as advice, which a server must not give
+//! unasked.
 
 use std::borrow::Cow;
 
@@ -16,15 +17,15 @@ use crate::server::Server;
 /// A server that can't be used now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnavailableServer {
-    /// Which.
+    /// Name of the server.
     pub server: ServerName,
-    /// Why, as the end of "the server is missing since".
+    /// Reason, as the end of "the server is missing since".
     pub reason: Cow<'static, str>,
 }
 
 impl Host {
-    /// Names the servers that a caller may see and can't use now. To callers that may not use all of a server its
-    /// failure is not told. Servers with a process for each caller are left out.
+    /// Returns the servers that a caller may see and that can't be used now. A caller that may not use all of a server
+    /// does not get its failure. Servers with a process for each caller are left out.
     pub fn unavailable_servers(&self, caller: &Caller) -> Vec<UnavailableServer> {
         let servers = self.visible_servers(caller);
         let shared = servers.iter().filter(|server| server.spec.isolation == Isolation::Shared);
@@ -38,13 +39,13 @@ impl Host {
     }
 }
 
-/// Why a server can't be used; `None` if it can be, or will be in a moment.
+/// Returns the reason why a server can't be used; `None` if it can be, or will be in a moment.
 fn unavailability_reason(server: &Server) -> Option<Cow<'static, str>> {
     let slot = server.slots().into_iter().next()?;
     let desk = slot.state();
     match desk.supervisor.phase() {
         Phase::Idle | Phase::Starting { .. } | Phase::Ready { .. } => None,
-        // It worked a moment ago, and is about to be started again.
+        // It worked a moment ago, and is about to be restarted.
         Phase::Backoff { is_start_failure: false, .. } => None,
         Phase::Draining { .. } | Phase::Stopped => Some("it was stopped by its operator".into()),
         Phase::NeedsAuth { .. } => Some("it needs its user to sign in".into()),
@@ -54,7 +55,7 @@ fn unavailability_reason(server: &Server) -> Option<Cow<'static, str>> {
     }
 }
 
-/// A failure without any word of the server.
+/// Describes a failure without quoting the server.
 fn describe_failure(kind: &FaultKind) -> Cow<'static, str> {
     match kind {
         FaultKind::Permanent(cause) => match &**cause {

@@ -1,7 +1,7 @@
 //! Argument validation: a call is sent only with arguments that fit the schema of its tool.
 //!
-//! A call is refused only by a definition that the server is known to have now; whatever is in doubt is sent, and the
-//! server decides. Schemas are compiled when their tool is first called, and kept for all servers together, by the
+//! A call is refused only by a definition that the server is known to have now; in doubt the call is sent, and the
+//! server decides. Schemas are compiled when their tool is first called, and cached for all servers together, by the
 //! hash of the definition, bounded in number and bytes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,32 +21,34 @@ use crate::server::server_list::{DefinitionHash, ServerList};
 use crate::server::slot::Slot;
 use crate::tools::with_deadline;
 
-/// The most compiled schemas that are kept.
+/// Bounds the number of cached schemas.
 const MAX_SCHEMAS: usize = 256;
-/// The most bytes of schema text whose compiled forms are kept. A compiled form takes about 25 times its text;
-/// compiling it again takes 40 µs per KiB.
+/// Bounds the text of cached schemas. A compiled form takes about 25 times its text; compiling it again takes 40 µs per
+/// KiB.
 const MAX_SCHEMA_BYTES: usize = 256 << 10;
-/// Text of a schema that judges nothing; keeping that costs little.
+/// Size charged for a schema that restricts nothing, which costs little to cache.
 const MIN_SCHEMA_BYTES: usize = 64;
-/// Compiling a byte takes as long as reading so many.
+/// Cost of compiling one byte, in bytes read.
 const COMPILE_COST: usize = 32;
-/// Arguments above this are read and checked on a thread of their own.
+/// Larger arguments are read and checked on a thread of their own.
 const MAX_INLINE_ARGUMENTS: usize = 32 << 10;
-/// The same for a check of more steps than this, which take some 50 ns each.
+/// Longer checks run on a thread of their own; a step takes some 50 ns.
 const MAX_INLINE_STEPS: u64 = 10_000;
 
-/// Long checks at once.
+/// Bounds the concurrent long checks.
 const MAX_CONCURRENT_CHECKS: usize = 2;
 
-/// A compiled schema; `None` where a definition has none that judges anything.
+/// A compiled schema; `None` where a definition has none that restricts anything.
 type CompiledSchema = Option<Arc<ArgumentSchema>>;
 
-/// Compiled schemas of the tools that were called last.
+/// Compiled schemas of the most recently called tools.
 pub(crate) struct SchemaCache {
     compiled: Mutex<CompiledSchemas>,
-    /// Held while a large one is compiled, so that only one is at a time, also when the call that wanted it is given up.
+    /// Held while a large schema is compiled, so that only one is compiled at a time, also when the call that wanted it
+    /// is given up.
     compile_lock: Arc<AsyncMutex<()>>,
-    /// Threads for long checks. A call that finds none is sent unchecked: callers must not wait for each other's checks.
+    /// Permits of threads for long checks. A call that gets none is sent unchecked: callers must not wait for each
+    /// other's checks.
     check_permits: Arc<Semaphore>,
 }
 
@@ -72,8 +74,8 @@ impl SchemaCache {
         self.compiled().schemas.get(hash).cloned()
     }
 
-    /// Compiles a schema of `size` bytes of work, once for all who want it. A compilation that has begun ends and is kept,
-    /// whoever leaves.
+    /// Compiles a schema of `size` bytes of work, once for all callers. A compilation that has begun completes and is
+    /// cached, even if its callers leave.
     async fn compile(
         self: &Arc<Self>,
         hash: DefinitionHash,
@@ -122,7 +124,7 @@ struct ToolDefinition<'a> {
 }
 
 impl Host {
-    /// Refuses a call whose arguments do not fit the schema of its tool. Only for callers who may use the tool.
+    /// Refuses a call whose arguments do not fit the schema of its tool. Only for callers that may use the tool.
     pub(crate) async fn validate_arguments(
         &self,
         slot: &Arc<Slot>,
@@ -153,8 +155,8 @@ impl Host {
         }
     }
 
-    /// Asks the server for its list, which may be another one by now, and judges by that. A server that can't be
-    /// asked refuses nothing: the call itself finds out why.
+    /// Fetches the server's list, which may have changed, and validates by that. If the server can't list, nothing is
+    /// refused: the call itself meets the error.
     async fn mistakes_by_fresh_list(
         &self,
         slot: &Arc<Slot>,
@@ -169,7 +171,7 @@ impl Host {
         }
     }
 
-    /// What is wrong with the arguments of a call by one definition of its tool.
+    /// Returns the mistakes in the arguments of a call by one definition of its tool.
     async fn mistakes(&self, defined: ToolDefinition<'_>, request: &Request<'_>) -> Vec<Mistake> {
         let ToolDefinition { known, tool, .. } = defined;
         let Some(hash) = known.definition_hash(tool) else { return Vec::new() };
@@ -197,12 +199,12 @@ impl Host {
             let _permit = permit;
             schema.bound(arguments).map_or_else(Vec::new, |bounded| schema.check(&bounded))
         });
-        // How long it takes does not follow from its bytes.
+        // The duration of a check does not follow from its bytes.
         run_blocking_if_large(usize::MAX, move || check(params.arguments())).await
     }
 
-    /// Returns whether a definition may judge calls, and be quoted to callers: nothing says that it is not approved,
-    /// and the server has no other one of that name.
+    /// Returns whether a definition may refuse calls, and be quoted to callers: no pin reports it as unapproved, and
+    /// the server has no other definition of that name.
     fn may_validate_by(&self, defined: &ToolDefinition<'_>) -> bool {
         let ToolDefinition { slot, tool, known } = defined;
         if known.is_repeated(tool) {
@@ -230,7 +232,7 @@ impl Host {
     }
 }
 
-/// Returns whether a check may be made on a thread of the runtime.
+/// Returns whether a check may run on a thread of the runtime.
 fn is_inline_check(bounded: &BoundedArguments) -> bool {
     bounded.steps <= MAX_INLINE_STEPS
 }
@@ -254,7 +256,7 @@ mod tests {
             tokio::spawn(async move {
                 let work = move || {
                     compiles.fetch_add(1, Ordering::Relaxed);
-                    // Until the test lets go of the other end.
+                    // Blocks until the test drops the other end.
                     let _ = begun.lock().unwrap().recv();
                     None
                 };

@@ -1,4 +1,4 @@
-//! Directories that clients work in, as they are compared.
+//! Workspaces: directories that clients work in, compared by real path.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use reqwest::Url;
 
 use crate::host::Host;
 
-/// How long a directory is looked for: it may be on a file system that does not answer.
+/// Bounds the resolution of a directory: its file system may not answer.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Host {
@@ -19,9 +19,9 @@ impl Host {
     }
 }
 
-/// Returns the real path of a directory, for [`Caller::in_workspace`](crate::Caller::in_workspace); `None` if there is no
-/// such directory. The root is none: clients that are started by the desktop have it as their working directory, and no
-/// project of theirs lies there. It asks the file system.
+/// Returns the real path of a directory, for [`Caller::in_workspace`](crate::Caller::in_workspace); `None` if there is
+/// no such directory. The root does not count: clients that the desktop starts have it as their working directory, and
+/// no project of theirs lies there. Blocks on the file system.
 pub fn resolve_workspace_blocking(folder: &Path) -> Option<String> {
     let real = folder.is_absolute().then(|| folder.canonicalize().ok()).flatten()?;
     if !real.is_dir() || real.parent().is_none() {
@@ -30,7 +30,7 @@ pub fn resolve_workspace_blocking(folder: &Path) -> Option<String> {
     real.into_os_string().into_string().ok().filter(|text| !text.contains(char::is_control))
 }
 
-/// Does the same off the runtime, within two seconds.
+/// Resolves a directory off the runtime, within two seconds.
 pub async fn resolve_workspace(folder: PathBuf) -> Option<String> {
     let looking = tokio::task::spawn_blocking(move || resolve_workspace_blocking(&folder));
     tokio::time::timeout(RESOLVE_TIMEOUT, looking).await.ok()?.ok()?

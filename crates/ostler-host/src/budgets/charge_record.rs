@@ -1,26 +1,26 @@
-//! The charges of budgets as they stand in the journal.
+//! Records of budget charges in the journal.
 //!
-//! The file begins with a mark and holds records of one size, so a record that
-//! was torn by a crash or a full disk is the last one and is left out.
+//! The file begins with a header and holds records of one size, so a record that was torn by a crash or a full disk is
+//! the last one and is left out.
 
 use std::collections::BTreeMap;
 
-/// The first bytes of the file: what it is, and the version of its form.
+/// First bytes of the file: its type and the version of its format.
 pub(super) const FILE_HEADER: &[u8; RECORD_SIZE] = b"ostler's charges of budgets, 1.\n";
 
-/// Bytes of a record, and of the mark.
+/// Bytes of a record, and of the header.
 pub(super) const RECORD_SIZE: usize = 32;
 
-/// Calls that were charged at one time, or given back.
+/// Calls that were charged at one time, or refunded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ChargeRecord {
-    /// Whose budget it is.
+    /// Account that was charged.
     pub(super) account: u64,
-    /// When they were charged, in milliseconds since 1970.
+    /// Time of the charge, in milliseconds since 1970.
     pub(super) at: u64,
-    /// When they have left the window; nobody needs the record afterwards.
+    /// End of the charge's window, in milliseconds since 1970; the record is useless afterwards.
     pub(super) until: u64,
-    /// How many; given back if negative.
+    /// Number of calls; negative for a refund.
     pub(super) calls: i64,
 }
 
@@ -42,17 +42,16 @@ impl ChargeRecord {
     }
 }
 
-/// Reads a whole journal; `None` if it is something else.
+/// Reads a whole journal; `None` if the bytes are something else.
 pub(super) fn read_all(bytes: &[u8]) -> Option<Vec<ChargeRecord>> {
     let (records, _torn) = bytes.as_chunks::<RECORD_SIZE>();
     let (mark, records) = records.split_first()?;
     (mark == FILE_HEADER).then(|| records.iter().map(ChargeRecord::read).collect())
 }
 
-/// The same charges in as few records as can be, without those that are over:
-/// what was charged and given back is gone, and what was charged at the same
-/// time is one record. What was charged by a clock that was ahead counts from
-/// now on: as it stands it would be charged anew by every run until then.
+/// Compacts charges to as few records as possible, without expired ones: refunded charges disappear, and charges of the
+/// same time become one record. A charge by a clock that was ahead counts from now on: otherwise every run until then
+/// would charge it again.
 pub(super) fn compact(records: impl IntoIterator<Item = ChargeRecord>, now: u64) -> Vec<ChargeRecord> {
     let mut sums: BTreeMap<(u64, u64), (u64, i64)> = BTreeMap::new();
     for record in records {

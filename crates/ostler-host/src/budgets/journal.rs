@@ -1,14 +1,13 @@
-//! Charges that outlive the process: a file to which one thread appends.
+//! Charge journal: a file of charges that outlive the process, to which one thread appends.
 //!
 //! ```text
-//!   charge, refund ──▶ note ──▶ a bounded list ──▶ the thread ──▶ write, at once
-//!                                                       └─ condensed when it has grown
+//!   charge, refund ──▶ enqueue ──▶ a bounded queue ──▶ the thread ──▶ write, at once
+//!                                                          └─ compacted when it has grown
 //! ```
 //!
-//! What is written survives the process however it ends; only a power cut can
-//! lose it, for nothing waits for the disk. A file that can't be written keeps
-//! nobody from calling: the budgets go on in memory, one warning says that they
-//! would not survive, and [`Journal::is_failing`] does as long as it is so.
+//! Written charges survive the process however it ends; only a power cut can lose them, because the thread does not
+//! wait for the disk. A file that can't be written blocks no call: the budgets go on in memory, one warning says that
+//! charges would not survive, and [`ChargeJournal::is_failing`] reports it meanwhile.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
@@ -22,15 +21,15 @@ use ostler_store::private_file;
 
 use super::charge_record::{ChargeRecord, FILE_HEADER, RECORD_SIZE, compact, read_all};
 
-/// Records that wait to be written: a second of calls at rates no budget is made for.
+/// Bounds the records that wait to be written: a second of calls at rates no budget is made for.
 const MAX_PENDING: usize = 65_536;
-/// The journal is condensed when it has grown to this, and again when it has
-/// grown to four times what was left of it.
+/// Size at which the journal is first compacted: compaction stays rare. It is compacted again at four times the size
+/// that was left.
 const COMPACT_AT: u64 = 1 << 20;
-/// The most that is read of a journal: its newest two million records.
+/// Bounds the bytes that are read of a journal: its newest two million records.
 const MAX_FILE: u64 = 64 << 20;
 
-/// Charges that outlive the process.
+/// Journal of charges that outlive the process.
 pub(crate) struct ChargeJournal {
     queue: Arc<JournalQueue>,
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -45,7 +44,7 @@ struct JournalQueue {
 
 #[derive(Default)]
 struct PendingCharges {
-    /// At most [`MAX_WAITING`].
+    /// At most [`MAX_PENDING`].
     records: Vec<ChargeRecord>,
     is_closed: bool,
 }
@@ -55,7 +54,7 @@ impl JournalQueue {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says once that charges are not kept, and once that they are again.
+    /// Logs once that charges are not kept, and once that they are again.
     fn report(&self, path: &Path, result: &io::Result<()>) {
         let was_failing = self.is_failing.swap(result.is_err(), Ordering::AcqRel);
         match result {
@@ -70,7 +69,7 @@ impl JournalQueue {
 }
 
 impl ChargeJournal {
-    /// Opens a journal, and gives the charges of earlier runs that still count.
+    /// Opens a journal, and returns the charges of earlier runs that still count.
     pub(super) fn open(path: PathBuf) -> (Self, Vec<ChargeRecord>) {
         let desk = Arc::<JournalQueue>::default();
         let kept = recover(&path).unwrap_or_else(|error| {
@@ -92,7 +91,7 @@ impl ChargeJournal {
         (Self { queue: desk, writer: Mutex::new(writer.ok()) }, kept)
     }
 
-    /// Has a record written. Never waits.
+    /// Queues a record for the writer thread. Never waits.
     pub(super) fn enqueue(&self, record: ChargeRecord) {
         let mut waiting = self.queue.pending();
         if waiting.records.len() >= MAX_PENDING {
@@ -108,12 +107,12 @@ impl ChargeJournal {
         }
     }
 
-    /// Whether charges are not kept at the moment.
+    /// Returns whether charges are not kept at the moment.
     pub(super) fn is_failing(&self) -> bool {
         self.queue.is_failing.load(Ordering::Acquire)
     }
 
-    /// Writes what there is and ends the thread. Blocks.
+    /// Writes the pending records and ends the thread. Blocks.
     pub(crate) fn close(&self) {
         self.queue.pending().is_closed = true;
         self.queue.wake.notify_one();
@@ -125,7 +124,7 @@ impl ChargeJournal {
 }
 
 impl Drop for ChargeJournal {
-    /// The thread writes what there is and ends by itself.
+    /// Ends the thread, which writes the pending records first, without waiting for it.
     fn drop(&mut self) {
         self.queue.pending().is_closed = true;
         self.queue.wake.notify_one();
@@ -151,7 +150,7 @@ fn run_writer(desk: &JournalQueue, path: &Path, mut book: Option<JournalFile>) {
     }
 }
 
-/// Appends to the file, which is begun anew if it could not be opened before.
+/// Appends to the file, which is created again if it could not be opened before.
 fn append(path: &Path, book: &mut Option<JournalFile>, records: &[ChargeRecord]) -> io::Result<()> {
     let open = match book.take() {
         Some(open) => open,
@@ -162,11 +161,11 @@ fn append(path: &Path, book: &mut Option<JournalFile>, records: &[ChargeRecord])
     if open.len < open.compact_at {
         return Ok(());
     }
-    // The next one is begun beside it, so a failure leaves this one as it is.
+    // The new file is written beside this one, so a failure leaves this one as it is.
     let condensed = recover(path).and_then(|kept| JournalFile::create(path, &kept));
     match condensed {
         Ok(condensed) => *open = condensed,
-        // Not at every write: it may be a long time until there is room.
+        // Not retried at every write: it may be a long time until there is room.
         Err(_) => open.compact_at = open.len * 2,
     }
     Ok(())
@@ -175,19 +174,19 @@ fn append(path: &Path, book: &mut Option<JournalFile>, records: &[ChargeRecord])
 /// The open file.
 struct JournalFile {
     file: File,
-    /// Bytes that are whole records.
+    /// Bytes of whole records.
     len: u64,
     compact_at: u64,
 }
 
 impl JournalFile {
-    /// Begins a journal with these records: written beside, then put in place.
+    /// Creates a journal with these records: written beside the old file, then renamed over it.
     fn create(path: &Path, records: &[ChargeRecord]) -> io::Result<Self> {
         let mut bytes = FILE_HEADER.to_vec();
         records.iter().for_each(|record| record.write(&mut bytes));
         private_file::create_parent_dir(path)?;
         let beside = path.with_extension("budgets.new");
-        // What a killed process left there is worth nothing.
+        // The leftover of a killed process is worthless.
         let _ = fs::remove_file(&beside);
         let begun =
             private_file::open_options().write(true).create_new(true).open(&beside).and_then(|mut file| {
@@ -219,8 +218,7 @@ impl JournalFile {
     }
 }
 
-/// What the file holds that still counts; nothing if there is no file, or one
-/// that is no journal.
+/// Reads the charges in the file that still count; none if there is no file, or one that is no journal.
 fn recover(path: &Path) -> io::Result<Vec<ChargeRecord>> {
     let mut file = match File::open(path) {
         Ok(file) => file,
@@ -230,7 +228,7 @@ fn recover(path: &Path) -> io::Result<Vec<ChargeRecord>> {
     let mut bytes = Vec::new();
     let len = file.metadata()?.len();
     if len > MAX_FILE {
-        // Records have one size, so the newest ones begin where a whole record does.
+        // Records have one size, so the newest ones begin at a record boundary.
         bytes.extend_from_slice(FILE_HEADER);
         let skipped = (len - MAX_FILE).next_multiple_of(RECORD_SIZE as u64);
         file.seek(io::SeekFrom::Start(skipped))?;
@@ -245,7 +243,7 @@ fn recover(path: &Path) -> io::Result<Vec<ChargeRecord>> {
     }
 }
 
-/// Milliseconds since 1970. A clock that is before that is wrong, and as good as any.
+/// Returns milliseconds since 1970. A clock before 1970 is wrong, and counts as 1970.
 pub(super) fn unix_millis() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
@@ -260,7 +258,7 @@ mod tests {
         ChargeRecord { account, at: now, until: now + 60_000, calls }
     }
 
-    /// What a next run finds.
+    /// Returns the charges that a next run finds.
     fn found(path: &Path) -> Vec<ChargeRecord> {
         let (journal, records) = ChargeJournal::open(path.to_owned());
         journal.close();

@@ -20,12 +20,11 @@ pub(crate) use self::journal::ChargeJournal;
 use self::journal::unix_millis;
 use crate::limits::Limits;
 
-/// Principals with windows of their own whose calls are counted: more than
-/// tokens that anybody hands out.
+/// Bounds the principals with windows of their own whose calls are counted: more than the tokens of any operator.
 const MAX_ACCOUNTS: usize = 65_536;
-/// How soon a caller may come back who found that many.
+/// Retry delay for a caller that exceeds that bound.
 const ACCOUNTS_RETRY_AFTER: Duration = Duration::from_secs(60);
-/// How long the last charges may take to be written when the host is shut down.
+/// Bounds the wait for the last charges to be written at shutdown.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// One budget as operators see it.
@@ -46,7 +45,7 @@ pub struct BudgetStatus {
     pub resets_ms: Option<u64>,
 }
 
-/// The budgets of one host.
+/// Budgets of one host.
 pub(crate) struct BudgetTracker {
     accounts: Mutex<BudgetAccounts>,
     journal: Option<Arc<ChargeJournal>>,
@@ -54,13 +53,13 @@ pub(crate) struct BudgetTracker {
 
 #[derive(Default)]
 struct BudgetAccounts {
-    /// Of the roles that have made a call while they had a budget: no more than
-    /// there are roles in the configs of this run.
+    /// Accounts of roles that have made a call while they had a budget: no more than there are roles in the configs of
+    /// this run.
     roles: HashMap<String, BudgetAccount>,
-    /// Of principals with a window; at most [`MAX_ACCOUNTS`].
+    /// Accounts of principals with a window; at most [`MAX_ACCOUNTS`].
     principals: HashMap<String, BudgetAccount>,
-    /// What earlier runs have charged to accounts that nobody has used in this
-    /// one; bounded by what is read of a journal.
+    /// Charges of earlier runs to accounts that are not used in this one yet; bounded by the bytes that are read of a
+    /// journal.
     restored: HashMap<u64, Vec<ChargeRecord>>,
 }
 
@@ -71,7 +70,7 @@ struct BudgetAccount {
     budget: CallBudget,
 }
 
-/// What a call has cost, to be given back if it is not made.
+/// Cost of a call, to be refunded if the call is not made.
 #[must_use = "a call that is not made is given back"]
 #[derive(Default)]
 pub(crate) struct Charge {
@@ -86,7 +85,7 @@ struct ChargeEntry {
 }
 
 impl BudgetTracker {
-    /// Budgets that are kept in a file, if one is given. Reads the file.
+    /// Creates budgets that are kept in a file, if one is given. Reads the file.
     pub(crate) fn new(file: Option<PathBuf>) -> Self {
         let Some(file) = file else { return Self { accounts: Mutex::default(), journal: None } };
         let (journal, records) = ChargeJournal::open(file);
@@ -120,7 +119,7 @@ impl BudgetTracker {
             own.as_mut().and_then(|account| account.check(now)).map(|over| (over, BudgetOwner::Token)),
             role.as_mut().and_then(|account| account.check(now)).map(|over| (over, BudgetOwner::Role)),
         ];
-        // What matters to who waits is the one that takes longer.
+        // Of two exhausted budgets, the later reset decides when a retry can succeed.
         if let Some((over, of)) = over.into_iter().flatten().max_by_key(|(over, _)| over.reset_after) {
             return Err(CallError::OverBudget { owner: of, reset_after: Some(over.reset_after) });
         }
@@ -133,7 +132,7 @@ impl BudgetTracker {
         Ok(charge)
     }
 
-    /// Gives back what a call has cost that was not made.
+    /// Refunds a call that was not made.
     pub(crate) fn refund(&self, caller: &Caller, charge: Charge) {
         if charge.principal.is_none() && charge.role.is_none() {
             return;
@@ -163,7 +162,7 @@ impl BudgetTracker {
     }
 }
 
-/// The account of a name, as it was left by an earlier run if it is new.
+/// Opens the account of a name, restored from an earlier run if it is new.
 fn open_account<'b>(
     accounts: &'b mut HashMap<String, BudgetAccount>,
     kept: &mut HashMap<u64, Vec<ChargeRecord>>,
@@ -199,7 +198,7 @@ impl BudgetAccount {
         Self { id, window, budget }
     }
 
-    /// Takes on the size that is wanted now.
+    /// Resizes the window.
     fn resize(&mut self, window: CallWindow) {
         if self.window != window {
             self.window = window;
@@ -239,8 +238,8 @@ impl Charge {
     }
 }
 
-/// The name of an account in the journal: names are of any length and not for
-/// everybody's eyes.
+/// Returns the name of an account in the journal, a hash: names are of any length, and not every reader of the file may
+/// see them.
 fn account_id(of: BudgetOwner, name: &str) -> u64 {
     let mut hash = Sha256::new();
     hash.update(of.as_str());
@@ -255,8 +254,8 @@ fn millis(time: Duration) -> u64 {
 }
 
 impl BudgetTracker {
-    /// Describes the budgets of all roles that have one, and of the tokens with one of
-    /// their own that have made calls lately.
+    /// Describes the budgets of all roles that have one, and of the tokens with a budget of their own that have made
+    /// calls lately.
     pub(crate) fn status(&self, limits: &Limits) -> Vec<BudgetStatus> {
         let mut book = self.accounts();
         let BudgetAccounts { roles, principals, restored: kept } = &mut *book;
@@ -276,13 +275,12 @@ impl BudgetTracker {
         found
     }
 
-    /// Returns whether what is charged now would be forgotten by a restart although it
-    /// should not be: the file can't be written.
+    /// Returns whether a restart would lose current charges because the budget file can't be written.
     pub(crate) fn is_journal_failing(&self) -> bool {
         self.journal.as_ref().is_some_and(|journal| journal.is_failing())
     }
 
-    /// Has the last charges written.
+    /// Flushes the last charges to the journal.
     pub(crate) async fn close(&self) {
         let Some(journal) = self.journal.clone() else { return };
         let closing = tokio::task::spawn_blocking(move || journal.close());

@@ -1,5 +1,5 @@
-//! Catalog: maps exposed names and URIs to servers. Its tables are rebuilt when a list has changed, and read without
-//! a lock.
+//! Catalog: maps exposed names and URIs to servers. Its tables are rebuilt after a list has changed, and read without a
+//! lock.
 
 mod refresh;
 mod resolve;
@@ -28,21 +28,21 @@ pub use self::resolve::{Scope, Target};
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
     current: ArcSwap<Tables>,
-    /// Held while tables are built: servers that were reported to claim a resource, each with its owner. Each pair
-    /// is reported once, so that no server can flood the audit by listing and unlisting.
+    /// Held while tables are built. Holds the servers reported for claiming another server's resource, each with the
+    /// owner. Each pair is reported once, so that no server can flood the audit by listing and unlisting.
     build_lock: Arc<AsyncMutex<ReportedShadows>>,
     refreshes: RefreshCoalescer,
-    /// Servers that were asked once for the resources that they had not listed. As many as there are servers.
+    /// Servers that were asked once for resources that they had not listed. At most as many as there are servers.
     queried_servers: Mutex<HashSet<ServerName>>,
 }
 
-/// Servers that were reported, each with the owner of what it claims.
+/// Servers that were reported, each with the owner of the resource it claims.
 type ReportedShadows = HashSet<(ServerName, ServerName)>;
 
-/// Names and URIs that were known at one moment.
+/// Exposed names and URIs at one version of the lists.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
-    /// `None` before the first look.
+    /// `None` before the first build.
     version: Option<u64>,
     tools: ToolNameTable,
     prompts: ToolNameTable,
@@ -52,12 +52,12 @@ pub(crate) struct Tables {
 }
 
 impl Catalog {
-    /// Returns the tables as of now. A call to a known tool costs two loads here.
+    /// Returns current tables. A call of a known tool costs two loads here.
     pub(crate) async fn tables(&self, host: &Host) -> Arc<Tables> {
         if let Some(tables) = self.current_tables(host) {
             return tables;
         }
-        // Boxed: most calls find them built.
+        // Boxed: most calls find the tables built.
         Box::pin(async {
             let reported = Arc::clone(&self.build_lock).lock_owned().await;
             if let Some(tables) = self.current_tables(host) {
@@ -72,7 +72,7 @@ impl Catalog {
         .await
     }
 
-    /// Returns the tables that were built last.
+    /// Returns the latest built tables, which may be stale.
     pub(crate) fn latest(&self) -> Arc<Tables> {
         self.current.load_full()
     }
@@ -82,10 +82,10 @@ impl Catalog {
         (current.version == Some(host.lists_version())).then_some(current)
     }
 
-    /// Builds the tables. Callers that come meanwhile wait for them, also when this one's caller leaves.
+    /// Builds the tables. Other callers wait for the build, which goes on when this caller leaves.
     fn build(&self, host: &Host, mut reported: OwnedMutexGuard<ReportedShadows>) -> Arc<Tables> {
         let current = self.current.load_full();
-        // Asked before building: a change meanwhile makes the next caller build again.
+        // Read before building: a change during the build makes the next caller build again.
         let version = host.lists_version();
         let tables = Arc::new(Tables::build(host, version, &current));
         self.current.store(Arc::clone(&tables));
@@ -97,8 +97,8 @@ impl Catalog {
         tables
     }
 
-    /// Asks each server that the caller may see once for resources and templates that it has not listed yet: until
-    /// then a URI that it owns would be another one's. A server that does not answer is not waited for again.
+    /// Asks each server that the caller may see, once, for resources and templates that it has not listed yet: until
+    /// then another server would own its URIs. A server that does not answer is not waited for again.
     async fn query_unlisted_resources(&self, host: &Host, caller: &Caller, patience: Duration) {
         let tables = self.tables(host).await;
         let current = Arc::clone(&host.current());
@@ -113,7 +113,7 @@ impl Catalog {
         if servers.is_empty() {
             return;
         }
-        // Callers that come meanwhile wait for the same lists.
+        // Other callers wait for the same lists.
         for kind in [Kind::Resources, Kind::Templates] {
             self.refresh(host, caller, kind, patience).await;
         }
@@ -123,13 +123,14 @@ impl Catalog {
         completed.extend(servers);
     }
 
-    /// Asks every server that the caller may see for its list because a URI is not known, unless that was just done.
+    /// Refreshes the lists of every server that the caller may see because a URI is not known, unless that was just
+    /// done.
     async fn refresh(&self, host: &Host, caller: &Caller, kind: Kind, patience: Duration) {
         self.refreshes.refresh(host, caller, (kind, &host.servers(caller)), patience).await;
     }
 
-    /// Asks the servers that an exposed name may belong to. Returns whether another look is worth it, and why one
-    /// of them can't list.
+    /// Refreshes the servers that an exposed name may belong to. Returns whether another lookup may succeed, and the
+    /// error of one server that can't list.
     async fn refresh_candidates(
         &self,
         host: &Host,
@@ -152,8 +153,8 @@ impl Catalog {
 }
 
 impl Tables {
-    /// Returns the name under which an item is known among those of all servers. One that is in no list is named as
-    /// it would be if it had its name alone.
+    /// Returns the exposed name of an item among those of all servers. An unlisted item is named as if no other item
+    /// had its name.
     pub(crate) fn exposed_name(&self, server: &ServerName, kind: Kind, name: &str) -> Arc<str> {
         let Some(table) = self.name_table(kind) else { return name.into() };
         table.exposed_name(server, name).cloned().unwrap_or_else(|| exposed_name(server, name).into())
@@ -186,7 +187,7 @@ impl Tables {
         }
     }
 
-    /// Returns the table of a kind that has exposed names.
+    /// Returns the name table of a kind; `None` for kinds without exposed names.
     pub(crate) fn name_table(&self, kind: Kind) -> Option<&ToolNameTable> {
         match kind {
             Kind::Tools => Some(&self.tools),
@@ -201,7 +202,7 @@ impl Tables {
     }
 }
 
-/// Exposed names begin with the name of their server, as far as they hold it.
+/// Returns whether an exposed name begins with the server's name, as far as exposed names hold it.
 fn may_belong_to(server: &ServerName, exposed: &str) -> bool {
     const KEPT: usize = 31;
     let server = server.as_str().as_bytes();
@@ -209,7 +210,7 @@ fn may_belong_to(server: &ServerName, exposed: &str) -> bool {
     exposed.as_bytes().starts_with(kept)
 }
 
-/// A schema whose marks can't be used has none: the server will say what it thinks of a call.
+/// Returns the marked arguments of a tool. A schema with invalid marks has none; the server decides about the call.
 fn parse_param_headers(item: &ServerItem) -> Vec<ParamHeader> {
     let schema = ostler_wire::member(&item.definition, "inputSchema");
     schema.and_then(|schema| headers::param_headers(schema).ok()).unwrap_or_default()

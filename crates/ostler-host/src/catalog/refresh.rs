@@ -1,4 +1,4 @@
-//! Refreshes of servers' lists because a name is not known. Equal ones are coalesced and not repeated for a second.
+//! Refreshes of servers' lists after a name was not found. Equal refreshes are coalesced and not repeated for a second.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,45 +13,45 @@ use super::resolve::Scope;
 use crate::host::Host;
 use crate::lists::Kind;
 
-/// Time after a refresh in which a name that is still unknown does not cause another, as long as no list has changed.
+/// Interval in which a name that stays unknown causes no other refresh while no list changes.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Refreshes that are remembered; beyond that some are made twice.
+/// Bounds the remembered refreshes; beyond that some are repeated.
 const MAX_REFRESHES: usize = 1_024;
 
-/// The last refreshes, by kind and by the servers that were asked: the refresh of one caller counts for another only
-/// if that one would ask the same servers. Callers that come while one is under way wait for it: a server that was
-/// just replaced is unknown to many at once.
+/// Last refreshes, by kind and by the servers that were asked: the refresh of one caller counts for another only if
+/// that one would ask the same servers. Callers wait for a refresh in progress: a server that was just replaced is
+/// unknown to many at once.
 #[derive(Debug, Default)]
 pub(super) struct RefreshCoalescer(Mutex<HashMap<RefreshKey, RefreshCell>>);
 
-/// Kind and servers; of a single server, which process.
+/// Kind and servers; for a single server, also its process.
 type RefreshKey = (Kind, Box<[ServerName]>, Box<str>);
 
-/// Held while a refresh is under way.
+/// Locked while a refresh is in progress.
 type RefreshCell = Arc<tokio::sync::Mutex<Option<LastRefresh>>>;
 
-/// A refresh that is over.
+/// A finished refresh.
 #[derive(Debug)]
 struct LastRefresh {
     ended: Instant,
-    /// What was known when it began: what has come since may be another server.
+    /// Version of the lists at its beginning: a later version may come from another server.
     version: u64,
-    /// Why one server's list is not known at all, with the details that not every caller may read.
+    /// Error of one server whose list is not known at all, with details that not every caller may read.
     error: Option<CallError>,
 }
 
 /// Result of a refresh.
 #[derive(Debug)]
 pub(super) struct RefreshOutcome {
-    /// Whether another one might bring more.
+    /// Set if another lookup might succeed.
     pub(super) may_have_changed: bool,
-    /// Why one server's list is not known at all, for the caller.
+    /// Error of one server whose list is not known at all, as the caller may read it.
     pub(super) error: Option<CallError>,
 }
 
 impl RefreshCoalescer {
-    /// Asks servers that the caller may see for their lists, unless that was just done.
+    /// Asks the servers that the caller may see for their lists, unless that was just done.
     pub(super) async fn refresh(
         &self,
         host: &Host,
@@ -64,7 +64,7 @@ impl RefreshCoalescer {
             _ => Box::default(),
         };
         let refresh = self.cell((kind, servers.into(), partition));
-        // A refresh takes as long as its patience; waiting longer brings nothing.
+        // A refresh takes as long as its timeout; a longer wait gains nothing.
         let Ok(mut last) = timeout(patience * 2, refresh.lock()).await else {
             return RefreshOutcome { may_have_changed: false, error: None };
         };
@@ -81,7 +81,7 @@ impl RefreshCoalescer {
                 None
             }
         };
-        // Too many requests may be those of this caller alone.
+        // An overload may be this caller's alone.
         let is_for_all = !matches!(error, Some(CallError::Overloaded { .. }));
         *last = is_for_all.then(|| LastRefresh { ended: Instant::now(), version, error: error.clone() });
         RefreshOutcome { may_have_changed: true, error: error.map(for_caller) }

@@ -1,7 +1,7 @@
-//! Resolution of requests: from the names and URIs that a scope shows to one server, with policy's verdict.
+//! Resolution of requests: maps the names and URIs that a scope shows to one server, with policy's verdict.
 //!
-//! [`Host::resolve`] is the only way to a [`Target`], and [`Host::send`] takes nothing else, so a request that was not
-//! judged can't be sent. What a caller may not use resolves exactly as what does not exist.
+//! [`Host::resolve`] is the only way to a [`Target`], and [`Host::send`] takes nothing else, so an unauthorized request
+//! can't be sent. A hidden item resolves exactly as a missing one.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -26,10 +26,10 @@ use crate::request::{Request, RequestSubject};
 use crate::server::Server;
 use crate::server::slot::Slot;
 
-/// Lists that one name may cause to be fetched again while servers are being replaced.
+/// Bounds the refreshes that one name may cause while servers are being replaced.
 const MAX_REFRESHES_PER_NAME: usize = 3;
 
-/// The servers that a request can reach, and the names under which it knows their items.
+/// The servers that a request can reach, and the naming of their items.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// All servers that the caller may see; tools and prompts are called `server__name`.
@@ -47,13 +47,13 @@ impl Scope {
         }
     }
 
-    /// Returns whether the scope has a server, for callers that may see it.
+    /// Returns whether the scope contains the server, for callers that may see it.
     pub fn contains(&self, server: &ServerName) -> bool {
         self.server().is_none_or(|only| only == server)
     }
 }
 
-/// A request with its server, judged by policy. Only [`Host::resolve`] makes one.
+/// A request with its server, authorized by policy. Only [`Host::resolve`] makes one.
 ///
 /// ```compile_fail,E0451
 /// use ostler_host::{Request, Target};
@@ -68,7 +68,7 @@ pub struct Target<'a> {
     pub(crate) request: Request<'a>,
     pub(crate) server: Arc<Server>,
     pub(crate) slot: Arc<Slot>,
-    /// The rule that hides what is wanted. Such a request meets what one for a missing item meets, and is never sent.
+    /// The rule that hides the subject. Such a request passes the checks of one for a missing item, and is never sent.
     pub(crate) hidden_by: Option<String>,
 }
 
@@ -78,7 +78,8 @@ impl Target<'_> {
         &self.server.spec.name
     }
 
-    /// Returns whether a rule hides what the request wants. Sending it comes to what a missing item comes to.
+    /// Returns whether a rule hides the subject of the request. Sending such a target ends as one for a missing item
+    /// does.
     pub fn is_hidden(&self) -> bool {
         self.hidden_by.is_some()
     }
@@ -88,7 +89,7 @@ impl Target<'_> {
         &self.request.params
     }
 
-    /// Detaches the target from its caller, so that it can outlive it.
+    /// Detaches the target from its caller's borrow.
     pub fn into_owned(self) -> Target<'static> {
         Target {
             request: self.request.into_owned(),
@@ -105,15 +106,15 @@ impl fmt::Debug for Target<'_> {
     }
 }
 
-/// An error, and the rule that hides what it is about.
+/// An error, and the rule that hides the subject.
 type PolicyRefusal = (CallError, Option<String>);
 
-/// The server of a request, the slot that its caller uses, and the rule that hides what it wants.
+/// Server of a request, the slot that its caller uses, and the rule that hides the subject.
 type PolicyApproval = (Arc<Server>, Arc<Slot>, Option<String>);
 
 impl Host {
-    /// Finds the server of a request and asks policy about it, once. A refusal is recorded, and never tells what is
-    /// hidden from what is missing. Lists are fetched again where a name or URI is not known.
+    /// Resolves a request to its server and asks policy about it, once. Records a refusal, and gives hidden and missing
+    /// items the same error. Fetches lists again where a name or URI is not known.
     pub async fn resolve<'a>(&self, scope: &Scope, request: Request<'a>) -> Result<Target<'a>, CallError> {
         let request = request.with_snapshot(&self.current());
         match scope {
@@ -121,7 +122,7 @@ impl Host {
             Scope::All => match request.method() {
                 "tools/call" => self.resolve_name(Kind::Tools, request).await,
                 "prompts/get" => self.resolve_name(Kind::Prompts, request).await,
-                // Boxed, like all that a call of a tool does not go through.
+                // Boxed, like every step that a tool call skips.
                 "resources/read" => Box::pin(self.resolve_read(request)).await,
                 "completion/complete" => Box::pin(self.resolve_completion(request)).await,
                 method if method.starts_with("tasks/") && request.params.task_id().is_some() => {
@@ -135,15 +136,15 @@ impl Host {
         }
     }
 
-    /// Returns the arguments of the tool that a target calls which headers repeat, from a list that is fetched if
-    /// none is known. What a hidden tool repeats would tell that it exists.
+    /// Returns the arguments of the target's tool that headers repeat, from a list that is fetched if none is known.
+    /// Returns none for a hidden tool: they would reveal that it exists.
     pub async fn param_headers(&self, target: &Target<'_>) -> Vec<ParamHeader> {
         let (request, server) = (&target.request, target.server());
         let Some(tool) = request.tool_name() else { return Vec::new() };
         let marks = |tables: Arc<Tables>| tables.param_headers(server, &tool).map(<[ParamHeader]>::to_vec);
         let known = marks(self.catalog().tables(self).await);
         if target.hidden_by.is_some() || known.is_none() {
-            // Whatever keeps the list from us will keep the call from the server, and be told there.
+            // An error here will meet the call as well, which reports it.
             let listing =
                 self.list_with_timeout(&target.slot, request.caller(), Kind::Tools, request.list_timeout);
             let _ = Box::pin(listing).await;
@@ -155,7 +156,7 @@ impl Host {
         }
     }
 
-    /// Asks policy about a request to a server.
+    /// Authorizes a request to a server.
     pub(crate) fn authorize<'a>(&self, server: &str, request: Request<'a>) -> Result<Target<'a>, CallError> {
         let request = request.with_snapshot(&self.current());
         let mut request = match ServerName::new(server) {
@@ -174,7 +175,7 @@ impl Host {
     fn authorize_method(&self, request: &mut Request<'_>) -> Result<PolicyApproval, PolicyRefusal> {
         self.open_request(request).map_err(|error| (error, None))?;
         match self.authorize_opened(request) {
-            // Also with parameters that such a request can't have.
+            // Applies also to parameters that such a request can't have.
             Ok(_) | Err((CallError::Invalid { .. }, _)) if changes_session(request.method()) => {
                 Err((CallError::UnknownMethod { method: request.method().to_owned() }, None))
             }
@@ -182,8 +183,8 @@ impl Host {
         }
     }
 
-    /// Brings a target up to what is in force now: rules, pins and limits of one moment decide about it. Policy is asked
-    /// again only where rules, hook or server have changed since the target was resolved.
+    /// Authorizes a target again by the snapshot in force: rules, pins and limits of one snapshot decide about it. Asks
+    /// policy again only where rules, hook or server have changed since the target was resolved.
     pub(crate) fn reauthorize<'a>(&self, mut target: Target<'a>) -> Result<Target<'a>, CallError> {
         let current = self.current();
         let judged_by = target.request.snapshot.as_ref();
@@ -203,7 +204,7 @@ impl Host {
         }
     }
 
-    /// Judges a request whose task ids and request state are opened.
+    /// Authorizes a request whose task ids and request state are opened.
     pub(crate) fn authorize_opened(
         &self,
         request: &mut Request<'_>,
@@ -241,7 +242,7 @@ impl Host {
         Ok((server, slot, rule))
     }
 
-    /// Records a request that is refused, and returns the error as its caller may read it.
+    /// Records a refused request, and returns the error as its caller may read it.
     fn refuse(&self, request: &Request<'_>, error: CallError, rule: Option<String>) -> CallError {
         let mut recording = PendingRecord::begin(request, self.recorder());
         recording.set_denied_by(rule);
@@ -274,7 +275,7 @@ impl Host {
         self.target_at(request.with_params(params), found)
     }
 
-    /// Makes the target of a request about which policy was asked when its server was found.
+    /// Makes the target of a request that policy allowed when its server was found.
     fn target_at<'a>(&self, request: Request<'a>, found: AllowedServer) -> Result<Target<'a>, CallError> {
         let AllowedServer { server, snapshot: by } = found;
         let mut request = request.with_snapshot(&by).with_server(server.spec.name.clone()).unscoped();
@@ -292,9 +293,8 @@ impl Host {
         }
     }
 
-    /// Looks a name up; one that is not known makes the servers that it may belong to list once more. What the caller
-    /// may not use is not found, and is looked for like what does not exist; a server whose list was never known says
-    /// why.
+    /// Looks up a name. An unknown name makes its candidate servers list once more. A hidden item is not found, and is
+    /// looked up like a missing one. A server whose list was never known gives the reason.
     async fn find_name(
         &self,
         request: &Request<'_>,
@@ -319,7 +319,7 @@ impl Host {
             let refresh =
                 self.catalog().refresh_candidates(self, caller, (kind, exposed), request.list_timeout);
             let (is_news, error) = Box::pin(refresh).await;
-            // Also where there was nothing to refresh: another caller may have since the first look.
+            // Checked even if nothing was refreshed: another caller may have refreshed since the first lookup.
             if let Some(found) = look(self.catalog().tables(self).await) {
                 return Ok(found);
             }
@@ -348,7 +348,7 @@ impl Host {
         Err(self.unknown_name(caller, kind, exposed).await)
     }
 
-    /// The error for a name that is unknown or hidden, with the nearest one that the caller may be told.
+    /// Returns the error for a name that is unknown or hidden, with the nearest name that the caller may see.
     async fn unknown_name(&self, caller: &Caller, kind: Kind, exposed: &str) -> CallError {
         if kind != Kind::Tools {
             return unknown_item(kind, exposed);
@@ -365,8 +365,7 @@ impl Host {
         CallError::unknown_tool(exposed, visible.map(|row| &*row.exposed))
     }
 
-    /// Records a name that was not found: because a rule hides it, because nothing has that name, or because its server
-    /// can't list.
+    /// Records a name that was not found because a rule hides it, nothing has it, or its server can't list.
     async fn record_not_found(
         &self,
         request: &Request<'_>,
@@ -379,7 +378,7 @@ impl Host {
         {
             return;
         }
-        // What a server has that was never asked for is in no table.
+        // An item of a server that was never asked is in no table.
         let servers = self.servers(&Caller::operator());
         let owner = |server: &'_ ServerName| {
             exposed.strip_prefix(server.as_str()).and_then(|rest| rest.strip_prefix("__")).map(str::to_owned)
@@ -406,16 +405,16 @@ impl Host {
         );
     }
 
-    /// Records what a rule hides. Returns whether one does.
+    /// Records a hidden item. Returns whether a rule hides it.
     fn record_hidden(&self, request: &Request<'_>, server: &ServerName, item: (Kind, &str)) -> bool {
         let (server, method) = (server.as_str(), request.method());
         self.record_if_denied(request.caller(), DeniedRequest { server, method, item: Some(item) })
     }
 
-    /// Resolves a resource: its owner is asked, and no other server hears of it.
+    /// Resolves a resource to its owner; no other server receives the request.
     async fn resolve_read<'a>(&self, request: Request<'a>) -> Result<Target<'a>, CallError> {
         let uri = request.params.uri().map(Cow::into_owned).unwrap_or_default();
-        // An answer to a question goes to the server that asked.
+        // A continued request goes to the server that asked.
         if let Some(server) = self.state_server(request.caller(), &request.params) {
             return self.authorize(server.as_str(), request.unscoped());
         }
@@ -440,12 +439,12 @@ impl Host {
         }
     }
 
-    /// Returns whether every URI goes to one server: there is no other, and no rule holds the caller back.
+    /// Returns whether every URI goes to one server: it is the only one, and no rule restricts the caller.
     pub fn has_single_server(&self, caller: &Caller) -> bool {
         self.single_server(caller).is_some()
     }
 
-    /// Returns the server that is asked for every URI, listed or not.
+    /// Returns the server that receives every URI, listed or not.
     fn single_server(&self, caller: &Caller) -> Option<ServerName> {
         let current = self.current();
         match current.servers.keys().next() {
@@ -454,8 +453,8 @@ impl Host {
         }
     }
 
-    /// Finds the server that answers for a URI: the owner among those that claim it and that the caller may ask.
-    /// Records a URI without one.
+    /// Finds the owner of a URI among the servers that claim it and that the caller may use. Records a URI without an
+    /// owner.
     pub async fn find_resource_owner(
         &self,
         caller: &Caller,
@@ -504,8 +503,8 @@ impl Host {
         if let Some(found) = owner(&claimants) {
             return Some(UriOwner::Authorized(found));
         }
-        // A URI that the rules hide goes the way of one that is missing: to the server with a template for both,
-        // where both are told to be missing.
+        // A hidden URI takes the path of a missing one: it goes to the server with a template for both, which yields
+        // the same error.
         let current = self.current();
         let may_reach = |server: &ServerName, template: &str| current.may_reach(caller, server, template);
         if let Some(server) = claimants.owner_by_template(may_reach) {
@@ -520,7 +519,7 @@ impl Host {
         if is_hidden { None } else { unlisted() }
     }
 
-    /// Resolves a completion: the prompt or the template that it is for says whose it is.
+    /// Resolves a completion by the prompt or template that it is for.
     async fn resolve_completion<'a>(&self, request: Request<'a>) -> Result<Target<'a>, CallError> {
         let reference = request.params.reference().unwrap_or_default().to_vec();
         let refused = |what: &str| CallError::Invalid {
@@ -568,23 +567,23 @@ impl Host {
     }
 }
 
-/// A server of which a caller may use what it asks for.
+/// A server that policy allows the caller to use for its request.
 struct AllowedServer {
     server: Arc<Server>,
-    /// What was in force when policy allowed it.
+    /// Snapshot in force when policy allowed it.
     snapshot: Arc<RegistrySnapshot>,
 }
 
-/// The server that answers for a URI.
+/// The server that owns a URI.
 enum UriOwner {
-    /// One of which policy allows the URI.
+    /// One for which policy allows the URI.
     Authorized(AllowedServer),
-    /// One that policy is still to be asked about.
+    /// One that policy has not been asked about yet.
     Unchecked(ServerName),
 }
 
-/// Returns whether a method changes a session for all callers that share it. Callers have [`Host::want_log_level`] and
-/// [`Host::subscribe`] for that.
+/// Returns whether a method changes a session for all callers that share it. Callers have [`Host::request_log_level`]
+/// and [`Host::subscribe`] for that.
 fn changes_session(method: &str) -> bool {
     matches!(
         method,

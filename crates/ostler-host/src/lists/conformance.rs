@@ -1,4 +1,4 @@
-//! Definitions that the schema of MCP does not allow: the form that validating clients take instead.
+//! Conformance of definitions to the schema of MCP: the form of invalid ones that validating clients accept.
 //!
 //! Pins, the one-server endpoint and the operator's commands always see the definition as the server gives it.
 
@@ -12,16 +12,16 @@ use super::Kind;
 use crate::server::server_list::{ServerItem, ServerList};
 use crate::server::slot::Slot;
 
-/// Invalid definitions that the status names. A person reads a few, and a list may have thousands.
+/// Bounds the invalid definitions that the status names. A person reads a few, and a list may have thousands.
 const MAX_NAMED: usize = 20;
 
-/// Invalid definitions that one change of a list writes into the log.
+/// Bounds the invalid definitions that one change of a list logs.
 const MAX_LOGGED: usize = 20;
 
-/// What is wrong with a definition, and what clients of each era are given.
+/// Flaw of a definition, and the form that clients of each era get.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ConformanceIssue {
-    /// For people.
+    /// Text for people.
     problem: String,
     legacy: ConformingForm,
     modern: ConformingForm,
@@ -35,7 +35,7 @@ enum ConformingForm {
 }
 
 impl ConformingForm {
-    /// The form for an era, and the problem if there is one.
+    /// Returns the form for an era, and the problem if there is one.
     fn of(kind: Kind, definition: &[u8], era: Era) -> (Self, Option<String>) {
         match check_definition(kind.definition_kind(), definition, era) {
             Conformance::Valid => (Self::AsGiven, None),
@@ -48,9 +48,9 @@ impl ConformingForm {
 }
 
 impl ServerItem {
-    /// Judges a definition once, when it is learnt.
+    /// Creates an item and checks its definition once.
     pub fn new(kind: Kind, name: impl Into<Arc<str>>, definition: Bytes) -> Self {
-        // What the legacy era allows is allowed in both.
+        // A definition that the legacy era allows is allowed in both.
         let flaw = match ConformingForm::of(kind, &definition, Era::Legacy) {
             (legacy, Some(problem)) => {
                 let (modern, _) = ConformingForm::of(kind, &definition, Era::Modern);
@@ -61,7 +61,7 @@ impl ServerItem {
         Self { name: name.into(), definition, flaw }
     }
 
-    /// Returns the definition in the form that validating clients of an era take, byte for byte the server's unless
+    /// Returns the definition in the form that validating clients of an era accept, byte for byte the server's unless
     /// the schema of MCP does not allow that. `None` if there is no such form.
     pub fn conforming(&self, era: Era) -> Option<&Bytes> {
         let form = self.flaw.as_ref().map_or(&ConformingForm::AsGiven, |flaw| match era {
@@ -75,14 +75,14 @@ impl ServerItem {
         }
     }
 
-    /// Returns what is wrong with the definition, for people.
+    /// Returns the problem of the definition, for people.
     pub fn problem(&self) -> Option<&str> {
         self.flaw.as_ref().map(|flaw| flaw.problem.as_str())
     }
 }
 
 impl Slot {
-    /// Writes the invalid definitions of a list that has changed into the log.
+    /// Logs the invalid definitions of a list that has changed.
     pub(super) fn log_invalid(&self, kind: Kind, known: &ServerList) {
         let server = &self.key.server;
         let mut invalid = known.items.iter().filter(|item| item.flaw.is_some());

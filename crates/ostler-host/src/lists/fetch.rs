@@ -1,4 +1,4 @@
-//! Asking a server for one of its lists.
+//! Fetches of a server's lists; concurrent fetches of one list are coalesced.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,29 +22,28 @@ use crate::server::list_cache::LastFetch;
 use crate::server::server_list::{ServerList, list_owner};
 use crate::server::slot::Slot;
 
-/// The longest that all pages of one list may take together.
+/// Bounds the time for all pages of one list together.
 const MAX_FETCH_TIME: Duration = Duration::from_secs(120);
 
-/// Whether asking for a list may start its server.
+/// Permission of a list request to start its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ServerStart {
     Allowed,
     Forbidden,
 }
 
-/// A place in the asking for a list.
+/// Role of a caller in a coalesced fetch.
 pub(super) enum CoalescedFetch {
-    /// Another one was under way, and this is what it has brought.
+    /// Another fetch was in progress, with this outcome.
     Shared(Result<Arc<ServerList>, CallError>),
-    /// Nobody asks now, nor can anybody as long as this is held.
+    /// No fetch is in progress, and none begins while this guard is held.
     Leader(OwnedMutexGuard<LastFetch>),
 }
 
 impl Slot {
-    /// Waits for the round that is under way, if there is one.
+    /// Waits for the fetch in progress, if there is one.
     pub(super) async fn join_fetch(&self, caller: &Caller, kind: Kind) -> Result<CoalescedFetch, CallError> {
-        // Whom the server would refuse need not wait for the round of somebody
-        // who was let in before.
+        // A caller that the server would refuse need not wait for the fetch of a caller that was admitted before.
         self.check_accepts_lists()?;
         let shelf = self.list_cache(kind);
         let before = shelf.fetches.load(Ordering::Acquire);
@@ -59,15 +58,15 @@ impl Slot {
     }
 }
 
-/// Whether what somebody else's round has brought is good for a caller too.
+/// Returns whether the outcome of another caller's fetch may be given to a caller.
 fn may_share(outcome: &Result<Arc<ServerList>, CallError>, caller: &Caller) -> bool {
     outcome.as_ref().map_or(true, |known| !known.is_outdated() && known.is_for(caller))
 }
 
 impl Host {
-    /// Fetches a list of the one server that is meant. If that has ever come up, fails as soon as a start has failed; one
-    /// that never did is given up at its second failure anyway. Hosts that wait for the next start are one that serves a
-    /// single command, which has no later list, and one that is a way to that server.
+    /// Fetches a list of a single requested server. If that has ever come up, fails as soon as a start has failed; one
+    /// that never did is given up at its second failure anyway. A host that serves a single command, which has no later
+    /// list, and a host that is a way to that server wait for the next start.
     pub(crate) async fn fetch_list_of_one(
         &self,
         slot: &Arc<Slot>,
@@ -98,8 +97,7 @@ impl Host {
         }
     }
 
-    /// Asks the server for all pages of its list. Callers that ask at the same
-    /// time share one round of requests, and its failure too.
+    /// Fetches all pages of a list from the server. Concurrent callers share one fetch, and its failure too.
     pub(crate) async fn fetch_list(
         &self,
         slot: &Arc<Slot>,
@@ -121,7 +119,7 @@ impl Host {
         }
     }
 
-    /// Asks the session that is there for a list that is not known to be good. Never starts one.
+    /// Fetches a list that may be stale from the live session. Never starts one.
     pub(crate) async fn refresh_live_list(
         &self,
         slot: &Arc<Slot>,
@@ -134,7 +132,7 @@ impl Host {
         if let CoalescedFetch::Leader(mut listing) = slot.join_fetch(caller, kind).await? {
             let reading = self.fetch_and_store(slot, (caller, kind), ServerStart::Forbidden);
             let outcome = timeout(slot.spec.call_timeout.min(MAX_FETCH_TIME), reading).await;
-            // A failure is nobody else's: whoever waits may start a session.
+            // A failure is not shared: a waiting caller may start a session.
             if let Ok(Ok(known)) = outcome {
                 *listing = Some(Ok(known));
                 slot.list_cache(kind).fetches.fetch_add(1, Ordering::Release);
@@ -143,14 +141,14 @@ impl Host {
         Ok(())
     }
 
-    /// Makes a round of requests, and leaves what it brings to those who wait.
+    /// Fetches the list, and leaves the outcome to the callers that wait.
     pub(super) async fn lead_fetch(
         &self,
         slot: &Arc<Slot>,
         (caller, kind, demand): (&Caller, Kind, Demand),
         mut listing: OwnedMutexGuard<LastFetch>,
     ) -> Result<Arc<ServerList>, CallError> {
-        // The session is wanted until the list is there.
+        // Keeps the session wanted until the list is there.
         let _wanted = slot.demand_session(demand);
         slot.until_started().await;
         let longest = slot.spec.call_timeout.min(MAX_FETCH_TIME);
@@ -173,14 +171,14 @@ impl Host {
         let (epoch, changes) = (slot.cache_epoch(), slot.list_cache(kind).changes.load(Ordering::Acquire));
         let known =
             Arc::new(self.fetch_pages(slot, (caller, kind), demand).await?.with_seen_changes(changes));
-        // Once it is learnt, whoever needs it judged would have to judge it.
+        // Evaluated before it is published: otherwise each reader would have to evaluate it.
         self.evaluate_pins(&slot.key.server, kind, &known).await;
-        // A change that was announced meanwhile found the list before this one.
+        // A change announced meanwhile invalidated the previous list, not this one.
         if slot.cache_epoch() != epoch {
             known.outdate();
         }
         let is_news = slot.store_list(kind, Arc::clone(&known));
-        // A principal that has gone meanwhile leaves no list behind.
+        // No list is kept for a caller whose credential has ended meanwhile.
         if caller.is_credential_ended() {
             slot.list_cache(kind).remove_owned(PartitionOwner(caller.principal()));
         }
@@ -188,11 +186,11 @@ impl Host {
             slot.log_invalid(kind, &known);
             self.persist_lists(slot);
         }
-        // The operator may have made it private after it was received, and found it not there yet.
+        // The operator may have made the list private after it was received and before it could be found here.
         if known.owner().is_none() && slot.is_private(&known, self.current().spec_of(slot).cache_scope) {
             slot.list_cache(kind).clear();
         }
-        // Whoever was shown what is pinned was shown more than there is.
+        // Callers that got the pinned items got more than the server has.
         if self.report_list_drift(slot, kind, &known) {
             slot.on_repinned(kind);
         }
@@ -206,7 +204,7 @@ impl Host {
         demand: ServerStart,
     ) -> Result<ServerList, CallError> {
         let server = slot.key.server.clone();
-        // Before the list is learnt: what was kept is what it is compared with.
+        // Loaded before the list is stored: the list is compared with the persisted one.
         self.load_persisted_lists(slot).await;
         if slot.lacks_capability(kind) {
             let generation = slot.state().supervisor.generation();
@@ -219,7 +217,7 @@ impl Host {
             request.is_passive = demand == ServerStart::Forbidden;
             let answer = match self.send_with_retries(slot, &request).await {
                 Ok(answer) => answer,
-                // A server without any says that it has no such method.
+                // A server without such items says that it has no such method.
                 Err(CallError::Rpc(error))
                     if error.code == ostler_wire::METHOD_NOT_FOUND && pages.is_first() =>
                 {

@@ -1,4 +1,4 @@
-//! The kinds of things that servers list.
+//! Kinds of items that servers list.
 
 use ostler_core::pins::LockSection;
 use ostler_core::spec::ServerSpec;
@@ -6,7 +6,7 @@ use ostler_wire::DefinitionKind;
 
 use crate::upstream::ServerNotification;
 
-/// What a list is of.
+/// Kind of the items of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Tools, by name.
@@ -20,10 +20,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them, in the order of their numbers.
+    /// All kinds, in the order of their indexes.
     pub const ALL: [Self; 4] = [Self::Tools, Self::Prompts, Self::Resources, Self::Templates];
 
-    /// The method that lists them.
+    /// Returns the method that lists them.
     pub fn method(self) -> &'static str {
         match self {
             Self::Tools => "tools/list",
@@ -33,7 +33,7 @@ impl Kind {
         }
     }
 
-    /// The member of the result that holds the list.
+    /// Returns the member of the result that holds the list.
     pub fn member(self) -> &'static str {
         match self {
             Self::Tools => "tools",
@@ -43,7 +43,7 @@ impl Kind {
         }
     }
 
-    /// The member of an item that names it.
+    /// Returns the member of an item that names it.
     pub fn name_member(self) -> &'static str {
         match self {
             Self::Tools | Self::Prompts => "name",
@@ -52,7 +52,7 @@ impl Kind {
         }
     }
 
-    /// Whether an item can have this name. Rules are not asked about others.
+    /// Returns whether an item can have this name. Rules are not asked about other names.
     pub(crate) fn is_valid_name(self, name: &str) -> bool {
         match self {
             Self::Tools | Self::Prompts => ostler_wire::is_valid_name(name),
@@ -60,7 +60,7 @@ impl Kind {
         }
     }
 
-    /// The capability without which there is no such list.
+    /// Returns the capability that servers with such a list declare.
     pub(crate) fn capability(self) -> &'static str {
         match self {
             Self::Tools => "tools",
@@ -69,7 +69,7 @@ impl Kind {
         }
     }
 
-    /// The capability of servers that say when the list changes.
+    /// Returns the capability of servers that announce changes of the list.
     pub(crate) fn list_changed_capability(self) -> &'static str {
         match self {
             Self::Tools => "tools.listChanged",
@@ -78,7 +78,7 @@ impl Kind {
         }
     }
 
-    /// What is told when the list is not what it was.
+    /// Returns the notification for a changed list.
     pub(crate) fn list_changed(self) -> ServerNotification {
         match self {
             Self::Tools => ServerNotification::ToolsChanged,
@@ -87,7 +87,7 @@ impl Kind {
         }
     }
 
-    /// One item, for people.
+    /// Returns the noun for one item, for people.
     pub(crate) fn noun(self) -> &'static str {
         match self {
             Self::Tools => "tool",
@@ -97,7 +97,7 @@ impl Kind {
         }
     }
 
-    /// Section of a lock file that pins it.
+    /// Returns the section of a lock file that pins it.
     pub fn section(self) -> LockSection {
         match self {
             Self::Tools => LockSection::Tools,
@@ -107,7 +107,7 @@ impl Kind {
         }
     }
 
-    /// What the schema of MCP calls a definition of it.
+    /// Returns the kind of its definition in the schema of MCP.
     pub(super) fn definition_kind(self) -> DefinitionKind {
         match self {
             Self::Tools => DefinitionKind::Tool,
@@ -117,7 +117,7 @@ impl Kind {
         }
     }
 
-    /// Items kept of a server's list.
+    /// Returns the bound on items kept of a server's list.
     pub(crate) fn max_items(self, spec: &ServerSpec) -> usize {
         match self {
             Self::Tools => spec.lists.tools,
@@ -127,7 +127,7 @@ impl Kind {
         }
     }
 
-    /// Its place among [all](Self::ALL).
+    /// Returns its index in [`ALL`](Self::ALL).
     pub(crate) fn index(self) -> usize {
         self as usize
     }

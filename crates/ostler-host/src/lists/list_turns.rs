@@ -1,4 +1,5 @@
-//! List turns: bound how many long lists are filtered and written at once. Callers take turns, and one has at most half.
+//! List turns: bound how many long lists are filtered and written at once. Callers take turns, and one caller has at
+//! most half of them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,19 +13,19 @@ use tokio::time::Instant;
 use crate::blocking::MAX_INLINE_BYTES;
 use crate::server::call_queue::{CallPermit, CallQueue};
 
-/// Long lists at once on a machine with one core, so that one caller never has all turns.
+/// Turns on a machine with one core: two, so that one caller never has all of them.
 const MIN_TURNS: usize = 2;
 
-/// Long lists that wait for a turn, over all callers. One that waits holds no copy of the list.
+/// Bounds the long lists that wait for a turn, over all callers. A waiting one holds no copy of the list.
 const MAX_WAITING: usize = 4_096;
 
-/// The longest wait for a turn. Writing a page of 4 MiB takes some 20 ms.
+/// Bounds the wait for a turn. Writing a page of 4 MiB takes some 20 ms.
 const TURN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// When a list that got no turn may be asked for again.
+/// Delay after which a list that got no turn may be requested again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The turns of one host: as many as the machine has cores.
+/// Turns of one host: as many as the machine has cores.
 pub(crate) struct ListTurns(Arc<CallQueue>);
 
 /// The turn of one list, passed on when it is dropped. A short list needs none.
@@ -37,7 +38,7 @@ impl ListTurns {
         Self(CallQueue::new(turns, turns / 2, MAX_WAITING))
     }
 
-    /// Waits for the turn of a list of so many bytes.
+    /// Waits for the turn of a list of `size` bytes.
     pub(crate) async fn acquire(&self, principal: &str, size: usize) -> Result<ListTurn, CallError> {
         if size <= MAX_INLINE_BYTES {
             return Ok(ListTurn(None));

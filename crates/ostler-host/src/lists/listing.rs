@@ -1,4 +1,4 @@
-//! Listings: what a caller may use of one server or of all of them. [`Host::list`] is the only list.
+//! Listings: the items that a caller may use of one server or of all of them. [`Host::list`] is the only list.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -31,28 +31,29 @@ use crate::server::lease::Demand;
 use crate::server::server_list::{ServerItem, ServerList};
 use crate::server::slot::Slot;
 
-/// The longest wait for a newer list where an older one can be given.
+/// Bounds the wait for a newer list where an older one can be given.
 const STALE_LIST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The time that one server has to list, its start not counted, where all are waited for until they have.
+/// Time that one server has to list, its start not counted, where all servers are waited for.
 const SERVER_LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Servers that one listing asks at once.
+/// Bounds the servers that one listing asks at once.
 const MAX_CONCURRENT_FETCHES: usize = 16;
 
-/// Time for a server that came up while others were waited for to list what it offers.
+/// Time for a server that came up during the listing to list its items.
 const REFETCH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a listing waits for servers.
+/// Patience of a listing with slow servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListWait {
-    /// Waits this long, then answers with what is known; a server that is being started is not waited for where a
-    /// list is known.
+    /// Waits this long, then answers with the last known lists; does not wait for a starting server whose list is
+    /// known.
     AtMost(Duration),
     /// Waits until each server has listed, its start included, or has failed. Of several servers, sleeping ones whose
     /// lists are known are not woken.
     UntilListed,
-    /// Like `UntilListed`, and over failed starts: a call of an item of one server follows, and waits as long for it.
+    /// Like `UntilListed`, but also over failed starts: a call of an item of one server follows, and waits as long for
+    /// it.
     ForCall,
 }
 
@@ -62,22 +63,22 @@ impl From<Duration> for ListWait {
     }
 }
 
-/// The items of one kind that a caller may use of one server.
+/// Items of one kind that a caller may use of one server.
 #[derive(Debug, Clone)]
 pub struct ServerListing {
     /// The server.
     pub server: ServerName,
-    /// The items in the server's order.
+    /// Items in the server's order.
     pub items: Vec<ListedItem>,
     /// Resources and templates that are left out because another server owns them.
     pub shadowed: Vec<ShadowedItem>,
-    /// Why the items are the last known ones, or none.
+    /// Reason why the items are the last known ones, or missing.
     pub error: Option<CallError>,
-    /// Whether any list of the server is known, though it may be empty.
+    /// Set if any list of the server is known, even an empty one.
     pub is_known: bool,
-    /// How much longer the server says that they are good.
+    /// Remaining time for which the server calls them fresh.
     pub ttl: Duration,
-    /// Whether everybody may see the list: its server and its operator say so, and callers are not told apart.
+    /// Set if all callers may see the list: its server and its operator say so, and no rule tells callers apart.
     pub is_public: bool,
 }
 
@@ -90,12 +91,12 @@ pub struct ListedItem {
     pub item: ServerItem,
 }
 
-/// A resource or template that another server answers for.
+/// A resource or template that another server owns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShadowedItem {
-    /// The URI or template.
+    /// Its URI or template.
     pub uri: Arc<str>,
-    /// The server that answers for it.
+    /// Server that owns it.
     pub owner: ServerName,
 }
 
@@ -110,9 +111,9 @@ impl ServerListing {
 }
 
 impl Host {
-    /// Lists tools, prompts, resources or templates that a caller may use, sorted by server. One server that fails is
-    /// told of in its place and spoils nothing. A scope of one server asks that server; one that the caller may not
-    /// see is recorded, and told as one that does not exist.
+    /// Lists tools, prompts, resources or templates that a caller may use, sorted by server. A failing server is
+    /// reported in its place and does not affect the others. A scope of one server asks that server; a server that the
+    /// caller may not see is recorded, and reported as missing.
     pub async fn list(
         &self,
         caller: &Caller,
@@ -123,9 +124,9 @@ impl Host {
         self.list_with(caller, scope, (kind, patience), |listings, _| listings).await
     }
 
-    /// Lists as [`Host::list`] does and makes something of the listings, such as a page. Long lists are filtered and
-    /// made into it off the threads that calls share, a few at once, and callers take turns; `make` is given the turn.
-    /// Every server of a list that gets no turn is told as overloaded.
+    /// Lists as [`Host::list`] does and converts the listings with `make`, for example to a page. Filters and converts
+    /// long lists off the threads that calls share, a few at once; callers take turns, and `make` gets the turn. A list
+    /// that gets no turn reports every server as overloaded.
     pub async fn list_with<T, M>(
         &self,
         caller: &Caller,
@@ -153,7 +154,7 @@ impl Host {
             Scope::All => Some(self.catalog().tables(self).await),
             Scope::Server(_) => None,
         };
-        // What was applied meanwhile may have taken a server away, or hidden it.
+        // A snapshot applied meanwhile may have removed a server or hidden it.
         if let Scope::Server(name) = scope
             && let Err(error) = self.visible_server(caller, name.as_str())
         {
@@ -191,8 +192,8 @@ impl Host {
         }
     }
 
-    /// Asks one server for its list. Returns why none is known, with all details: whoever is told gets it
-    /// [without](Current::without_details) those that it may not read.
+    /// Asks one server for its list. Returns the reason why none is known, with all details; callers get it
+    /// [without](RegistrySnapshot::without_details) those that they may not read.
     pub(crate) async fn refresh_list(
         &self,
         caller: &Caller,
@@ -215,7 +216,7 @@ impl Host {
         fetched
     }
 
-    /// Asks servers again that came up while others were waited for: they have something newer to list.
+    /// Asks servers again that came up during the listing: they have newer lists.
     async fn refetch_started(
         &self,
         caller: &Caller,
@@ -233,8 +234,8 @@ impl Host {
         }
     }
 
-    /// Asks several servers, [so many](ASKED_AT_ONCE) at once. The patience with each begins with its turn. A server that
-    /// is still to be started takes none: starts have turns of their own, and take long.
+    /// Asks several servers, at most [`MAX_CONCURRENT_FETCHES`] at once. The timeout of each begins with its turn. A
+    /// server that still has to start takes no turn: starts have turns of their own, and take long.
     async fn fetch_each(
         &self,
         caller: &Caller,
@@ -329,7 +330,7 @@ impl Host {
         }
     }
 
-    /// The known list of a lazy server that sleeps, which is not woken for it.
+    /// Returns the known list of a lazy server that sleeps; the server is not woken for it.
     pub(crate) async fn idle_server_list(
         &self,
         slot: &Arc<Slot>,
@@ -346,8 +347,7 @@ impl Host {
         slot.cached_list_for(caller, kind)
     }
 
-    /// The list, or the last known one and why it is that. The asking goes
-    /// on when the patience has ended.
+    /// Returns the list, or the last known one with the reason. The fetch goes on after the timeout.
     pub(crate) async fn list_with_timeout(
         &self,
         slot: &Arc<Slot>,
@@ -359,8 +359,8 @@ impl Host {
             return (Some(known), None);
         }
         self.load_persisted_lists(slot).await;
-        // A server that was waited for in vain before is not waited for as long again, and one whose last start failed
-        // not at all: its next start may take as long and fail as well.
+        // A server that missed a timeout before gets a shorter one, and one whose last start failed gets none: its next
+        // start may take as long and fail as well.
         let has_missed = slot.list_cache(kind).was_omitted.load(Ordering::Acquire);
         let is_brief = has_missed || self.last_known_list(slot, caller, kind).is_some();
         let has_failed = slot.has_failed_start();
@@ -378,7 +378,7 @@ impl Host {
             tokio::select! {
                 biased;
                 outcome = self.coalesce_fetch(slot, caller, kind) => Ok(outcome),
-                // The round goes on, and what it brings is announced.
+                // The fetch goes on, and its result is announced.
                 error = slot.until_start_failed() => Err(error),
             }
         };
@@ -394,9 +394,8 @@ impl Host {
         }
     }
 
-    /// Waits for the round that is under way, or makes one in a task of its
-    /// own. Only that task outlives whoever wanted the list, so there is never
-    /// more than one of them for a list.
+    /// Waits for the fetch in progress, or starts one in a task of its own. Only that task outlives the caller, so
+    /// there is never more than one of them for a list.
     async fn coalesce_fetch(
         &self,
         slot: &Arc<Slot>,
@@ -416,12 +415,12 @@ impl Host {
         round.await.unwrap_or_else(|_| Err(slot.shutting_down_error()))
     }
 
-    /// Rises whenever a known list of any server changes, or a server comes or goes.
+    /// Returns a version that rises whenever a known list of any server changes, or a server comes or goes.
     pub fn lists_version(&self) -> u64 {
         self.bus().lists_version()
     }
 
-    /// The bytes of all definitions that are known now, pinned ones included.
+    /// Returns the bytes of all definitions that are known now, pinned ones included.
     pub(crate) fn known_definition_bytes(&self) -> usize {
         let pins = self.pins();
         let locked = pins.iter().flat_map(|pins| pins.lock.servers.values()).flat_map(LockedServer::pins);
@@ -431,9 +430,8 @@ impl Host {
         lists.map(|known| known.size).sum::<usize>() + pinned
     }
 
-    /// What is known now, of every server once, sorted by server and not
-    /// filtered: whoever may not use an item learns so from the call. Pinned
-    /// tools are known. Nobody is asked.
+    /// Returns the known items of every server, sorted by server and not filtered: a caller that may not use an item
+    /// learns that from the call. Includes pinned tools. Asks no server.
     pub(crate) fn known_items(&self, kind: Kind) -> Vec<(ServerName, Vec<ServerItem>)> {
         let current = self.current();
         let known = |server: &Arc<Server>| {
@@ -454,8 +452,7 @@ impl Host {
         servers.into_iter().map(|server| server.spec.name.clone()).collect()
     }
 
-    /// Returns the known resources or templates of every server, in the order of [`Self::ranked_servers`]. Asks no
-    /// server.
+    /// Returns the known resources or templates of every server, in the order of their registration. Asks no server.
     pub(crate) fn claimed_resources(&self, kind: Kind) -> Vec<ServerClaims> {
         let current = self.current();
         let claimed = |server: ServerName| {
@@ -484,7 +481,7 @@ impl RegistrySnapshot {
         self.hook.is_some() || self.policy.rules().are_restrictive()
     }
 
-    /// Filters lists, and gives the items of several servers the names that their tables have.
+    /// Filters lists, and gives the items of several servers their exposed names.
     fn filter_all(
         &self,
         caller: &Caller,
@@ -512,7 +509,7 @@ impl RegistrySnapshot {
     /// Filters a list by the rules and pins of calls.
     fn filter(&self, caller: &Caller, kind: Kind, fetched: &FetchedList) -> ServerListing {
         let FetchedList { server, known, error } = fetched;
-        // Its spec may be another one by now.
+        // Its spec may have been replaced by now.
         let server = self.server(server.spec.name.as_str()).unwrap_or(server);
         let error = error.clone().map(|error| self.without_details(caller, error));
         let Some(known) = known else { return empty_listing(&server.spec.name, error) };
@@ -537,7 +534,7 @@ impl RegistrySnapshot {
     }
 }
 
-/// The list of a server, not yet filtered, or why none is known.
+/// The list of a server, not yet filtered, or the reason why none is known.
 struct FetchedList {
     server: Arc<Server>,
     known: Option<Arc<ServerList>>,
@@ -545,7 +542,7 @@ struct FetchedList {
 }
 
 impl ServerListing {
-    /// Says why the items are not newer; such ones are good for no time.
+    /// Sets the reason why the items are not newer; such items have no TTL left.
     fn with_error(mut self, error: Option<CallError>) -> Self {
         if error.is_some() {
             (self.error, self.ttl) = (error, Duration::ZERO);
@@ -554,7 +551,7 @@ impl ServerListing {
     }
 }
 
-/// Whether one server is listed or all of them.
+/// Breadth of a listing: one server, or all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ListBreadth {
     One,
@@ -580,7 +577,7 @@ fn apply_exposed_names(tables: &Tables, kind: Kind, listings: &mut [ServerListin
         Some(table) => {
             for listing in listings {
                 let server = &listing.server;
-                // An item that is gone since the list was made has no name, and could not be called.
+                // An item removed since the list was made has no name, and could not be called.
                 listing.items.retain_mut(|listed| match table.exposed_name(server, &listed.item.name) {
                     Some(exposed) => {
                         listed.exposed_name = Arc::clone(exposed);
@@ -594,7 +591,7 @@ fn apply_exposed_names(tables: &Tables, kind: Kind, listings: &mut [ServerListin
     }
 }
 
-/// Leaves each URI and template to its owner among the servers that list it, and to its first entry there.
+/// Keeps each URI and template only at its owner among the servers that list it, and only its first entry there.
 fn remove_shadowed(tables: &Tables, kind: Kind, listings: &mut [ServerListing]) {
     let mut listing_it: HashMap<Arc<str>, Vec<ServerName>> = HashMap::new();
     for listing in &*listings {

@@ -1,9 +1,9 @@
-//! What servers offer: lists of four kinds, fetched, remembered and filtered.
+//! Lists of the four kinds that servers offer: fetched, cached and filtered.
 //!
 //! ```text
-//! list ─────────▶ known and fresh? ─no─▶ fetch: all pages, shared by whoever asks
+//! list ─────────▶ known and fresh? ─no─▶ fetch: all pages, coalesced
 //!       ▲                 │yes                  │
-//!       └──── filter ◀────┴───────── learn ◀────┘──▶ kept on disk, changes told
+//!       └──── filter ◀────┴───────── store ◀────┘──▶ persisted, changes announced
 //! ```
 
 pub(crate) mod conformance;

@@ -1,4 +1,4 @@
-//! The pages of one list, put together.
+//! Pages of one list, assembled into a whole.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,35 +12,35 @@ use super::Kind;
 use crate::answer::Answer;
 use crate::server::server_list::{ServerItem, ServerList};
 
-/// Pages of one list that are followed.
+/// Bounds the pages of one list that are followed.
 const MAX_PAGES: usize = 1_000;
-/// Bytes of one list, all pages together.
+/// Bounds the bytes of one list, all pages together.
 const MAX_LIST: usize = 64 << 20;
 
-/// The pages of one list, as far as they have been read.
+/// The pages of one list that have been read so far.
 #[derive(Debug)]
 pub(super) struct Pages {
     kind: Kind,
-    /// Items that are kept.
+    /// Bound on kept items.
     cap: usize,
     /// At most `cap`; no name twice.
     items: Vec<ServerItem>,
-    /// Of all items so far.
+    /// Names of all items so far, kept or not.
     names: HashSet<Arc<str>>,
-    /// Items that were not kept.
+    /// Number of items that were not kept.
     left_out: usize,
     cursors: Vec<String>,
-    /// The bytes of all pages.
+    /// Bytes of all pages.
     size: usize,
-    /// The shortest time that any page is good for.
+    /// Shortest TTL of any page.
     ttl: Option<Duration>,
-    /// Whether every page may be seen by everybody.
+    /// Set while every page is public.
     is_public: bool,
     /// Names that occur twice.
     repeated: HashSet<Arc<str>>,
-    /// The session of the first page.
+    /// Session of the first page.
     generation: Option<u64>,
-    /// Whether another session gave a later page.
+    /// Set if another session gave a later page.
     is_mixed: bool,
 }
 
@@ -66,12 +66,12 @@ impl Pages {
         self.cursors.is_empty()
     }
 
-    /// Where the next page begins.
+    /// Returns the cursor of the next page.
     pub(super) fn cursor(&self) -> Option<&str> {
         self.cursors.last().map(String::as_str)
     }
 
-    /// Adds a page; true when it was the last.
+    /// Adds a page; returns true for the last one.
     pub(super) fn add(&mut self, answer: &Answer) -> Result<bool, CallError> {
         let (server, noun) = (&answer.server, self.kind.noun());
         let complain = |detail: String| CallError::UpstreamProtocol { server: server.clone(), detail };
@@ -91,7 +91,7 @@ impl Pages {
         self.generation = answer.generation;
         for item in page.items {
             let name: Arc<str> = item.name.into();
-            // Of items of one name on different pages the first counts.
+            // Of items with one name on different pages the first counts.
             if self.names.insert(Arc::clone(&name)) {
                 // Definitions outlive the buffer that they were read into.
                 self.items.push(ServerItem::new(self.kind, name, Bytes::copy_from_slice(&item.raw)));
@@ -109,7 +109,7 @@ impl Pages {
         self.is_public &= page.head.cache_scope == CacheScopeHint::Public;
         let Some(cursor) = page.head.next_cursor else { return Ok(true) };
         if self.items.len() >= self.cap {
-            // Further pages would only be read to be left out.
+            // Items of further pages would be left out anyway.
             tracing::warn!(%server, kept = self.items.len(), "the {noun} list goes on beyond the limit and was not read further");
             self.left_out += 1;
             return Ok(true);
@@ -124,7 +124,7 @@ impl Pages {
         Ok(false)
     }
 
-    /// The whole list.
+    /// Returns the whole list.
     pub(super) fn finish(self, is_announced: bool) -> ServerList {
         let generation = self.generation.unwrap_or_default();
         let mut known = ServerList::fresh(self.items, self.ttl.unwrap_or_default(), generation, is_announced);

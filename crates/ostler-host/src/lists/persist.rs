@@ -1,11 +1,9 @@
-//! Lists of sleeping servers, kept between runs.
+//! Persisted lists of sleeping servers, kept between runs.
 //!
-//! One small file per server in the state directory, named by the server and
-//! bound to its spec by fingerprint, so that a changed spec does not show what
-//! the old one offered. Servers with a process per workspace have a file per
-//! workspace, so that no caller reads the list of another directory; lists of
-//! servers with a process per caller are not kept. Losing a file loses nothing
-//! but a start.
+//! The state directory has one small file per server, named by the server and bound to its spec by fingerprint, so that
+//! a changed spec does not show what the old one offered. Servers with a process per workspace have a file per
+//! workspace, so that no caller reads the list of another directory. Lists of servers with a process per caller are not
+//! kept. A lost file costs one start.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,14 +23,14 @@ use crate::server::server_list::{ServerItem, ServerList};
 use crate::server::slot::Slot;
 use crate::server::{PartitionOwner, partition};
 
-/// A kept file beyond this is neither written nor read.
+/// Largest file that is written or read.
 const MAX_FILE: u64 = 32 << 20;
 
-/// Workspaces per server whose lists are kept; the file that was written the longest ago goes first. More than one person
-/// works in, and few enough that directories that are gone do not add up.
+/// Bounds the workspaces per server whose lists are kept; the least recently written file goes first. It exceeds the
+/// workspaces of one person, and keeps files of deleted directories from adding up.
 const MAX_WORKSPACES: usize = 64;
 
-/// The lists of one server; one that was never asked for is absent.
+/// The lists of one server; one that was never fetched is absent.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct PersistedLists {
@@ -45,7 +43,7 @@ struct PersistedLists {
     resources: Option<Vec<PersistedItem>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     resource_templates: Option<Vec<PersistedItem>>,
-    /// Whose lists they are, by their member, where they are not everybody's.
+    /// Owners of private lists, by their member.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     owners: BTreeMap<String, String>,
 }
@@ -82,8 +80,8 @@ impl PersistedLists {
 }
 
 impl Host {
-    /// Keeps what is known for later runs, off the path of the call. Those of a session are for the next one of its
-    /// caller, and those of a workspace for the next process in it.
+    /// Persists the known lists for later runs, off the path of the call. Lists of a session are for the caller's next
+    /// session, and lists of a workspace for the next process in it.
     pub(crate) fn persist_lists(&self, slot: &Arc<Slot>) {
         let Some(path) = self.persisted_path(slot) else { return };
         let fingerprint = self.current().spec_of(slot).fingerprint().to_string();
@@ -95,13 +93,12 @@ impl Host {
         });
     }
 
-    /// Fetches the kept lists of a server, as far as they have not been asked
-    /// for in this run.
+    /// Loads the persisted lists of a server that have not been fetched in this run.
     pub(crate) async fn load_persisted_lists(&self, slot: &Arc<Slot>) {
         let Some(path) = self.persisted_path(slot) else { return };
         let recall = async {
             let fingerprint = self.current().spec_of(slot).fingerprint().to_string();
-            // Definitions are judged there too: a file may hold thousands.
+            // Definitions are checked there too: a file may hold thousands.
             let read = move || read(&path, &fingerprint).map(PersistedLists::into_lists);
             if let Ok(Some(lists)) = tokio::task::spawn_blocking(read).await {
                 restore_lists(slot, lists);
@@ -110,7 +107,7 @@ impl Host {
         slot.lists_restored.get_or_init(|| recall).await;
     }
 
-    /// Removes the files that hold a private list of a principal that has gone, off the path of the caller of this.
+    /// Removes the files that hold a private list of a principal that has gone, off the path of the caller.
     pub(crate) fn remove_persisted_lists(&self, owner: PartitionOwner<'_>) {
         let Some(state_dir) = self.options().state_dir.clone() else { return };
         let specs: Vec<_> = self.current().servers.values().map(|server| Arc::clone(&server.spec)).collect();
@@ -127,7 +124,7 @@ impl Host {
     }
 }
 
-/// Removes the files of a server that hold a private list of a principal: what else is in them is asked for again.
+/// Removes the files of a server that hold a private list of a principal. The other lists in them are fetched again.
 fn remove_owned(state_dir: &Path, spec: &ServerSpec, owner: PartitionOwner<'_>) {
     let files = match (spec.isolation, persisted_path(state_dir, spec, "")) {
         (Isolation::Workspace, Some(file)) => {
@@ -161,8 +158,8 @@ fn persisted_path(state_dir: &Path, spec: &ServerSpec, partition: &str) -> Optio
     }
 }
 
-/// Returns a server's list as an earlier run has kept it, if one has, the server is still the same and the caller may see
-/// it. The operator sees private lists too; lists of a workspace are for callers in it alone.
+/// Returns a server's list as an earlier run has persisted it, if the server's spec is unchanged and the caller may see
+/// the list. The operator sees private lists too; lists of a workspace are for callers in it alone.
 pub fn persisted_items(
     state_dir: &Path,
     spec: &ServerSpec,
@@ -179,7 +176,7 @@ pub fn persisted_items(
     Some(items.into_iter().map(|kept| from_persisted(kind, kept)).collect())
 }
 
-/// Returns the names in such a list.
+/// Returns the names in a persisted list.
 pub fn persisted_names(
     state_dir: &Path,
     spec: &ServerSpec,
@@ -211,13 +208,13 @@ fn write(path: &Path, slot: &Slot, fingerprint: String) -> std::io::Result<()> {
     }
     let text = serde_json::to_vec(&lists)?;
     if text.len() as u64 > MAX_FILE {
-        // What is there is older than what is known.
+        // The file is older than the known lists.
         return match std::fs::remove_file(path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         };
     }
-    // A list may be one caller's alone, and roles may hide it.
+    // A list may be private to one caller, and roles may hide it.
     private_file::create_parent_dir(path)?;
     private_file::replace_file(path, &text)?;
     match path.parent() {
@@ -226,7 +223,7 @@ fn write(path: &Path, slot: &Slot, fingerprint: String) -> std::io::Result<()> {
     }
 }
 
-/// Removes the files that were written the longest ago, beyond the most that are kept.
+/// Removes the least recently written files, beyond the bound.
 fn remove_oldest(folder: &Path) -> std::io::Result<()> {
     let entries = std::fs::read_dir(folder)?.filter_map(Result::ok);
     let mut files: Vec<_> =
@@ -237,7 +234,7 @@ fn remove_oldest(folder: &Path) -> std::io::Result<()> {
     files.sort_unstable();
     for (_, file) in files.into_iter().take(surplus) {
         match std::fs::remove_file(file) {
-            // Another host may do the same.
+            // Another host may remove the same file.
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }

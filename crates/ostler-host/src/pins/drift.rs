@@ -1,4 +1,4 @@
-//! Telling people of definitions that are not as they were approved.
+//! Drift reports: definitions that differ from the approved ones, each change reported once.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, PoisonError};
@@ -18,12 +18,12 @@ use crate::server::pin_verdicts::is_unapproved;
 use crate::server::server_list::ServerList;
 use crate::server::slot::Slot;
 
-/// Items that have been told of, with the definitions that they had; an empty
-/// one stands for an item that is gone. As many as the lists have, at most.
+/// Reported items with the definitions that they had; an empty one stands for an item that is gone. At most as many as
+/// the lists have.
 pub(crate) type ReportedDrift = HashSet<(LockSection, Arc<str>, Bytes)>;
 
 impl Host {
-    /// Judges each item of a list, as all who ask later need it.
+    /// Evaluates each item of a list once for all readers.
     pub(crate) async fn evaluate_pins(&self, server: &ServerName, kind: Kind, known: &Arc<ServerList>) {
         let Some(pins) = self.pins() else { return };
         let (judged, server) = (Arc::clone(known), server.clone());
@@ -31,13 +31,12 @@ impl Host {
         run_blocking_if_large(known.size, judge).await;
     }
 
-    /// Judges a list and tells of what nobody has approved, once for each
-    /// change. Whether there was any that callers can't see from now on.
+    /// Evaluates a list and reports unapproved items, once for each change. Returns whether callers can't see some item
+    /// from now on.
     pub(crate) fn report_list_drift(&self, slot: &Slot, kind: Kind, known: &ServerList) -> bool {
         let Some(pins) = self.pins() else { return false };
         let (server, section) = (&slot.key.server, kind.section());
-        // Where lists are private, each of them counts: what one caller is
-        // shown is no news because another was shown something else.
+        // Private lists are compared together: a difference between the lists of two callers is no drift.
         let lists = slot.list_cache(kind).all();
         let mut flagged: Vec<(Arc<str>, Bytes, &'static str)> = Vec::new();
         for list in &lists {
@@ -50,7 +49,7 @@ impl Host {
         self.report_drift(slot, (&pins, section), flagged)
     }
 
-    /// The same for the instructions of a session that has just begun.
+    /// Reports drift of the instructions of a session that has just begun.
     pub(crate) fn report_instructions_drift(&self, slot: &Slot) {
         let Some(pins) = self.pins() else { return };
         let flagged = unapproved_instructions(slot, &pins)
@@ -58,7 +57,7 @@ impl Host {
         self.report_drift(slot, (&pins, LockSection::Instructions), flagged.into_iter().collect());
     }
 
-    /// Tells of items that have not been told of. Whether callers miss any of them.
+    /// Reports items that have not been reported. Returns whether callers miss any of them.
     fn report_drift(
         &self,
         slot: &Slot,
@@ -99,7 +98,7 @@ impl Host {
         hides_any
     }
 
-    /// Adds what the pins say of a server to its status.
+    /// Adds the pin counts of a server to its status.
     pub(crate) fn add_pin_counts(&self, server: &Server, status: &mut ServerStatus) {
         let name = &server.spec.name;
         let Some(pins) = self.pins().filter(|pins| !pins.exempt.contains(name)) else { return };
@@ -136,7 +135,7 @@ fn status_label(standing: PinStatus) -> &'static str {
     if standing == PinStatus::New { "new" } else { "changed" }
 }
 
-/// Instructions of the last session, if they are not approved.
+/// Returns the last session's instructions, if they are not approved.
 fn unapproved_instructions(slot: &Slot, pins: &PinPolicy) -> Option<(Bytes, PinStatus)> {
     let definition = instructions_definition(&slot.last_server_info()?.instructions.as_ref()?.text());
     let item = (LockSection::Instructions, INSTRUCTIONS);
@@ -144,7 +143,7 @@ fn unapproved_instructions(slot: &Slot, pins: &PinPolicy) -> Option<(Bytes, PinS
     is_unapproved(standing).then(|| (definition.into(), standing))
 }
 
-/// Pinned items that a list lacks, and so do the others of its session.
+/// Returns pinned items that a list lacks, and that the other lists of its session lack too.
 fn removed_items<'p>(
     pins: &'p PinPolicy,
     (server, section): (&ServerName, LockSection),

@@ -1,4 +1,4 @@
-//! Calls: sent only on a session whose list has been judged.
+//! Enforcement of pins on calls: a call is sent only on a session whose list has been evaluated.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,18 +22,18 @@ use crate::server::server_list::ServerList;
 use crate::server::slot::Slot;
 use crate::upstream::BoxFuture;
 
-/// How often one call looks at the lists of a server that goes on changing them; a resource needs two lists.
+/// Bounds the fetches by one call of a server whose lists keep changing; a resource needs two lists.
 const MAX_LIST_FETCHES: usize = 4;
 
-/// Whether a call may be sent on a session.
+/// Decision about sending a call on a session.
 enum PinDecision {
     Allow,
     Refuse(CallError),
-    /// The list of this kind that the session gives is not known.
+    /// The session's list of this kind is not known.
     NeedsList(Kind),
 }
 
-/// How an item stands in the lists of a session.
+/// State of an item in the lists of a session.
 enum ListedState {
     Listed(PinStatus),
     /// The session does not list it.
@@ -43,8 +43,8 @@ enum ListedState {
 }
 
 impl Host {
-    /// A session on which a call may be sent, by what that session lists. Where
-    /// nothing is pinned this is a lease and one load.
+    /// Leases a session on which a call may be sent, by the lists of that session. Where nothing is pinned this is a
+    /// lease and one load.
     pub(crate) async fn pin_checked_lease(
         &self,
         slot: &Arc<Slot>,
@@ -59,7 +59,7 @@ impl Host {
                 PinDecision::Refuse(error) => return Err(error),
                 PinDecision::NeedsList(kind) => kind,
             };
-            // The server may have room for one request only, and the list is one.
+            // The server may accept one request only, and the list is one.
             drop(lease);
             self.fetch_session_list(slot, (request, kind), patience.during_start).await?;
             lease = slot.lease(request, Instant::now(), patience).await?;
@@ -77,7 +77,7 @@ impl Host {
         }
     }
 
-    /// Whether nothing speaks against sending a call on a session any more.
+    /// Returns whether a call may still be sent on a session.
     pub(crate) fn may_send_on(&self, slot: &Slot, request: &Request<'_>, generation: u64) -> bool {
         matches!(self.decide_by_pins(slot, request, generation), PinDecision::Allow)
     }
@@ -104,19 +104,19 @@ impl Host {
             }
             Ok(RequestSubject::Item(Kind::Resources | Kind::Templates, uri)) => {
                 match decide_resource(&look, &uri) {
-                    // That its definition has changed would tell that a hidden one exists. It is not sent anyway.
+                    // A changed definition would reveal that a hidden item exists. The request is not sent anyway.
                     PinDecision::Refuse(_) if request.is_hidden => PinDecision::Allow,
                     gate => gate,
                 }
             }
-            // What can't be read was refused before.
+            // Unreadable parameters were refused before.
             Ok(_) | Err(_) => PinDecision::Allow,
         }
     }
 
-    /// Returns what decides about sending a request now. Where something else was applied since the request was judged,
-    /// rules and pins of that decide together. A call of a server that was replaced meanwhile must be allowed by both, and
-    /// meets the pins that it was called under.
+    /// Returns the snapshot that decides about sending a request now. After a new snapshot, its rules and pins decide
+    /// together. A call of a server that was replaced meanwhile must be allowed by both snapshots, and meets the pins
+    /// that it was called under.
     fn snapshot_at_send(
         &self,
         slot: &Slot,
@@ -145,7 +145,7 @@ impl Host {
         }
     }
 
-    /// Judges an item that exists only where it is listed.
+    /// Decides about an item that exists only where it is listed.
     fn decide_listed_item(&self, look: &PinCheck<'_, '_>, kind: Kind, name: &str) -> PinDecision {
         if !look.pins.is_section_pinned(look.slot.key.server.as_str(), kind.section()) {
             return PinDecision::Allow;
@@ -163,8 +163,8 @@ impl Host {
         }
     }
 
-    /// The session does not list the tool, so there is nothing that was approved
-    /// or not; it is as unknown as one that never was.
+    /// Returns the error for a tool that the session does not list: without a definition it can't be approved, so it is
+    /// as unknown as one that never existed.
     fn unlisted_tool_error(
         &self,
         request: &Request<'_>,
@@ -177,8 +177,8 @@ impl Host {
         }
     }
 
-    /// Asks for the list of the session there is, together with others who do.
-    /// Boxed as a trait object: asking is itself a request, without this gate.
+    /// Fetches the list of the live session, coalesced with other fetches. Boxed as a trait object: the fetch is itself
+    /// a request, and skips this check.
     fn fetch_session_list<'a>(
         &'a self,
         slot: &'a Arc<Slot>,
@@ -193,8 +193,8 @@ impl Host {
         })
     }
 
-    /// Whether a call may be repeated although it may have run: the operator
-    /// trusts the server, and what was approved says that repeating is harmless.
+    /// Returns whether a call may be repeated although it may have run: the operator trusts the server, and the
+    /// approved definition declares the tool idempotent.
     pub(crate) fn is_trusted_idempotent(&self, slot: &Slot, request: &Request<'_>) -> bool {
         let current = self.snapshot_of(slot, request);
         let (true, Some(tool)) = (current.spec_of(slot).trust, request.tool_name()) else { return false };
@@ -211,7 +211,7 @@ impl Host {
     }
 }
 
-/// One request on one session, judged by pins.
+/// One request on one session, checked against pins.
 struct PinCheck<'a, 'r> {
     pins: &'a Arc<PinPolicy>,
     slot: &'a Slot,
@@ -220,7 +220,7 @@ struct PinCheck<'a, 'r> {
 }
 
 impl PinCheck<'_, '_> {
-    /// Finds an item in what this very session lists to the caller.
+    /// Finds an item in the list that this very session gives the caller.
     fn lookup(&self, kind: Kind, name: &str) -> ListedState {
         let of = (&self.slot.key.server, kind.section());
         if let Some(known) = self.slot.list_of_session(self.request.caller(), (kind, self.generation)) {
@@ -229,8 +229,7 @@ impl PinCheck<'_, '_> {
                 None => ListedState::Absent(Some(known)),
             };
         }
-        // Where lists are private, what others of this session were shown is
-        // good enough for whoever was shown nothing else.
+        // If lists are private, another caller's list of this session serves a caller that has none.
         let shelf = self.slot.list_cache(kind);
         let changes = shelf.changes.load(Ordering::Acquire);
         let is_approved = |known: &ServerList| {
@@ -244,7 +243,7 @@ impl PinCheck<'_, '_> {
     }
 }
 
-/// Judges a URI. A listed resource must be approved as it is listed, or be new and fit an approved template; an
+/// Decides about a URI. A listed resource must be approved as it is listed, or be new and fit an approved template. An
 /// unlisted one, and a template itself, must fit an approved template if it fits any. A URI that the server neither
 /// lists nor describes has no definition that could be pinned.
 fn decide_resource(look: &PinCheck<'_, '_>, uri: &str) -> PinDecision {
@@ -287,8 +286,7 @@ fn definition_changed_error(slot: &Slot, kind: Kind, name: &str) -> CallError {
     CallError::DefinitionChanged { server: slot.key.server.clone(), tool }
 }
 
-/// Whether an approved definition says that running the tool twice does what
-/// running it once does.
+/// Returns whether an approved definition declares the tool idempotent.
 fn is_declared_idempotent(definition: &[u8]) -> bool {
     let Some(annotations) = ostler_wire::member(definition, "annotations") else { return false };
     ["readOnlyHint", "idempotentHint"]

@@ -1,4 +1,4 @@
-//! Lists: without what nobody has approved, and of sleeping servers what is pinned.
+//! Pin filter of lists: leaves out unapproved items, and lists the pinned items of sleeping servers.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::server::server_list::{ServerItem, ServerList};
 use crate::server::slot::Slot;
 
 impl Host {
-    /// Whether the tool, as it is known, is kept from the caller by the pins.
+    /// Returns whether the pins keep the tool, as it is known, from the caller.
     pub(crate) fn is_quarantined(&self, caller: &Caller, server: &str, tool: &str) -> bool {
         let current = self.current();
         let Some(pins) = current.enforced_pins() else { return false };
@@ -31,7 +31,7 @@ impl Host {
         standing.is_some_and(is_unapproved)
     }
 
-    /// Whether the pins let `instructions` of a server be given to callers.
+    /// Returns whether the pins let `instructions` of a server be given to callers.
     pub(crate) fn may_show_instructions(&self, server: &str, text: &str) -> bool {
         self.current().may_show_instructions(server, text)
     }
@@ -49,7 +49,7 @@ impl RegistrySnapshot {
         !is_unapproved(pins.status(server, (LockSection::Instructions, INSTRUCTIONS), &definition))
     }
 
-    /// The items of a list that the pins let through.
+    /// Returns the items of a list that the pins let through.
     pub(crate) fn approved_items<'k>(
         &self,
         server: &Server,
@@ -66,7 +66,7 @@ impl RegistrySnapshot {
 }
 
 impl Host {
-    /// Leaves instructions that the pins keep back out of an answer to `server/discover`.
+    /// Removes unapproved instructions from an answer to `server/discover`.
     pub(crate) fn without_unapproved_instructions(
         &self,
         request: &Request<'_>,
@@ -84,7 +84,7 @@ impl Host {
         let advice = ostler_wire::member(&answer.body, INSTRUCTIONS);
         let text = advice.and_then(|advice| serde_json::from_slice::<String>(advice).ok());
         let change = match (advice, text) {
-            // A key that occurs twice is left once.
+            // A duplicate key is removed.
             (Some(advice), Some(text)) if current.may_show_instructions(request.server(), &text) => {
                 MemberEdit::Set(advice)
             }
@@ -96,7 +96,7 @@ impl Host {
         answer
     }
 
-    /// Whether the lock has a pin for an item of a server, whatever its definition is now.
+    /// Returns whether the lock has a pin for an item of a server, whatever its definition is now.
     pub(crate) fn is_pinned(&self, server: &ServerName, kind: Kind, name: &str) -> bool {
         self.pins().is_some_and(|pins| {
             let section =
@@ -105,7 +105,7 @@ impl Host {
         })
     }
 
-    /// The pinned items of a server none of whose sessions has listed any yet.
+    /// Returns the pinned items of a server none of whose sessions has listed any yet.
     pub(crate) fn pinned_fallback(&self, slot: &Slot, kind: Kind) -> Option<Arc<ServerList>> {
         if slot.cached_list(kind).is_some_and(|known| !known.is_of_no_session()) {
             return None;
@@ -115,7 +115,7 @@ impl Host {
         (!items.is_empty()).then(|| Arc::new(ServerList::restored(items)))
     }
 
-    /// The last list there is: a session's, what is pinned, or an earlier run's.
+    /// Returns the last known list: a session's, the pinned items, or an earlier run's.
     pub(crate) fn last_known_list(
         &self,
         slot: &Slot,

@@ -1,15 +1,13 @@
-//! Pins: tools, prompts, resources and templates whose definition nobody has approved are kept from callers, and so
-//! are `instructions`.
+//! Pins: unapproved tools, prompts, resources, templates and `instructions` are kept from callers.
 //!
 //! ```text
-//! a list is learnt ─▶ judged, item by item ─▶ left out of every list, told of once
-//! a call has a lease ─▶ is the list of this very session known and judged?
+//! a list is fetched ─▶ evaluated, item by item ─▶ unapproved: left out of every list, reported once
+//! a call has a lease ─▶ is the list of this very session known and evaluated?
 //!     yes ─▶ approved: sent      not approved: definition-changed
-//!     no  ─▶ the lease is given back, the list asked for, and a lease taken again
+//!     no  ─▶ the lease is released, the list fetched, and a lease taken again
 //! ```
 //!
-//! What a role may not use never comes here, so pins tell nobody of anything
-//! that the rules hide.
+//! A hidden item never comes here, so pins reveal nothing that the rules hide.
 
 mod drift;
 mod enforce;
@@ -35,19 +33,19 @@ use crate::server::Server;
 use crate::server::server_list::{ServerItem, ServerList};
 use crate::tools::ItemDefinition;
 
-/// Everything that a server defines, whoever may use it and whether it is approved or not.
+/// All definitions of a server, regardless of caller and approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnfilteredDefinitions {
-    /// Whose they are.
+    /// Server that defines them.
     pub server: ServerName,
-    /// By section, in the server's order. A section that was not asked for is absent.
+    /// Definitions by section, in the server's order. A section that was not fetched is absent.
     pub sections: BTreeMap<LockSection, Vec<ItemDefinition>>,
     /// Items that the server lists more than once; the first definition stands among the others.
     pub repeated: Vec<(LockSection, String)>,
 }
 
 impl UnfilteredDefinitions {
-    /// All definitions.
+    /// Returns all definitions.
     pub fn items(&self) -> impl Iterator<Item = (LockSection, &str, &[u8])> {
         self.sections.iter().flat_map(|(section, items)| {
             items.iter().map(|item| (*section, item.name.as_str(), &*item.definition))
@@ -55,14 +53,14 @@ impl UnfilteredDefinitions {
     }
 }
 
-/// Pins that do something.
+/// Returns the pins unless their mode is off.
 pub(crate) fn unless_off(pins: Option<PinPolicy>) -> Option<Arc<PinPolicy>> {
     pins.filter(|pins| pins.mode != PinMode::Off).map(Arc::new)
 }
 
 impl Host {
-    /// Judges every known list anew after other definitions were approved, and tells whoever listens that lists have
-    /// changed.
+    /// Evaluates every known list again after a change of the approved definitions, and notifies listeners of changed
+    /// lists.
     pub(crate) fn reevaluate_pins(&self, before: &RegistrySnapshot, after: &RegistrySnapshot) {
         let (before, pins) = (before.pins.as_deref(), after.pins.as_deref());
         if before == pins {
@@ -87,13 +85,12 @@ impl Host {
         }
     }
 
-    /// The approved definitions, unless nothing is compared with them.
+    /// Returns the approved definitions, unless nothing is compared with them.
     pub fn pins(&self) -> Option<Arc<PinPolicy>> {
         self.current().pins.clone()
     }
 
-    /// Asks a server for all that it defines, for an operator: neither rules nor
-    /// pins leave anything out.
+    /// Fetches all definitions of a server, for an operator: neither rules nor pins leave anything out.
     pub async fn definitions(&self, server: &str) -> Result<UnfilteredDefinitions, CallError> {
         let server = self.server(server)?;
         let operator = Caller::operator();
@@ -108,7 +105,7 @@ impl Host {
         Ok(found)
     }
 
-    /// What a server defines as far as it is known; nobody is asked.
+    /// Returns the known definitions of a server. Asks no server.
     pub fn known_definitions(&self, server: &str) -> Result<Option<UnfilteredDefinitions>, CallError> {
         let server = self.server(server)?;
         let slots = server.slots();
@@ -126,7 +123,7 @@ impl Host {
     }
 }
 
-/// Whether a server's tools may be judged otherwise than before.
+/// Returns whether the verdicts on a server's tools may have changed.
 fn is_pin_change(before: Option<&PinPolicy>, after: Option<&PinPolicy>, server: &ServerName) -> bool {
     match (before, after) {
         (Some(before), Some(after)) => {
@@ -153,7 +150,7 @@ impl UnfilteredDefinitions {
         self.repeated.extend(repeated.map(|item| (kind.section(), item.name.to_string())));
     }
 
-    /// A server that says nothing has instructions that are none.
+    /// Adds the instructions; a server without any has empty ones.
     fn add_instructions(&mut self, hello: Option<&ServerInfo>) {
         let text = hello.and_then(|hello| hello.instructions.as_ref()).map(|advice| advice.text());
         let item = |text: &str| ItemDefinition {

@@ -1,5 +1,4 @@
-//! Verdicts of the rules, remembered: a role may have hundreds of patterns, and
-//! a call asks about one name.
+//! Verdict cache of the rules: a role may have hundreds of patterns, and a call asks about one name.
 
 use std::hash::{Hash, Hasher};
 use std::sync::{PoisonError, RwLock};
@@ -7,19 +6,18 @@ use std::sync::{PoisonError, RwLock};
 use hashbrown::{Equivalent, HashMap};
 use ostler_core::policy::Subject;
 
-/// Verdicts that are remembered; beyond that all are forgotten and found
-/// again. More than fifty roles with five hundred tools each have.
+/// Bounds the cached verdicts; beyond that the cache is cleared. More than fifty roles with five hundred tools each
+/// have.
 const MAX_VERDICTS: usize = 32_768;
 
-/// A longer name is decided about anew each time: callers choose what they ask
-/// for, and must not fill the memory with it.
+/// Longest cached name: callers choose the names, and must not fill the memory with them.
 const MAX_CACHED_NAME_LEN: usize = 256;
 
-/// Verdicts of one set of rules. It goes when the rules do.
+/// Cached verdicts of one set of rules. Dropped with the rules.
 #[derive(Debug, Default)]
 pub(super) struct VerdictMemo(RwLock<HashMap<VerdictKey, bool>>);
 
-/// What a verdict is about.
+/// Query that a verdict answers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VerdictQuery<'a> {
     pub(super) role: &'a str,
@@ -37,7 +35,7 @@ struct VerdictKey {
 }
 
 impl VerdictMemo {
-    /// The verdict, from memory if it is there.
+    /// Returns the cached verdict, or decides and caches it.
     pub(super) fn get_or_decide(&self, asked: VerdictQuery<'_>, decide: impl FnOnce() -> bool) -> bool {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner).get(&asked).copied();
         if let Some(verdict) = known {
@@ -76,8 +74,7 @@ impl VerdictQuery<'_> {
     }
 }
 
-// Both hash the same parts in the same order, so that a question finds its
-// verdict without being copied.
+// Both hash the same parts in the same order, so that a query finds its verdict without being copied.
 impl Hash for VerdictQuery<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.role, self.server, self.kind(), self.name()).hash(state);

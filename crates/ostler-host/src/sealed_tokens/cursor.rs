@@ -1,4 +1,4 @@
-//! Cursors: where a list goes on, sealed for one caller and one kind of list.
+//! Cursors: positions in a list, sealed for one caller and one kind of list.
 
 use ostler_core::caller::Caller;
 use ostler_core::server_name::ServerName;
@@ -9,11 +9,11 @@ use crate::lists::Kind;
 
 const CURSOR: &str = "cursor";
 
-/// The last item of a page. A list that has changed meanwhile goes on behind
-/// the place where that item stood, so nothing is told twice.
+/// Last item of a page. A list that has changed meanwhile continues behind the position where that item stood, so no
+/// item is sent twice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
-    /// The server of the item.
+    /// Server of the item.
     pub server: ServerName,
     /// The item's own name or URI at its server.
     pub item: String,
@@ -34,7 +34,7 @@ impl SealedTokens {
 }
 
 impl Host {
-    /// Seals the place where a list of a caller goes on.
+    /// Seals the position where a list of a caller continues.
     pub fn seal_cursor(&self, caller: &Caller, kind: Kind, cursor: &Cursor) -> String {
         self.sealed_tokens().seal_cursor(caller, kind, cursor)
     }

@@ -1,15 +1,15 @@
-//! Texts that callers keep for the host: they leave it sealed for their caller, and only sealed ones are taken back.
+//! Sealed tokens: texts that callers keep for the host, sealed for their caller. The host takes back only sealed ones.
 //!
 //! ```text
 //! task id         server, caller                                      as long as the task is
 //! request state   server, caller, method, digest of the parameters,   10 minutes, one use,
 //!                 instance of the host, number                        one process
 //! cursor          server, caller, kind, item                          always
-//! parked call     server, caller, method, number                      as long as the call is parked
+//! suspended call  server, caller, method, number                      as long as the call is suspended
 //! ```
 //!
-//! Every front end sends through [`Host::send`], so none of them can leave this
-//! out. Results without either cost two searches over their bytes.
+//! Every front end sends through [`Host::send`], so none of them can skip this step. For results without task id and
+//! request state it costs two searches over their bytes.
 
 mod cursor;
 mod sealer;
@@ -39,24 +39,23 @@ use crate::request::Request;
 const TASK: &str = "task";
 const STATE: &str = "state";
 
-/// How long a request state is good: the time that a person may take to answer.
+/// Lifetime of a request state: the time that a person may take to answer.
 pub const REQUEST_STATE_TTL: Duration = Duration::from_secs(10 * 60);
 
-/// Begins the id that a server is asked for in place of one that was not sealed
-/// here. Callers have only seen sealed ids, so the id may be another caller's;
-/// the server answers in its own words that it does not know it.
+/// Prefix of the id that replaces an unsealed one in a request. Callers have only seen sealed ids, so an unsealed id
+/// may be another caller's; the server answers in its own words that it does not know the prefixed id.
 const UNSEALED: &str = "unknown to ostler: ";
 
-/// The key of a host, and the request states that were not used yet.
+/// Key of a host, and its unused request states.
 #[derive(Debug)]
 pub(crate) struct SealedTokens {
     sealer: Sealer,
-    /// Tells this host's request states from those of an earlier process with the same key.
+    /// Random number that distinguishes this host's request states from those of an earlier process with the same key.
     instance: u64,
     states: Mutex<Nonces>,
 }
 
-/// A request state that was opened: its number, and the server's own JSON text.
+/// An opened request state: its number, and the server's own JSON text.
 struct RequestState {
     server: ServerName,
     method: Vec<u8>,
@@ -100,7 +99,7 @@ impl SealedTokens {
         )
     }
 
-    /// Opens a request state of the caller's, whatever request it belongs to.
+    /// Opens a request state of the caller, whatever request it belongs to.
     fn open_state(&self, caller: &Caller, text: &[u8]) -> Option<RequestState> {
         let text = serde_json::from_slice::<String>(text).ok()?;
         let parts: [Vec<u8>; 7] = self.sealer.open(STATE, &text)?.try_into().ok()?;
@@ -123,8 +122,7 @@ impl Host {
         self.sealed_tokens().open_task(caller, task).map(|(server, _)| server).ok_or_else(unknown_task)
     }
 
-    /// Returns the server that a continued request goes to, if its `requestState`
-    /// was sealed for the caller.
+    /// Returns the server that a continued request goes to, if its `requestState` was sealed for the caller.
     pub(crate) fn state_server(&self, caller: &Caller, params: &Params) -> Option<ServerName> {
         self.sealed_tokens().open_state(caller, params.request_state()?).map(|state| state.server)
     }
@@ -179,7 +177,7 @@ impl Host {
         Ok(())
     }
 
-    /// Opens the id of the task that a request says to belong to.
+    /// Opens the id of the task that a request claims to belong to.
     fn open_related_task(&self, request: &mut Request<'_>) -> Result<(), CallError> {
         let raw = request.params.raw();
         let opened = tasks::edit_member(raw, "_meta", |meta| {
@@ -198,8 +196,7 @@ impl Host {
         (server.as_str() == request.server()).then_some(id)
     }
 
-    /// Uses up the request state of an opened request. Of several requests with
-    /// one state, one passes.
+    /// Redeems the request state of an opened request. Of several requests with one state, one succeeds.
     pub(crate) fn redeem_state(&self, request: &Request<'_>) -> Result<(), CallError> {
         // A hidden request is never sent.
         let Some(number) = request.state_nonce.filter(|_| !request.is_hidden) else { return Ok(()) };
@@ -232,8 +229,8 @@ impl Host {
     }
 }
 
-/// Returns a digest of everything that stays the same when a request is
-/// continued: its parameters without answers, state and `_meta`.
+/// Returns a digest of the parts that stay the same when a request is continued: its parameters without answers, state
+/// and `_meta`.
 pub fn request_digest(params: &Params) -> [u8; 32] {
     let gone = ["inputResponses", "requestState", "_meta"].map(|key| (key, MemberEdit::Remove));
     let rest = ostler_wire::edit(params.raw(), &gone).unwrap_or_default();

@@ -1,11 +1,11 @@
-//! Sealed tokens: texts that callers keep for the host and can neither make nor change.
+//! Sealer: authenticates texts that callers keep for the host and can neither make nor change.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// Tells sealed texts of this form from any other.
+/// Prefix that distinguishes sealed texts of this form from any other.
 const PREFIX: &str = "o1.";
 
 /// Returns whether a text has the form of a sealed one.
@@ -13,23 +13,22 @@ pub(super) fn is_sealed(text: &str) -> bool {
     text.starts_with(PREFIX)
 }
 
-/// 128 bits can't be guessed, and cursors stay short.
+/// Bytes of the tag: 128 bits can't be guessed, and cursors stay short.
 const TAG_LEN: usize = 16;
 
-/// The longest text that is opened: a request state of a server may be large,
-/// but nobody makes us hash megabytes.
+/// Longest text that is opened: a request state of a server may be large, but no caller may make the host hash more.
 const MAX_SEALED: usize = 8 << 20;
 
-/// Seals texts under one key.
+/// Sealer of texts under one key.
 ///
-/// A sealed text is not secret, only unforgeable: a client can read it.
+/// A sealed text is authenticated, not encrypted: a client can read it.
 #[derive(Clone)]
 pub(super) struct Sealer(Hmac<Sha256>);
 
 impl Sealer {
-    /// Makes a sealer with a key.
+    /// Creates a sealer with a key.
     pub(super) fn new(key: &[u8; 32]) -> Self {
-        // A key of 32 bytes is below the block size, where every length is taken as it is.
+        // A key of 32 bytes is below the block size, where every length is accepted.
         let mut block = [0; 64];
         block[..32].copy_from_slice(key);
         Self(Hmac::new(&block.into()))
@@ -53,8 +52,7 @@ impl Sealer {
         sealed
     }
 
-    /// Returns the parts, if `sealed` was made by [`seal`](Self::seal) under the
-    /// same key and for the same purpose.
+    /// Returns the parts, if `sealed` was made by [`seal`](Self::seal) under the same key and for the same purpose.
     pub(super) fn open(&self, purpose: &str, sealed: &str) -> Option<Vec<Vec<u8>>> {
         if sealed.len() > MAX_SEALED {
             return None;

@@ -1,6 +1,5 @@
-//! Sealed numbers of parked calls. The number is sealed with the server, the
-//! method and the caller of its call; the call itself knows its parameters and
-//! is there once.
+//! Sealed numbers of suspended calls. The number is sealed with the server, the method and the caller of its call. The
+//! call itself holds its parameters, and exists once.
 
 use ostler_core::caller::Caller;
 use ostler_core::server_name::ServerName;
@@ -12,7 +11,7 @@ use crate::host::Host;
 const SUSPENDED: &str = "parked";
 
 impl Host {
-    /// Seals the number of a call that a front end has parked.
+    /// Seals the number of a call that a front end has suspended.
     pub fn seal_suspended(
         &self,
         caller: &Caller,
@@ -24,8 +23,8 @@ impl Host {
         self.sealed_tokens().sealer.seal(SUSPENDED, &[server, method, owner, &number])
     }
 
-    /// Opens the number of the parked call that a request goes on with, and its
-    /// server; `None` if its `requestState` is another one.
+    /// Opens the number of the suspended call that a request continues, and its server; `None` for any other
+    /// `requestState`.
     pub fn open_suspended(
         &self,
         caller: &Caller,

@@ -1,5 +1,5 @@
-//! Task ids in results. A server that callers share gives ids that any of them
-//! could use, so each caller gets its own sealed form.
+//! Task ids in results. Any caller of a shared server could use the server's ids, so each caller gets its own sealed
+//! form.
 
 use std::sync::LazyLock;
 
@@ -7,25 +7,25 @@ use bytes::Bytes;
 use memchr::memmem::Finder;
 use ostler_wire::{MemberEdit, ResultHead, ResultKind};
 
-/// The key of `_meta` under which messages name the task they belong to.
+/// Key of `_meta` under which messages name the task they belong to.
 pub(super) const RELATED_TASK_KEY: &str = "io.modelcontextprotocol/related-task";
 
-/// Returns whether a result may hold the id of a task. A key in another spelling
-/// is not found; its id stays unsealed, and no unsealed id is taken back.
+/// Returns whether a result may hold the id of a task. A key in another spelling is not found; its id stays unsealed,
+/// and no unsealed id is taken back.
 pub(super) fn may_contain_task_id(method: &str, body: &[u8]) -> bool {
     static ID: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"taskId\""));
     (method == "tools/call" || method.starts_with("tasks/")) && ID.find(body).is_some()
 }
 
-/// Returns whether a result of `tools/call` is a task in the form of the legacy
-/// era, which does not say so in `resultType`.
+/// Returns whether a result of `tools/call` is a task in the form of the legacy era, which does not say so in
+/// `resultType`.
 pub(crate) fn is_legacy_task(body: &[u8]) -> bool {
     let id = |task: &[u8]| ostler_wire::member(task, "taskId").is_some();
     may_contain_task_id("tools/call", body) && ostler_wire::member(body, "task").is_some_and(id)
 }
 
-/// Changes every task id of a result with `seal`: in a task itself, in the task
-/// that was made, in each task of a list, and in the task that the result belongs to.
+/// Seals every task id of a result with `seal`: in a task itself, in the created task, in each task of a list, and in
+/// the related task.
 pub(super) fn seal_ids(method: &str, body: Bytes, seal: impl Fn(&str) -> String) -> Bytes {
     let one = |object: &[u8]| seal_id(object, &seal);
     let changed = match method {
@@ -41,7 +41,7 @@ pub(super) fn seal_ids(method: &str, body: Bytes, seal: impl Fn(&str) -> String)
     edit_member(&body, "_meta", |meta| edit_member(meta, RELATED_TASK_KEY, one)).map_or(body, Bytes::from)
 }
 
-/// Changes the `taskId` of an object; `None` if it has none.
+/// Seals the `taskId` of an object; `None` if it has none.
 fn seal_id(object: &[u8], seal: impl Fn(&str) -> String) -> Option<Vec<u8>> {
     let id = ostler_wire::text_member(object, "taskId")?;
     let mut text = Vec::new();
@@ -49,7 +49,7 @@ fn seal_id(object: &[u8], seal: impl Fn(&str) -> String) -> Option<Vec<u8>> {
     ostler_wire::edit(object, &[("taskId", MemberEdit::Set(&text))])
 }
 
-/// Changes one member of an object; `None` if it has none, or nothing to change in it.
+/// Edits one member of an object; `None` if the object lacks it, or nothing changes in it.
 pub(super) fn edit_member(
     object: &[u8],
     key: &str,
@@ -59,7 +59,7 @@ pub(super) fn edit_member(
     ostler_wire::edit(object, &[(key, MemberEdit::Set(&value))])
 }
 
-/// Changes every member of an array; members that can't be changed are left out.
+/// Edits every member of an array; members that can't be edited are left out.
 fn edit_elements(array: &[u8], change: impl Fn(&[u8]) -> Option<Vec<u8>>) -> Option<Vec<u8>> {
     let members: Vec<&serde_json::value::RawValue> = serde_json::from_slice(array).ok()?;
     let changed: Vec<_> = members.iter().filter_map(|member| change(member.get().as_bytes())).collect();

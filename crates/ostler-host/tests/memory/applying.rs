@@ -1,4 +1,4 @@
-//! One snapshot: servers, rules, limits and pins are applied together.
+//! Application of snapshots: servers, rules, limits and pins are applied together.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::secs;
 
-/// The tools of every variant of a server.
+/// Tools of every variant of a server.
 const TOOLS: [&str; 3] = ["a", "b", "c"];
 
 /// A tool as a variant of a server defines it.
@@ -36,7 +36,7 @@ fn other_definition(kind: Kind, item: &str, variant: &str) -> Value {
     json!({key: own_name(kind, item), "name": item, "description": format!("as {variant} has it")})
 }
 
-/// The name or URI of an item at its server.
+/// Returns the name or URI of an item at its server.
 fn own_name(kind: Kind, item: &str) -> String {
     if kind == Kind::Resources { format!("t://{item}") } else { item.to_owned() }
 }
@@ -70,7 +70,7 @@ fn script(variant: &str) -> Script {
     script
 }
 
-/// A part of an answer, in the place where answers of tools have it.
+/// Returns a part of an answer, in the place where answers of tools have it.
 fn text(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
@@ -90,7 +90,7 @@ fn rules(item: &str) -> Rules {
 }
 
 /// The server `s` in a variant, of which the role `dev` may use the items of the same name as they are defined there.
-/// Answers of one tool are remembered.
+/// Answers of one tool are cached.
 fn snapshot(variant: &str, is_lazy: bool) -> Snapshot {
     let mut spec = ServerSpec::stdio(name("s"), "in-memory").args([variant]);
     spec.tool.insert("c".into(), ToolRules { cache: CacheRule::For(secs(60)), ..ToolRules::default() });
@@ -157,14 +157,13 @@ async fn ask(
     Ok(host.send(target).await?.text())
 }
 
-/// Kinds of items that are asked for, and what a caller that may not use one is told.
+/// Kinds of requested items, and the error of a caller that may not use one.
 const KINDS: [(Kind, &str); 3] =
     [(Kind::Tools, "unknown-tool"), (Kind::Prompts, "unknown-prompt"), (Kind::Resources, "unknown-resource")];
 
-/// What a call may come to while snapshots change: an answer of the variant that its item is allowed in, or no item of
-/// that name. Rules of one snapshot beside pins or servers of another would come to an answer of another variant, or to
-/// a definition that nobody has approved. The latter is what calls of the variant before meet while its successor starts,
-/// and at no other time.
+/// Asserts the allowed outcomes of a call while snapshots change: an answer of the variant that allows its item, or no
+/// item of that name. Rules of one snapshot beside pins or servers of another would give an answer of another variant,
+/// or an unapproved definition. Only calls of the old variant meet the latter, while its successor starts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_call_meets_rules_pins_and_servers_of_one_snapshot() {
     let host = host(script);
@@ -182,8 +181,8 @@ async fn every_call_meets_rules_pins_and_servers_of_one_snapshot() {
     .await;
 }
 
-/// Each snapshot lets its role use two tools, the filter of its server another two, and its pins approve the one that is
-/// in both. Two parts of different snapshots would let another one through, or come to one that nobody has approved.
+/// Each snapshot lets its role use two tools, the filter of its server another two, and its pins approve the one that
+/// is in both. Two parts of different snapshots would let another tool through, or allow an unapproved one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_call_of_a_server_that_keeps_its_process_meets_rules_rights_and_pins_of_one_snapshot() {
     let (connectors, stages) = connectors(|_| script("a"));
@@ -219,17 +218,17 @@ fn narrowed(tool: &str) -> Snapshot {
     }
 }
 
-/// Whose definition of a tool, and whose answer, callers meet.
+/// Origin of the tool definition and of the answer that callers meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Defined {
-    /// That of the variant with the tool's name.
+    /// The variant with the tool's name.
     ByVariant,
-    /// That of one process.
+    /// One process.
     Once,
 }
 
 /// Applies 1,000 random snapshots under 32 callers. `replacing` is odd while a successor starts, whose predecessor has
-/// definitions that nobody has approved.
+/// unapproved definitions.
 #[expect(clippy::print_stdout, reason = "the seed is for whoever repeats a run that failed")]
 async fn storm(
     host: &Host,
@@ -293,7 +292,7 @@ async fn storm(
     host.shutdown().await;
 }
 
-/// A server that can be started once, as a spec and as what a config says next: without the tool `a`.
+/// A server that can be started once, as a spec and as the next config has it: without the tool `a`.
 fn restricted(mut wanted: Snapshot, args: &str) -> Snapshot {
     for spec in &mut wanted.servers {
         *spec = ServerSpec::stdio(spec.name.clone(), "in-memory").args([args]);
@@ -592,8 +591,8 @@ async fn what_waits_for_a_start_is_not_sent_once_its_server_may_not_offer_it() {
     assert_eq!(stages.lock().unwrap()[0].count("c"), 0);
 }
 
-/// The rollback finds the server of the older snapshot in each state between starting and ready: it is applied as many
-/// rounds of the scheduler after the moment at which that server comes up as there are.
+/// Applies the rollback with the server of the older snapshot in each state between starting and ready: once for each
+/// round of the scheduler after the moment at which that server comes up.
 #[tokio::test(start_paused = true)]
 async fn a_rollback_stands_also_while_the_server_that_it_takes_back_becomes_ready() {
     const ROUNDS: u32 = 40;

@@ -8,13 +8,12 @@ use ostler_testkit::{Script, ScriptedReply, ScriptedServer, TestHost};
 
 use crate::{codes, ms, secs, state_of};
 
-/// The answer of a gateway whose server is down.
+/// Answer of a gateway whose server is down.
 fn broken() -> ScriptedReply {
     ScriptedReply::fault(Fault::unknown(FaultKind::Status { code: 502, text: "down".into() }))
 }
 
-/// A server whose tool `work` fails as long as it has been asked less than
-/// `failures` times, and is slow after that.
+/// A server whose tool `work` fails for its first `failures` calls, and is slow after that.
 async fn failing(failures: usize) -> TestHost {
     let script = Script::echo().tool("work").on("work", move |asked| match asked.nth {
         nth if nth <= failures => broken(),
@@ -23,7 +22,7 @@ async fn failing(failures: usize) -> TestHost {
     TestHost::new().server("a", script).start().await
 }
 
-/// Five failures, and the wait after them.
+/// Makes five failing calls, and waits until the breaker is half open.
 async fn half_open(world: &TestHost) {
     for _ in 0..5 {
         assert_eq!(world.call("a", "work").await.unwrap_err().code(), "outcome-unknown");

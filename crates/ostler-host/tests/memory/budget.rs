@@ -1,4 +1,4 @@
-//! Calls of one dispatch, and calls per window of roles and tokens.
+//! Budgets: calls of one dispatch, and calls per window of roles and tokens.
 
 use ostler_core::caller::CallWindow;
 use ostler_core::spec::Isolation;
@@ -56,7 +56,7 @@ async fn a_read_that_was_sent_and_lost_is_not_free() {
     assert_eq!(read().await.unwrap_err().code(), "over-budget");
 }
 
-/// A budget of a role.
+/// Budget of a role.
 fn budget(role: &str, calls: u64, per: std::time::Duration) -> Limits {
     let budget = Some(CallWindow { calls, per });
     Limits { roles: [(role.to_owned(), RoleLimits { budget, ..RoleLimits::default() })].into() }
@@ -161,7 +161,7 @@ async fn asking_what_there_is_is_free_and_whatever_makes_a_server_work_is_not() 
     for (method, is_counted) in all {
         let script = Script::echo().on(method, |_| ScriptedReply::result("{}"));
         let limits = budget("researcher", 1, secs(60));
-        // Tasks are listed only where they are all the caller's.
+        // Tasks are listed only where all of them are the caller's.
         let own = |spec: &mut ServerSpec| spec.isolation = Isolation::Caller;
         let world = TestHost::new().options(|options| options.limits = limits).server_with("a", script, own);
         let world = world.start().await;

@@ -1,4 +1,4 @@
-//! Remembered answers.
+//! Response cache.
 
 use ostler_core::spec::{CacheRule, CacheScopeRule, ToolRules};
 use ostler_host::upstream::ServerNotification;
@@ -8,7 +8,7 @@ use ostler_wire::{CacheScopeHint, Params};
 
 use crate::{ms, secs};
 
-/// A server whose tool `fact` gives another answer every time, good for ten seconds.
+/// A server whose tool `fact` gives another answer every time, fresh for ten seconds.
 fn facts(scope: &'static str) -> Script {
     Script::echo()
         .tool("fact")
@@ -226,7 +226,7 @@ async fn reads_one_after_the_other_are_not_shared() {
 /// Makes the parameters of a request.
 type ParamsFactory = fn() -> Params;
 
-/// What each of two callers gets of a request, one after the other.
+/// Returns the answers of two callers to the same request, one after the other.
 async fn both(world: &TestHost, method: &str, params: ParamsFactory) -> (Answer, Answer) {
     let (me, ada) = (Caller::local(), ada());
     let mine = world.host.send_to("a", Request::new(&me, method, params())).await.unwrap();
@@ -305,7 +305,7 @@ async fn the_operator_may_say_that_nothing_is_public() {
     assert_eq!(world.server("a").count("fact"), 2);
 }
 
-/// A server whose list of tools is good for a minute.
+/// A server whose list of tools is fresh for a minute.
 fn lists(scope: &'static str) -> Script {
     Script::new().on("tools/list", move |asked| {
         let tool = format!(r#"{{"name":"t{}","inputSchema":{{"type":"object"}}}}"#, asked.nth);
@@ -359,7 +359,7 @@ async fn callers_who_wait_for_a_private_list_at_once_each_get_their_own() {
     assert_ne!(name(&mine), name(&hers));
 }
 
-/// A modern server that shows the one who asks first `t1`, the next one `t2`, and so on.
+/// A modern server that lists `t1` to its first caller, `t2` to the next one, and so on.
 fn private_lists(announces: bool) -> Script {
     let capabilities = if announces { r#"{"tools":{"listChanged":true}}"# } else { r#"{"tools":{}}"# };
     lists(r#","cacheScope":"private""#).modern().capabilities(capabilities).tool("t1").tool("t2")

@@ -1,4 +1,4 @@
-//! What a caller may not use is, to it, what does not exist.
+//! Concealment: a hidden item looks like a missing one to the caller.
 
 use ostler_core::error::CallError;
 use ostler_core::policy::ToolFilter;

@@ -1,4 +1,4 @@
-//! What was sent, what was not, and what may be sent again.
+//! Delivery: requests that were sent, that were not, and that may be repeated.
 
 use bytes::Bytes;
 use ostler_core::fault::{Delivery, Fault, FaultKind};
@@ -9,7 +9,7 @@ use ostler_wire::Params;
 
 use crate::secs;
 
-/// The server dies at the first request for `work` and is well after that.
+/// A server that dies at the first request for `work` and works after that.
 fn dies_once(first: ScriptedReply) -> Script {
     Script::echo().tool("work").on("work", move |asked| match asked.nth {
         1 => first.clone(),

@@ -1,4 +1,4 @@
-//! One caller's flood and everybody else.
+//! Fairness between callers: one caller's flood does not starve the others.
 
 use std::thread::available_parallelism;
 
@@ -16,7 +16,7 @@ fn ada() -> Caller {
     Caller::new("ada", "researcher")
 }
 
-/// Two tools, so that the server sees whose call it is; each takes a tenth of a second.
+/// Two tools, so that the server can tell the callers apart; each takes a tenth of a second.
 fn server() -> Script {
     Script::echo()
         .tool_replying("flood", ScriptedReply::text("done").after(ms(100)))
@@ -27,7 +27,7 @@ fn narrow(places: usize) -> impl FnOnce(&mut ServerSpec) {
     move |spec| spec.max_in_flight = places
 }
 
-/// Begins many calls of somebody at once.
+/// Begins many calls of one caller at once.
 async fn flood(world: &TestHost, caller: &Caller, count: usize) -> JoinSet<Result> {
     let mut calls = JoinSet::new();
     for _ in 0..count {
@@ -47,7 +47,7 @@ async fn a_careful_caller_waits_for_at_most_one_round_of_a_flood() {
         let mut calls = JoinSet::new();
         for _ in 0..1_000 {
             let (host, flooder) = (host.clone(), flooder.clone());
-            // Whoever is shed comes back when it is told to.
+            // A shed caller retries when the error says so.
             calls.spawn(async move {
                 while host.call(&flooder, "a", "flood", CallArguments::none()).await.is_err() {
                     tokio::time::sleep(secs(1)).await;
@@ -58,10 +58,10 @@ async fn a_careful_caller_waits_for_at_most_one_round_of_a_flood() {
     });
     run_until_stalled().await;
     for _ in 0..20 {
-        // Whoever has been given a place by now is at the server.
+        // Calls that were admitted by now are at the server.
         run_until_stalled().await;
         let before = world.server("a").count("flood");
-        // A task like those of the flood: who is given a place first runs first.
+        // A task like those of the flood: the first to be admitted runs first.
         let (host, ada) = (world.host.clone(), ada());
         let call = async move { host.call(&ada, "a", "careful", CallArguments::none()).await };
         tokio::spawn(call).await.unwrap().unwrap();
@@ -168,7 +168,7 @@ async fn long_lists_are_written_a_few_at_once_and_callers_take_turns() {
         let (host, begun, mut gate) = (world.host.clone(), begun.clone(), gate.clone());
         let write = move |listings: Vec<ServerListing>, _turn| {
             begun.send(name).unwrap();
-            // A test that has failed opens no gate.
+            // A failed test opens no gate.
             let _ = Handle::current().block_on(gate.wait_for(|is_open| *is_open));
             listings[0].items.len()
         };

@@ -1,4 +1,4 @@
-//! A host is a value.
+//! Hosts as values: several in one process share no state.
 
 use std::future::Future as _;
 use std::pin::pin;
@@ -364,7 +364,7 @@ async fn a_caller_that_found_a_server_just_before_it_was_removed_starts_nothing(
         let change = |spec: &mut ostler_host::ServerSpec| spec.isolation = isolation;
         let world = TestHost::new().server_with("a", slow(), change).start().await;
         let host = world.host.clone();
-        // Rules are asked after the server is found and before its place is.
+        // Rules are asked after the server is found and before its slot is.
         world.host.set_policy_hook(Some(Box::new(move |_, _, _| {
             let _ = pin!(host.remove("a")).poll(&mut Context::from_waker(Waker::noop()));
             Verdict::Allow

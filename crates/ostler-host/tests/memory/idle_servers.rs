@@ -1,4 +1,4 @@
-//! No server is started without a cause.
+//! Idle servers: no server is started without a cause.
 
 use std::time::Duration;
 

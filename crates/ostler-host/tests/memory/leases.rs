@@ -1,10 +1,10 @@
-//! A lease lasts as long as a call, and its end starts the clock.
+//! Leases: each lasts as long as its call, and its end starts the idle timeout.
 
 use ostler_testkit::{Script, ScriptedReply, TestHost};
 
 use crate::{ms, secs};
 
-/// The documented default.
+/// Idle timeout: the documented default.
 const KEEP_ALIVE: std::time::Duration = secs(300);
 
 fn varied() -> Script {

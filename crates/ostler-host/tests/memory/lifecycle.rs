@@ -1,4 +1,4 @@
-//! Stop, start, reload and remove.
+//! Lifecycle operations: stop, start, reload and remove.
 
 use ostler_core::error::UnavailableState;
 use ostler_testkit::{Script, ScriptedReply, TestHost, run_until_stalled};

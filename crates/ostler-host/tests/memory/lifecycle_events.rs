@@ -1,4 +1,4 @@
-//! What happens to servers is told to whoever observes them.
+//! Lifecycle events of servers, as observers receive them.
 
 use std::sync::{Arc, Mutex};
 
@@ -40,7 +40,7 @@ fn event_label(happening: &LifecycleEvent<'_>) -> String {
 fn observe(world: &TestHost) -> EventLog {
     let told = EventLog::default();
     let kept = Arc::clone(&told);
-    // A lock of the host that were held now would never come back.
+    // A lock of the host that is held now would never be released.
     let host = world.host.clone();
     world.host.set_observer(Some(Arc::new(move |happening| {
         let _ = host.status();

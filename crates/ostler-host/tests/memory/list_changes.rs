@@ -1,4 +1,4 @@
-//! Whoever listens hears of what changes, whether its server says so or not.
+//! List changes: listeners are notified, with and without a notification of the server.
 
 use ostler_core::config::Role;
 use ostler_host::upstream::ServerNotification;
@@ -14,7 +14,7 @@ fn received(events: &mut Receiver<HostNotification>) -> Vec<ServerNotification> 
     std::iter::from_fn(|| events.try_recv().ok()).map(|told| told.notification).collect()
 }
 
-/// A server whose list is another one in every session.
+/// A server whose list differs in every session.
 fn changing_per_session(script: Script) -> Script {
     script.on("tools/list", |asked| {
         ScriptedReply::result(json!({"tools": [{"name": format!("t{}", asked.generation)}]}).to_string())

@@ -1,4 +1,4 @@
-//! What callers are offered: four kinds of lists, by one server or by all.
+//! The four kinds of lists, by one server and by all.
 
 use ostler_host::{CallArguments, Caller, HostOptions, Kind, Request, Scope, ServerListing, Verdict};
 use ostler_testkit::{Script, ScriptedReply, TestHost, run_until_stalled};
@@ -54,7 +54,7 @@ async fn every_kind_of_list_is_read_to_its_end_and_a_bad_item_is_left_out_alone(
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_a_server_does_not_have_is_empty() {
-    // It says that it has prompts and then that it has no such method.
+    // The server declares prompts and then answers that it has no such method.
     let script = Script::echo().capabilities(r#"{"tools":{},"prompts":{}}"#);
     let world = TestHost::new().server("a", script).start().await;
     world.call("a", "echo").await.unwrap();
@@ -146,7 +146,7 @@ async fn no_list_waits_for_a_server_whose_last_start_failed() {
     loop {
         let began = tokio::time::Instant::now();
         let offers = world.host.list(&world.caller, &ostler_host::Scope::All, Kind::Tools, secs(10)).await;
-        // A timer of no time takes up to its granularity.
+        // A zero timer takes up to its granularity.
         assert!(began.elapsed() < std::time::Duration::from_millis(5), "list {lists}: {:?}", began.elapsed());
         assert_eq!(names(&offers[1]), ["echo"]);
         match &offers[0].error {

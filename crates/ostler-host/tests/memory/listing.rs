@@ -1,4 +1,4 @@
-//! Lists: all pages, filtered, cached, and never spoilt by one bad server.
+//! Listings: all pages, filtered, cached, and unaffected by one bad server.
 
 use ostler_core::error::CallError;
 use ostler_host::upstream::ServerNotification;

@@ -1,4 +1,4 @@
-//! Telling a thinking server from a hanging one.
+//! Liveness probes: distinguish a busy server from a hung one.
 
 use ostler_testkit::{Script, ScriptedReply, TestHost};
 

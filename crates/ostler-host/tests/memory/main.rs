@@ -1,5 +1,4 @@
-//! The host in memory: scripted servers in paused time. Every test tells one
-//! thing that the host promises.
+//! The host in memory: scripted servers in paused time. Every test checks one promise of the host.
 
 #![expect(clippy::unwrap_used, reason = "what tests share fails like a test")]
 
@@ -44,7 +43,7 @@ const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// What keeps a server from being called, as the error says.
+/// Returns the state that keeps a server from being called, by the error.
 fn state_of(error: &CallError) -> UnavailableState {
     match error {
         CallError::Unavailable(unavailable) => unavailable.state,
@@ -52,7 +51,7 @@ fn state_of(error: &CallError) -> UnavailableState {
     }
 }
 
-/// The codes of all that failed, sorted and counted.
+/// Returns the codes of all failures, sorted and counted.
 fn codes(results: &[ostler_testkit::Result]) -> Vec<(&'static str, usize)> {
     let mut counts = std::collections::BTreeMap::new();
     for result in results {

@@ -1,4 +1,4 @@
-//! More callers than a server or the host can take.
+//! Overload: more callers than a server or the host can take.
 
 use ostler_core::caller::Caller;
 use ostler_host::{Kind, Request};

@@ -1,4 +1,4 @@
-//! Lists that outlive the host.
+//! Persisted lists, which outlive the host.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -61,14 +61,14 @@ async fn what_is_kept_can_be_read_by_nobody_else_on_the_machine() {
     }
 }
 
-/// The file is written by a thread, which paused time waits for.
+/// Waits until the file exists. A thread writes it; paused time does not advance meanwhile.
 async fn until_persisted(path: &Path) {
     while !path.exists() {
         tokio::task::yield_now().await;
     }
 }
 
-/// A server that lists one item of each kind, named by its place.
+/// A server that lists one item of each kind, named `item`.
 fn secretive(item: &'static str) -> Script {
     let capabilities = r#"{"tools":{},"prompts":{},"resources":{}}"#;
     Kind::ALL.into_iter().fold(Script::new().capabilities(capabilities), |script, kind| {
@@ -90,7 +90,7 @@ fn files_with(folder: &Path, text: &str) -> Vec<PathBuf> {
     entries.flat_map(below).filter(holds).collect()
 }
 
-/// Asks for every list of `a` and returns the names in them.
+/// Requests every list of `a` and returns the names in them.
 async fn listed(world: &TestHost, caller: &Caller) -> Vec<String> {
     let mut names = Vec::new();
     for kind in Kind::ALL {
@@ -105,7 +105,7 @@ async fn a_kept_list_is_recalled_for_its_partition_alone() {
     let ada = || Caller::new("ada", "researcher");
     let bob = || Caller::new("bob", "researcher");
     let (one, two) = (|it: Caller| it.in_workspace("/one"), |it: Caller| it.in_workspace("/two"));
-    // Whether the lists of the first caller are kept, then who else reads them in a later run.
+    // Cases: whether the lists of the first caller are persisted, then the callers that read them in a later run.
     let cases = [
         (Isolation::Shared, ada(), true, vec![(ada(), true), (bob(), true)]),
         (
@@ -143,7 +143,7 @@ async fn a_kept_list_is_recalled_for_its_partition_alone() {
             let case = format!("{isolation:?}, {reader:?}");
             let mut spec = TestHost::spec("a").lazy();
             spec.isolation = isolation;
-            // A state of its own: what this reader keeps is not for the next one.
+            // A state directory of its own: lists that this reader persists are not for the next one.
             let copy = tempfile::tempdir().unwrap();
             copy_files(state.path(), copy.path());
             let kept = persisted_names(copy.path(), &spec, &reader, Kind::Resources);
@@ -157,7 +157,7 @@ async fn a_kept_list_is_recalled_for_its_partition_alone() {
     }
 }
 
-/// Copies a folder with what is below it.
+/// Copies a folder with everything below it.
 fn copy_files(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {

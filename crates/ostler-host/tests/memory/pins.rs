@@ -1,4 +1,4 @@
-//! What nobody has approved is neither listed nor called, on any path.
+//! Pins: unapproved items are neither listed nor called, on any path.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -77,7 +77,7 @@ async fn listed(world: &TestHost) -> Vec<String> {
     names.swap_remove(0)
 }
 
-/// What a call of `send` comes to: `ok`, or the code of its error.
+/// Returns the outcome of a call of `send`: `ok`, or the code of its error.
 async fn called(world: &TestHost) -> &'static str {
     world.call("a", "send").await.map_or_else(|error| error.code(), |_| "ok")
 }
@@ -142,7 +142,7 @@ async fn a_rug_pull_is_stopped_however_it_is_done() {
                     world.advance(secs(1)).await;
                 }
             }
-            // The call comes first: it must not rely on somebody else's list.
+            // The call comes first: it must not rely on another caller's list.
             let sent = world.server("a").count("send");
             assert_eq!(called(&world).await, outcome, "{case}");
             assert_eq!(listed(&world).await, names, "{case}");
@@ -309,11 +309,11 @@ async fn a_repeat_that_finds_a_changed_tool_says_that_the_first_try_may_have_run
         })
     };
     let trusted = |spec: &mut ServerSpec| spec.trust = true;
-    // Approved as it is, it is repeated.
+    // The definition is the approved one, so the call is repeated.
     let world = TestHost::new().server_with("a", script(safe.clone()), trusted).start().await;
     world.host.set_pins(enforced(std::slice::from_ref(&safe))).await;
     assert_eq!((called(&world).await, world.server("a").count("send")), ("ok", 2));
-    // Changed meanwhile, it is not, and nobody says that it did not run.
+    // The definition has changed meanwhile: the call is not repeated, and its error does not claim that it did not run.
     let evil = json!({"name": "send", "annotations": {"idempotentHint": true}, "title": "x"});
     let world = TestHost::new().server_with("a", script(evil), trusted).start().await;
     world.host.set_pins(enforced(std::slice::from_ref(&safe))).await;

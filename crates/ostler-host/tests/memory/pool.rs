@@ -1,4 +1,4 @@
-//! Room for processes.
+//! The process pool.
 
 use ostler_host::{CallArguments, CallError, Caller, HostOptions, Isolation, Request, ServerSpec};
 use ostler_testkit::{Script, ScriptedReply, TestHost, TestHostBuilder};
@@ -101,7 +101,7 @@ async fn an_operator_that_finds_no_room_is_told_in_the_time_that_a_start_may_tak
     assert_eq!((world.server("b").connects(), world.host.status().len()), (0, 3));
 }
 
-/// Has one caller open places without end; another one finds room.
+/// Lets one caller open places without end; another caller still gets a process.
 async fn opens_without_end(isolation: Isolation, place: impl Fn(Caller, usize) -> Caller) {
     let limit = |options: &mut HostOptions| options.max_processes = 4;
     let world = TestHost::new()

@@ -1,4 +1,4 @@
-//! Registering servers.
+//! Registration of servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,7 +91,7 @@ async fn a_spec_that_can_not_work_is_refused_by_the_name_of_its_key() {
     assert!(world.host.status().is_empty());
 }
 
-/// A server that must not be connected, asked about by a hook that gives it time to.
+/// A server that must not be connected; a hook delays the policy verdict about it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn policy_is_asked_before_anything_is_started() {
     let host = Host::new(HostOptions::default());

@@ -1,5 +1,5 @@
-//! One item for everybody: what the rules are asked about is what answers are kept under, what is recorded and what
-//! the server reads, for every method and whatever else stands in the parameters.
+//! The subject of a request: rules are asked about it, answers are cached under it, it is recorded and the server reads
+//! it. It is the same item in all four, for every method and any other parameters.
 
 use std::sync::{Arc, Mutex};
 
@@ -35,7 +35,7 @@ const METHODS: [(&str, &str); 17] = [
     ("vendor/anything", "?"),
 ];
 
-/// A server that says what it was asked, and lets everybody share that.
+/// A server that echoes each request, and makes its answers public.
 fn script() -> Script {
     let seen = |asked: &ReceivedRequest| {
         let list = |key: &str, names: [&str; 2]| json!(names.map(|name| json!({key: name, "name": name})));
@@ -96,7 +96,7 @@ fn params() -> impl Strategy<Value = String> {
     })
 }
 
-/// Everything in a text that a server might take for the name of an item.
+/// Returns every part of a text that a server might take for the name of an item.
 fn named(params: &str) -> Vec<String> {
     let params: Value = serde_json::from_str(params).unwrap();
     let texts = MEMBERS.iter().flat_map(|member| match &params[*member] {
@@ -109,7 +109,7 @@ fn named(params: &str) -> Vec<String> {
     texts.map(|text| text.as_str().map_or_else(|| text.to_string(), str::to_owned)).collect()
 }
 
-/// What a rule is asked about, without the word for its kind.
+/// Subject that a rule is asked about, without the word for its kind.
 fn bare(subject: &str) -> String {
     let prefixes = ["prompt:", "resource:", "method:"];
     prefixes.iter().find_map(|prefix| subject.strip_prefix(prefix)).unwrap_or(subject).to_owned()
@@ -141,7 +141,7 @@ async fn check(method: &str, own: &str, text: &str) -> Result<(), TestCaseError>
         }
         _ => sent,
     };
-    // The host lists for itself, too.
+    // The host sends list requests of its own, too.
     let sent: Vec<String> = sent
         .into_iter()
         .map(|asked| asked.params)
@@ -154,7 +154,7 @@ async fn check(method: &str, own: &str, text: &str) -> Result<(), TestCaseError>
             let names = named(params);
             prop_assert!(names.len() <= 1, "{method} {text} was sent");
             if !own.is_empty() && own != "cursor" && own != "taskId" {
-                // A completion whose `ref` names nothing is judged by its method.
+                // A completion whose `ref` names nothing is authorized by its method.
                 let judged_by = if names.is_empty() { vec![method.to_owned()] } else { names.clone() };
                 prop_assert_eq!(judged.iter().map(|subject| bare(subject)).collect::<Vec<_>>(), judged_by);
             }
@@ -166,13 +166,13 @@ async fn check(method: &str, own: &str, text: &str) -> Result<(), TestCaseError>
             }
         }
     }
-    // What is refused before any rule is asked is recorded all the same, and is never sent.
+    // A request that is refused before any rule is asked is recorded too, and is never sent.
     let is_judged = |subject: &String| judged.iter().any(|judged| bare(judged) == *subject);
     let is_refused = |subject: &String| sent.is_empty() && judged.is_empty() && named(text).contains(subject);
     let is_fair = |subject: &String| is_judged(subject) || is_refused(subject);
     prop_assert!(recorded.iter().all(|(_, subject)| subject.is_empty() || is_fair(subject)));
 
-    // Everybody else gets what belongs to what they ask for.
+    // Every other caller gets the answer to its own request.
     let bob = Caller::new("bob", "local");
     let plain = [
         ("tools/call", "name", "a"),

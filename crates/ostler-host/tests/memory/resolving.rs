@@ -1,4 +1,4 @@
-//! One list, one resolution: what a caller is shown is what it can use, and policy is asked once.
+//! One list, one resolution: a caller can use exactly the items that it is shown, and policy is asked once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -67,7 +67,7 @@ fn request<'a>(caller: &'a Caller, kind: Kind, name: &str) -> Request<'a> {
     }
 }
 
-/// Server and own name of each item that resolves.
+/// Returns server and own name of each item that resolves.
 async fn usable(world: &TestHost, caller: &Caller, scope: &Scope, kind: Kind) -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
     for server in SERVERS {
@@ -132,7 +132,7 @@ proptest! {
     }
 }
 
-/// Counts the times that the rules are asked.
+/// Counts the queries of the rules.
 #[derive(Clone, Default)]
 struct VerdictCounter(Arc<AtomicUsize>);
 
@@ -227,7 +227,7 @@ async fn a_call_of_a_server_that_never_came_up_is_on_record() {
     assert_eq!(*records.lock().unwrap(), expected);
 }
 
-/// What a policy hook is asked about by the caller `ada`, the server itself as an empty text.
+/// Queries of the policy hook about the caller `ada`; a query about the server itself is an empty text.
 fn record_hook_questions(world: &TestHost) -> Arc<Mutex<Vec<String>>> {
     let book = Arc::new(Mutex::new(Vec::new()));
     let asked = Arc::clone(&book);

@@ -1,4 +1,4 @@
-//! Rules of roles: one gate for lists, calls, notifications and events.
+//! Rules of roles: the same policy for lists, calls, notifications and events.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -33,7 +33,7 @@ fn list(member: &str, name: &str, names: &[&str]) -> String {
     json!({member: items}).to_string()
 }
 
-/// Two of everything, and a method of its own.
+/// A server with two items of each kind, and a method of its own.
 fn everything() -> Script {
     let prompts = list("prompts", "name", &["plan", "hush"]);
     let resources = list("resources", "uri", &["x://plan", "x://hush"]);
@@ -244,7 +244,7 @@ async fn a_resource_can_not_be_spelled_around_a_rule() {
         let error = ask(&world, &ann(), "resources/read", json!({"uri": uri})).await.unwrap_err();
         assert_eq!(error.code(), "unknown-resource", "{uri}");
     }
-    // What we can't read a server might, as something that the rules forbid.
+    // A server might read unreadable parameters as something that the rules forbid.
     for raw in [r#"{"uri":"x://hush\ud800"}"#, r#"{"uri":["x://hush"]}"#, "{}"] {
         let params = Params::parse(raw.into()).unwrap();
         let caller = ann();

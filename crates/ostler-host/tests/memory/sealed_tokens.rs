@@ -1,4 +1,4 @@
-//! Task ids and request states of library callers.
+//! Sealed tokens: task ids and request states of library callers.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,7 @@ fn callers() -> (Caller, Caller) {
     (Caller::new("ada", "local"), Caller::new("bob", "local"))
 }
 
-/// The state that a request is answered with.
+/// Returns the state that a request is answered with.
 async fn state(world: &TestHost, caller: &Caller, method: &str, params: Value) -> Value {
     let asked = send(world, caller, method, params).await.unwrap();
     json_of(&asked)["requestState"].clone()
@@ -192,7 +192,7 @@ async fn readers_at_the_same_time_get_a_request_state_each_from_the_server() {
     let read = || state(&world, &ada, "resources/read", json!({"uri": "r://1"}));
     let (first, second) = tokio::join!(read(), read());
     assert_ne!(first, second);
-    // One request that was shared, and one for each of both: no state of the server's is handed out twice.
+    // One coalesced request, and one for each reader: no request state is given to two readers.
     assert_eq!(world.server("a").count("resources/read"), 3);
 }
 

@@ -1,4 +1,4 @@
-//! Starting is shared, supervised and bounded.
+//! Starts: shared, supervised and bounded.
 
 use ostler_core::error::UnavailableState;
 use ostler_host::{Caller, Kind};
@@ -174,7 +174,7 @@ async fn one_broken_server_among_eight_costs_a_list_no_time() {
         world = world.server(name, Script::echo().start_after(ms(300)));
     }
     let world = world.start().await;
-    // While it is started for the first time, while it waits, and when it is ejected.
+    // During the first start, during backoff, and after ejection.
     for wait in [0, 1, 30] {
         world.advance(secs(wait)).await;
         for has_offers in [true, false] {

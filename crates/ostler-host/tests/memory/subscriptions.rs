@@ -1,4 +1,4 @@
-//! Subscriptions: counted, renewed, and ended by the last one who leaves.
+//! Subscriptions: counted, renewed, and ended with the last subscriber.
 
 use ostler_core::spec::Isolation;
 use ostler_host::{Caller, ServerSpec};

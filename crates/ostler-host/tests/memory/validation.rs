@@ -1,4 +1,4 @@
-//! Arguments that do not fit a tool's schema never reach its server.
+//! Argument validation: arguments that do not fit a tool's schema never reach its server.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::secs;
 
-/// `read`, which needs a `path` of this type.
+/// The tool `read`, which needs a `path` of this type.
 fn read(kind: &str) -> Value {
     let schema = json!({"type": "object", "properties": {"path": {"type": kind}}, "required": ["path"]});
     json!({"name": "read", "inputSchema": schema})
@@ -28,7 +28,7 @@ fn list(tools: &[Value]) -> ScriptedReply {
     ScriptedReply::result(json!({"tools": tools}).to_string())
 }
 
-/// What a call comes to: `ok`, or the code of its error.
+/// Returns the outcome of a call: `ok`, or the code of its error.
 async fn called(world: &TestHost, arguments: &str) -> &'static str {
     world.call_with("a", "read", arguments).await.map_or_else(|error| error.code(), |_| "ok")
 }
@@ -41,7 +41,7 @@ async fn wrong_arguments_fail_here_with_the_path_of_the_mistake() {
     let CallError::InvalidArguments { mistakes, .. } = &error else { panic!("{error:?}") };
     assert_eq!(mistakes[0].path, "/path");
     assert_eq!(error.delivery(), None);
-    // None are an empty object.
+    // Absent arguments are an empty object.
     let error = world.call("a", "read").await.unwrap_err();
     assert!(error.cause().unwrap().contains("\"path\" is a required property"), "{error:?}");
     assert_eq!(world.server("a").count("read"), 1);
@@ -130,7 +130,7 @@ async fn a_server_that_does_not_announce_changes_is_asked_before_a_call_is_refus
     tokio::time::advance(secs(5)).await;
     assert_eq!(called(&world, r#"{"path":7}"#).await, "ok");
     assert_eq!(called(&world, r#"{"path":"/x"}"#).await, "invalid-arguments");
-    // Wrong calls make it ask at most once a second.
+    // Invalid calls cause at most one list request per second.
     for _ in 0..50 {
         assert_eq!(called(&world, r#"{"path":"/x"}"#).await, "invalid-arguments");
     }

@@ -1,4 +1,4 @@
-//! Who acts in a life: callers, operators, and the weather.
+//! Actors of a simulation: callers, operators, and faults of servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use crate::world::{HostSimWorld, MAX_CALL_TIME, may_see};
 
 /// Calls that one caller makes.
 const CALLS: usize = 16;
-/// What one operator does.
+/// Acts of one operator.
 const ACTIONS: usize = 10;
-/// Longer than any act of an operator may take: a start, a drain and a close.
+/// Bound on any act of an operator: longer than a start, a drain and a close.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn pick<'a, T>(items: &'a [T], rng: &mut Rng) -> &'a T {
@@ -25,10 +25,10 @@ async fn pause(rng: &mut Rng, millis: u64) {
     sleep(Duration::from_millis(rng.u64(..millis))).await;
 }
 
-/// Calls tools, with and without patience.
+/// Calls tools, with and without timeouts.
 pub(crate) async fn call(shared: Arc<HostSimWorld>, number: usize, mut rng: Rng) {
     let role = if number.is_multiple_of(3) { "guest" } else { "worker" };
-    // Some callers are the same principal, who may share what is private.
+    // Some callers are the same principal, and may share private answers.
     let caller = Caller::new(format!("{role}-{}", number / 2), role);
     for _ in 0..CALLS {
         pause(&mut rng, 3_000).await;
@@ -117,7 +117,7 @@ async fn perform(shared: &HostSimWorld, act: &str, server: &str, rng: &mut Rng) 
     }
 }
 
-/// Servers crash, hang and change their minds.
+/// Makes servers crash, hang and announce list changes.
 pub(crate) async fn inject_faults(shared: Arc<HostSimWorld>, mut rng: Rng) {
     for _ in 0..2 * ACTIONS {
         pause(&mut rng, 5_000).await;

@@ -1,5 +1,5 @@
-//! Who watches: what was promised is checked where it happens and noted when
-//! it does not hold, for a panic inside the host's tasks would be lost.
+//! Invariants of a simulation: checked where events happen. A violation is noted, because a panic inside the host's
+//! tasks would be lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use ostler_core::error::CallError;
 use ostler_host::{Answer, Host};
 use tokio::time::Instant;
 
-/// The limits of a simulated host.
+/// Limits of a simulated host.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HostSimLimits {
     pub(crate) processes: usize,
@@ -16,7 +16,7 @@ pub(crate) struct HostSimLimits {
     pub(crate) cache_bytes: usize,
 }
 
-/// What has been seen so far.
+/// Observations so far.
 #[derive(Default)]
 pub(crate) struct Observations {
     pub(crate) violations: Vec<String>,
@@ -25,11 +25,11 @@ pub(crate) struct Observations {
     /// Requests made and requests recorded as ended.
     pub(crate) requests: usize,
     pub(crate) ended: usize,
-    /// Which principal each answer belongs to: all are private, and no two alike.
+    /// Principal of each answer: all answers are private, and no two are alike.
     answer_owners: BTreeMap<String, String>,
 }
 
-/// Watches one life.
+/// Observer of one simulation.
 pub(crate) struct InvariantChecker {
     pub(crate) limits: HostSimLimits,
     began: Instant,
@@ -55,7 +55,7 @@ impl InvariantChecker {
         self.host.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes a promise that does not hold.
+    /// Notes a violation.
     pub(crate) fn expect(&self, holds: bool, promise: impl FnOnce() -> String) {
         if !holds {
             let violation = format!("at {:?}: {}", self.began.elapsed(), promise());
@@ -63,13 +63,13 @@ impl InvariantChecker {
         }
     }
 
-    /// Notes something that happens, for comparison with a replay.
+    /// Notes an event, for comparison with a replay.
     pub(crate) fn trace(&self, what: &str) {
         let line = format!("{:?} {what}", self.began.elapsed());
         self.observations().trace.push(line);
     }
 
-    /// The bounds of the host itself.
+    /// Checks the bounds of the host itself.
     pub(crate) fn check_limits(&self) {
         let Some(host) = self.host() else { return };
         let (processes, cache) = (host.process_count(), host.cache_stats());
@@ -77,7 +77,7 @@ impl InvariantChecker {
         self.expect(cache.bytes <= self.limits.cache_bytes, || format!("{} bytes in the cache", cache.bytes));
         let status = host.status();
         let in_flight: usize = status.iter().map(|server| server.in_flight).sum();
-        // Probes of liveness pass beside the calls, lists are calls.
+        // Liveness probes bypass the bound on calls; lists are calls.
         self.expect(in_flight <= self.limits.in_flight, || format!("{in_flight} calls in flight"));
         for server in status {
             let restarts = server.restarts;
@@ -85,7 +85,7 @@ impl InvariantChecker {
         }
     }
 
-    /// Every request has ended, and once.
+    /// Checks that every request has ended, and once.
     pub(crate) fn check_ends(&self) {
         let (asked, ended) = {
             let notes = self.observations();
@@ -94,7 +94,7 @@ impl InvariantChecker {
         self.expect(asked == ended, || format!("{asked} requests, {ended} ends"));
     }
 
-    /// A private answer reaches nobody but the principal it was first given to.
+    /// Checks that a private answer reaches only the principal that first got it.
     pub(crate) fn check_owner(&self, principal: &str, answer: &Answer) {
         let owner = {
             let mut notes = self.observations();
@@ -104,8 +104,8 @@ impl InvariantChecker {
         self.expect(owner == principal, || format!("{principal} was given an answer of {owner}"));
     }
 
-    /// What may be seen is known. What is hidden is unknown, or meets what a missing item meets before its server
-    /// is asked for it; it is never answered.
+    /// Checks that a visible item is known. A hidden item is unknown, or passes the checks of a missing item before its
+    /// server is asked for it; it is never answered.
     pub(crate) fn check_visibility(&self, may_see: bool, what: &str, result: &Result<Answer, CallError>) {
         let code = result.as_ref().err().map(CallError::code).unwrap_or_default();
         let is_unknown = code.starts_with("unknown-");

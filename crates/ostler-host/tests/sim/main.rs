@@ -1,5 +1,4 @@
-//! The headline test: a seed decides over callers, servers, faults and
-//! operators, and whatever happens the promises hold.
+//! Simulation of the host: a seed decides over callers, servers, faults and operators, and every invariant must hold.
 //!
 //! ```text
 //! OSTLER_SIM_SEEDS=5000 cargo nextest run -p ostler-host --test sim    # more lives
@@ -20,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::world::HostSimRun;
 
-/// Seeds that are tried unless the environment says otherwise.
+/// Seeds per run, unless the environment says otherwise.
 const SEEDS: u64 = 500;
 
 fn from_env(name: &str) -> Option<u64> {
@@ -28,14 +27,14 @@ fn from_env(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text:?}")))
 }
 
-/// Lives one life on a thread of its own, in paused time.
+/// Runs one simulation on a thread of its own, in paused time.
 fn run_seed(seed: u64) -> HostSimRun {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(world::run_seed(seed))
 }
 
-/// Lives a life and says what was broken, and how to see it again.
+/// Runs a simulation and reports violations, with the command that replays it.
 fn check(seed: u64) -> HostSimRun {
     let life = std::panic::catch_unwind(AssertUnwindSafe(|| run_seed(seed)));
     let Ok(life) = life else { panic!("seed {seed} panicked, see above\n{}", replay_command(seed)) };

@@ -1,4 +1,4 @@
-//! A scripted server under watch: counts what reaches it.
+//! Watched server: a scripted server that counts the requests that reach it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,9 +24,9 @@ pub(crate) struct WatchedServer {
     watch: Arc<InvariantChecker>,
     is_registered: AtomicBool,
     in_flight: AtomicUsize,
-    /// Requests that came while the breaker was half open.
+    /// Requests in flight that came while the breaker was half open.
     probing: AtomicUsize,
-    /// When starts failed and sessions ended, since an operator last acted.
+    /// Times at which starts failed and sessions ended, since an operator last acted.
     failures: Mutex<VecDeque<Instant>>,
 }
 
@@ -37,7 +37,7 @@ impl WatchedServer {
         Arc::new(Self { spec, stage, watch, is_registered, in_flight, probing, failures: Mutex::default() })
     }
 
-    /// The host has taken it.
+    /// Notes that the host has registered it.
     pub(crate) fn register(&self) {
         self.is_registered.store(true, Ordering::Relaxed);
     }
@@ -54,12 +54,12 @@ impl WatchedServer {
         self.watch.host()?.status_of(self.name()).ok()
     }
 
-    /// An operator has acted: what failed before no longer counts, or no longer the same.
+    /// Notes an operator's act: earlier failures no longer count, or no longer in the same way.
     pub(crate) fn reset_failures(&self) {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// In any window no more generations fail than the budget allows and one.
+    /// Checks that in any window at most one generation more fails than the budget allows.
     fn note_failure(&self) {
         let restart = self.spec.restart;
         let recent = {
@@ -78,7 +78,7 @@ impl WatchedServer {
         self.watch.expect(in_flight <= most, || format!("{}: {in_flight} of {most} calls", self.name()));
         self.watch.check_limits();
         let status = self.status();
-        // A list passes the breaker and is no probe.
+        // A list bypasses the breaker and is no probe.
         let is_half_open = status.as_ref().is_some_and(|status| status.circuit == CircuitState::HalfOpen);
         let is_probe = is_half_open && !method.ends_with("/list");
         if is_probe {
@@ -104,7 +104,7 @@ impl Drop for TrackedRequest {
     }
 }
 
-/// Makes watched sessions.
+/// Connector that makes watched sessions.
 pub(crate) struct WatchedConnector(pub(crate) Arc<WatchedServer>);
 
 impl Connector for WatchedConnector {
@@ -159,7 +159,7 @@ impl ServerSession for WatchedSession {
         Box::pin(async move {
             let failure = self.session.ended().await;
             self.server.watch.trace(&format!("{} ends", self.server.name()));
-            // One that the host was ending anyway does not count.
+            // A session that the host was ending anyway does not count.
             if self.server.status().is_some_and(|status| status.state == ServerState::Ready) {
                 self.server.note_failure();
             }

@@ -1,4 +1,4 @@
-//! One life: the world that a seed makes, and its end.
+//! World of one simulation: made from a seed, run to its end.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,26 +16,26 @@ use crate::actors;
 use crate::invariants::{HostSimLimits, InvariantChecker};
 use crate::watched_server::{WatchedConnector, WatchedServer};
 
-/// What the watch has seen of a life.
+/// Observations of one simulation.
 pub(crate) struct HostSimRun {
     pub(crate) violations: Vec<String>,
     pub(crate) trace: Vec<String>,
     pub(crate) outcomes: BTreeSet<&'static str>,
 }
 
-/// The hard end of a call in every simulated world.
+/// Hard deadline of a call in every simulated world.
 pub(crate) const MAX_CALL_TIME: Duration = Duration::from_secs(60);
 
-/// The server that guests may not see, and the tool they may not see anywhere.
+/// The server that guests may not see, and the tool they may not see on any server.
 pub(crate) const SECRET_SERVER: &str = "s1";
 pub(crate) const SECRET_TOOL: &str = "admin";
 
-/// What the actors of a life share.
+/// State that the actors of a simulation share.
 pub(crate) struct HostSimWorld {
     pub(crate) host: Host,
     pub(crate) invariants: Arc<InvariantChecker>,
     pub(crate) servers: Vec<String>,
-    /// Every registration there has ever been, the newest of a name last.
+    /// Every registration ever made, the newest of a name last.
     registrations: Mutex<Vec<Arc<WatchedServer>>>,
 }
 
@@ -50,7 +50,7 @@ impl HostSimWorld {
             .rfind(|scene| scene.spec.name.as_str() == server && scene.is_registered())
     }
 
-    /// Registers a server, or replaces it, with a spec of chance.
+    /// Registers or replaces a server, with a random spec.
     pub(crate) async fn spawn(&self, server: &str, rng: &mut Rng) {
         let spec = spec(server, rng);
         let scene =
@@ -66,12 +66,12 @@ impl HostSimWorld {
     }
 }
 
-/// Whether the rules of every simulated world let a caller use a tool.
+/// Returns whether the rules of every simulated world let a caller use a tool.
 pub(crate) fn may_see(role: &str, server: &str, tool: Option<&str>) -> bool {
     role != "guest" || (server != SECRET_SERVER && tool != Some(SECRET_TOOL))
 }
 
-/// Lives the life of a seed to its end.
+/// Runs the simulation of a seed to its end.
 pub(crate) async fn run_seed(seed: u64) -> HostSimRun {
     let mut rng = Rng::with_seed(seed);
     let limits =
@@ -116,7 +116,7 @@ fn begin(rng: &mut Rng, watch: &Arc<InvariantChecker>) -> HostSimWorld {
     })));
     let records = Arc::clone(watch);
     host.set_recorder(Some(Arc::new(move |record| {
-        // A list that a rule refuses is on record, and is no call.
+        // A list that a rule refuses is recorded, and is no call.
         if record.method.ends_with("/list") {
             return;
         }
@@ -131,9 +131,9 @@ fn begin(rng: &mut Rng, watch: &Arc<InvariantChecker>) -> HostSimWorld {
     HostSimWorld { host, invariants: Arc::clone(watch), servers, registrations: Mutex::default() }
 }
 
-/// After everybody has left nothing is in use; after the shutdown nothing is left.
+/// Checks that nothing is in use after all callers have left, and that nothing is left after the shutdown.
 async fn end(shared: Arc<HostSimWorld>, watch: &InvariantChecker) {
-    // Longer than whatever a caller that left has set going.
+    // Longer than any work that a departed caller has started.
     tokio::time::sleep(3 * MAX_CALL_TIME).await;
     for status in shared.host.status() {
         let in_use = (status.leases, status.in_flight, status.queued);
