@@ -1,6 +1,7 @@
-//! Events of a call under way: progress, warnings of the server's log, and questions to the caller.
+//! Events of a call in flight: progress, warnings of the server's log, and server requests to the caller.
 //!
-//! A host in this process hands them over directly; a daemon sends them as messages of MCP. Every queue is bounded: notes that find no room are lost, questions that find none are refused.
+//! A host in this process hands them over directly; a daemon sends them as MCP messages. Every queue is bounded:
+//! notifications without room are dropped, requests without room are refused.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,52 +17,52 @@ use tokio::sync::mpsc;
 use crate::output::escape_line;
 use crate::text_table::truncate;
 
-/// Events that may wait.
+/// Upper bound on queued events.
 const QUEUE_CAPACITY: usize = 64;
-/// The longest note that is passed on; questions may be as long as messages.
+/// Upper bound on a forwarded notification; requests may be as long as messages.
 const MAX_NOTE_BYTES: usize = 16 << 10;
-/// The least severe line of a server's log that is shown.
+/// Least severe level of a server's log that is shown.
 const MIN_LOG_LEVEL: LogLevel = LogLevel::Warning;
-/// What modern servers are told that the caller can do.
+/// Client capabilities that modern servers are told.
 const CAPABILITIES: &str = r#"{"elicitation":{"form":{},"url":{}}}"#;
 
-/// Characters of a question that are quoted.
+/// Upper bound on quoted characters of a question.
 const MAX_QUESTION_CHARS: usize = 200;
 
-/// The one request of servers that can be answered.
+/// The only method of servers that can be answered.
 pub(crate) const ELICITATION: &str = "elicitation/create";
 
-/// What happens between the request and its result.
+/// Event between a request and its result.
 #[derive(Debug)]
 pub(crate) enum CallEvent {
-    /// The parameters of a progress notification.
+    /// Parameters of a progress notification.
     Progress(Bytes),
-    /// The parameters of a log notification.
+    /// Parameters of a log notification.
     Log(Bytes),
-    /// A question, which the server waits for.
+    /// Request of the server, which waits for the response.
     ServerRequest(ServerRequest),
 }
 
-/// Events as they come.
+/// Receiver of a call's events.
 pub(crate) type CallEvents = mpsc::Receiver<CallEvent>;
 
-/// The caller's end of a call: passes events on.
+/// Sender of a call's events.
 #[derive(Debug, Clone)]
 pub(crate) struct CallEventSender {
     events: mpsc::Sender<CallEvent>,
     pub(crate) audience: Audience,
-    /// What the server asked first of all that could not be answered.
+    /// First question of the server that could not be answered.
     unanswered: Arc<OnceLock<String>>,
 }
 
-/// Who follows a call.
+/// Audience of a call's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Audience {
     /// A person at a terminal, who can be asked.
     Terminal,
-    /// Somebody who reads lines on stderr.
+    /// Lines on stderr.
     Log,
-    /// No person. What the server asks is noted.
+    /// No person. Questions of the server are recorded.
     None,
 }
 
@@ -76,12 +77,12 @@ impl CallEventSender {
         self.audience == Audience::Terminal
     }
 
-    /// Returns what the server asked and nobody answered.
+    /// Returns the server's question that was not answered.
     pub(crate) fn unanswered(&self) -> Option<String> {
         self.unanswered.get().cloned()
     }
 
-    /// Has a request observed, and its server told what the caller can do.
+    /// Returns a request with this observer and the caller's capabilities.
     pub(crate) fn observe<'a>(&self, request: Request<'a>) -> Request<'a> {
         if self.audience == Audience::None {
             return request.with_call_observer(Arc::new(self.clone()));
@@ -93,7 +94,7 @@ impl CallEventSender {
         request.with_call_observer(Arc::new(self.clone())).from_session(Arc::new(meta))
     }
 
-    /// Passes a line of a server's log on, if it is severe enough.
+    /// Passes on a line of a server's log, if it is severe enough.
     pub(crate) fn send_log(&self, params: &Bytes) {
         let level = ostler_wire::text_member(params, "level");
         if level.and_then(|level| LogLevel::parse(&level)).is_some_and(|level| level >= MIN_LOG_LEVEL) {
@@ -101,7 +102,7 @@ impl CallEventSender {
         }
     }
 
-    /// Passes an event on, if there is room.
+    /// Passes on an event, if there is room.
     pub(crate) fn send(&self, event: CallEvent) {
         let is_long = match &event {
             CallEvent::Progress(note) | CallEvent::Log(note) => note.len() > MAX_NOTE_BYTES,
@@ -133,7 +134,7 @@ impl CallObserver for CallEventSender {
     }
 
     fn can_answer(&self, method: &str) -> bool {
-        // A question that nobody can answer is heard too, so that it can be told.
+        // Unanswerable questions are received too, so that the command can report them.
         method == ELICITATION
     }
 
@@ -148,13 +149,13 @@ impl CallObserver for CallEventSender {
     }
 }
 
-/// Quotes what a question says, as far as it fits a line.
+/// Quotes the message of a question, as far as it fits a line.
 pub(crate) fn quote_question(params: &[u8]) -> String {
     let message = ostler_wire::text_member(params, "message").unwrap_or_default();
     format!("\"{}\"", truncate(&escape_line(&message), Some(MAX_QUESTION_CHARS)))
 }
 
-/// Ends a line of JSON. Breaks between the tokens of what somebody else wrote become spaces.
+/// Ends a line of JSON. Line breaks between tokens of foreign JSON become spaces.
 pub(crate) fn finish_json_line(line: &mut Vec<u8>) {
     for byte in &mut *line {
         if matches!(byte, b'\n' | b'\r') {
@@ -164,7 +165,7 @@ pub(crate) fn finish_json_line(line: &mut Vec<u8>) {
     line.push(b'\n');
 }
 
-/// Returns the text of a server as JSON; `None` if it is no JSON.
+/// Parses the text of a server as JSON; `None` if it is none.
 pub(crate) fn parse_raw(text: &[u8]) -> Option<Box<RawValue>> {
     serde_json::from_slice(text).ok()
 }

@@ -1,4 +1,4 @@
-//! What was typed.
+//! Command line: its grammar, and the errors of its use.
 
 mod help;
 mod policy;
@@ -558,8 +558,7 @@ pub(crate) struct CheckArgs {
     pub(crate) json: bool,
 }
 
-/// Says why what was typed makes no sense, or shows the help that was asked for. With `--json`, a mistake is told
-/// as JSON on stdout too.
+/// Reports a usage error, or shows the requested help. With `--json`, the error is printed as JSON on stdout too.
 fn report_usage_error(mut error: clap::Error) -> ExitCode {
     // "to pass '--x' as a value, use '-- --x'": nothing here takes such values.
     error.remove(ContextKind::Suggested);
@@ -587,7 +586,7 @@ fn report_usage_error(mut error: clap::Error) -> ExitCode {
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
-/// Where to find what a command was not given.
+/// Hints about the values of missing arguments.
 const SOURCES: [(&str, &str); 7] = [
     ("ostler call", "`ostler tools` lists the tools; call one with `ostler call SERVER__TOOL key=value`"),
     ("ostler prompts get", "`ostler prompts` lists the prompts"),
@@ -598,7 +597,7 @@ const SOURCES: [(&str, &str); 7] = [
     ("<SERVER>", "`ostler list` shows the servers"),
 ];
 
-/// Returns what helps somebody who left out an argument.
+/// Returns the hint for a missing argument.
 fn hint_of_missing(error: &clap::Error) -> Option<&'static str> {
     let ContextValue::StyledStr(usage) = error.get(ContextKind::Usage)? else { return None };
     let usage = usage.to_string();
@@ -606,7 +605,7 @@ fn hint_of_missing(error: &clap::Error) -> Option<&'static str> {
     (error.kind() == ErrorKind::MissingRequiredArgument).then_some(source.1)
 }
 
-/// `ostler call … --json='{…}'`: the flag takes no value, and the object has a flag of its own.
+/// Returns the error for `ostler call … --json='{…}'`: the flag takes no value, and the object has a flag of its own.
 fn misplaced_arguments(error: &clap::Error) -> Option<CommandFailure> {
     let ContextValue::String(flag) = error.get(ContextKind::InvalidArg)? else { return None };
     let ContextValue::String(value) = error.get(ContextKind::InvalidValue)? else { return None };
@@ -618,7 +617,7 @@ fn misplaced_arguments(error: &clap::Error) -> Option<CommandFailure> {
     })
 }
 
-/// `ostler call … --timezone UTC`: arguments of a tool or of a prompt are no options.
+/// Returns the error for `ostler call … --timezone UTC`: arguments of a tool or of a prompt are no options.
 fn dashed_argument(error: &clap::Error) -> Option<CommandFailure> {
     let ContextValue::String(flag) = error.get(ContextKind::InvalidArg)? else { return None };
     let ContextValue::StyledStr(usage) = error.get(ContextKind::Usage)? else { return None };

@@ -33,13 +33,13 @@ use crate::instance::DaemonInstance;
 use crate::output::escape_line;
 use crate::{cli, workspace, xdg};
 
-/// The variable that names the shell which asks.
+/// Variable that names the shell.
 const VARIABLE: &str = "OSTLER_COMPLETE";
 
-/// Longest time for an answer: somebody waits at a prompt, and a file system may not answer at all.
+/// Timeout of a completion: a person waits at a prompt, and a file system may hang.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The role of callers on this machine, which no config has to name.
+/// Role of callers on this machine, which no config has to name.
 const LOCAL_ROLE: &str = "local";
 
 /// Returns the script that teaches a shell to complete `ostler`.
@@ -58,13 +58,13 @@ pub(crate) fn script(shell: Shell) -> Result<Vec<u8>, CommandFailure> {
 /// Answers the shell that asks, if one does.
 pub(crate) fn run_if_requested() -> Option<ExitCode> {
     std::env::var_os(VARIABLE).filter(|shell| !shell.is_empty())?;
-    // What is said in the middle of a line that somebody types would garble it.
+    // Output in the middle of an edited line would garble it.
     if let Ok(null) = File::options().write(true).open("/dev/null") {
         let _ = nix::unistd::dup2_stderr(null);
     }
     std::thread::spawn(|| {
         std::thread::sleep(ANSWER_TIMEOUT);
-        // No destructor has anything to do: files are read and nothing else.
+        // No destructor has any effect here: files are read and nothing else.
         std::process::exit(1);
     });
     let typed = CompletionLine::read();
@@ -79,7 +79,7 @@ pub(crate) fn run_if_requested() -> Option<ExitCode> {
     Some(if answered.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Returns whether anything is offered besides what is hidden.
+/// Returns whether there are candidates besides hidden ones.
 fn has_shown(grammar: &mut Command, here: Option<&Path>) -> bool {
     let words = CompletionLine::words();
     let index = words.len().saturating_sub(1);
@@ -87,7 +87,7 @@ fn has_shown(grammar: &mut Command, here: Option<&Path>) -> bool {
     offered.iter().any(|candidate| !candidate.is_hide_set())
 }
 
-/// Hides flags: they are offered where there is nothing else, and after a dash.
+/// Hides flags: they are offered only without other candidates, and after a dash.
 fn without_flags(command: Command) -> Command {
     let command = command.disable_help_flag(true).disable_version_flag(true);
     let command = command.mut_args(|arg| if arg.is_positional() { arg } else { arg.hide(true) });
@@ -162,7 +162,7 @@ pub(crate) fn tokens() -> ArgValueCandidates {
     })
 }
 
-/// Offers the arguments of the tool that stands before them, and the values of those that have few.
+/// Offers the arguments of the tool before them, and the values of arguments with few.
 pub(crate) fn tool_arguments() -> ArgValueCompleter {
     ArgValueCompleter::new(|word: &OsStr| arguments(word, offered_by_tool))
 }
@@ -178,7 +178,7 @@ fn offered_by_tool(known: &CompletionConfig, name: &CompletionTargets) -> Option
     Some(offered.collect())
 }
 
-/// Offers the arguments of the prompt that stands before them.
+/// Offers the arguments of the prompt before them.
 pub(crate) fn prompt_arguments() -> ArgValueCompleter {
     ArgValueCompleter::new(|word: &OsStr| arguments(word, offered_by_prompt))
 }
@@ -196,10 +196,10 @@ fn offered_by_prompt(known: &CompletionConfig, name: &CompletionTargets) -> Opti
     Some(offered.collect())
 }
 
-/// An argument that is offered.
+/// Argument that is offered.
 struct OfferedArgument {
     name: String,
-    /// The values it may have, where there are few.
+    /// Allowed values, where there are few.
     values: Vec<String>,
     about: String,
 }
@@ -235,8 +235,8 @@ fn is_pair_of(given: &str, key: &str) -> bool {
     given.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with(['=', ':']))
 }
 
-/// Makes a candidate. Servers and configs choose these words, and bash puts them on the line as they are: one that a
-/// shell would read as more than a word is not offered, nor is one that this program would read as an option.
+/// Returns a candidate. Servers and configs choose these words, and bash inserts them unescaped: words that a shell
+/// would split or interpret are not offered, nor are words that this program would read as an option.
 fn candidate(value: &str, about: &str) -> Option<CompletionCandidate> {
     let about = about.lines().next().map(escape_line).filter(|line| !line.is_empty());
     let is_word = is_plain(value) && !value.starts_with('-');
@@ -249,19 +249,19 @@ fn described(item: &ServerItem) -> String {
     text("description").or_else(|| text("title")).unwrap_or_default()
 }
 
-/// The words before the one that is completed, without `ostler` itself.
+/// Words before the one under completion, without `ostler` itself.
 struct CompletionLine {
     before: Vec<String>,
     word: OsString,
-    /// Whether the word follows a `=` that is a word of its own, as in bash.
+    /// True if the word follows a `=` that is a word of its own, as in bash.
     is_after_equals: bool,
 }
 
 impl CompletionLine {
-    /// Returns the words up to the one that is completed, with `ostler` itself.
+    /// Returns the words up to the one under completion, with `ostler` itself.
     fn words() -> Vec<OsString> {
         let mut words: Vec<OsString> = std::env::args_os().skip_while(|word| word != "--").skip(1).collect();
-        // Bash says which word; the others end the line there.
+        // Bash passes the index of the word; other shells end the line there.
         let index = std::env::var("_CLAP_COMPLETE_INDEX").ok().and_then(|text| text.parse().ok());
         words.truncate(index.map_or(words.len(), |index: usize| index.saturating_add(1)));
         words
@@ -289,14 +289,13 @@ impl CompletionLine {
         None
     }
 
-    /// Returns the key that the word is the value of, where the shell takes `=` for a word of its own.
+    /// Returns the key of the word, where the shell splits words at `=`.
     fn split_key(&self) -> Option<&str> {
         let last = self.before.last().filter(|last| self.is_after_equals && !last.starts_with('-'));
         last.map(String::as_str)
     }
 
-    /// Returns the last word before, if it is the key of an argument: bash leaves the `=` out that the cursor stands
-    /// behind.
+    /// Returns the last word before, if it is the key of an argument: bash leaves out the `=` before the cursor.
     fn last_of(&self, offered: &[OfferedArgument]) -> Option<&str> {
         let last = self.before.last().filter(|last| offered.iter().any(|it| it.name == **last));
         last.map(String::as_str)
@@ -321,11 +320,11 @@ impl CompletionLine {
     }
 }
 
-/// What arguments are for: a name, or a server and a name.
+/// Targets of arguments: a name, or a server and a name.
 struct CompletionTargets(Vec<(ServerName, String)>);
 
 impl CompletionTargets {
-    /// Finds it among the words that were typed: any that reads as a name does.
+    /// Finds the target among the typed words: any that reads as a name does.
     fn find_in(known: &CompletionConfig, typed: &CompletionLine) -> Option<Self> {
         let servers: Vec<ServerName> = known.config.servers.iter().map(|spec| spec.name.clone()).collect();
         let words = typed.before.iter().map(String::as_str);
@@ -347,7 +346,7 @@ fn find_item<'a>(
     listed.iter().find(|(spec, item)| is_named(spec, item)).map(|(_, item)| item)
 }
 
-/// What files say.
+/// Config and cached lists, as files have them.
 struct CompletionConfig {
     config: Config,
 }
@@ -368,7 +367,7 @@ impl CompletionConfig {
         self.config.servers.iter().map(|spec| CompletionCandidate::new(spec.name.as_str())).collect()
     }
 
-    /// Returns what earlier runs have learned, as far as the caller on this machine may use it.
+    /// Returns the cached items that the caller on this machine may use.
     fn allowed_items(&self, kind: Kind) -> Vec<(&ServerSpec, ServerItem)> {
         let Some(state) = xdg::state_dir() else { return Vec::new() };
         let (rules, caller) = (Rules::from_roles(&self.config.roles), Caller::local());

@@ -1,4 +1,4 @@
-//! The config file: finding it, reading it, saying what is wrong with it.
+//! Config file: finds it, reads it, and reports its problems.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -22,48 +22,48 @@ use crate::pins::lock_file::KnownLock;
 use crate::pins::{self, LockFileResult};
 use crate::{instance, self_reference, workspace, xdg};
 
-/// Looked for in the working directory and in those above it, in this order.
+/// File names of a project's config, in the order of the search.
 const NAMES: [&str; 2] = ["ostler.toml", CLIENT_CONFIG_NAME];
-/// The file of a project's MCP clients.
+/// File of a project's MCP clients.
 const CLIENT_CONFIG_NAME: &str = ".mcp.json";
-/// Warnings that every command shows; where there are more, it names the command that does.
+/// Upper bound on warnings that every command shows; for more it names the command that shows them.
 const SHOWN_WARNINGS: usize = 3;
 
-/// A config file and everything there is to say about it.
+/// Config file with its problems and its lock file.
 #[derive(Debug)]
 pub(crate) struct LoadedConfig {
-    /// The main file, absolute.
+    /// Main file, absolute.
     pub(crate) file: PathBuf,
-    /// The config, unless a problem is an error.
+    /// Parsed config; `None` if a problem is an error.
     pub(crate) config: Option<Config>,
     /// Errors and warnings.
     pub(crate) problems: Vec<Problem>,
-    /// Every file that was read for it, or should have been, as it was then.
+    /// Stamps of every file that was read for it, or should have been, at the time of the read.
     pub(crate) stamps: FileStamps,
     /// The lock file beside it.
     pub(crate) lock_file: LockFileResult,
 }
 
-/// How a config was found.
+/// Origin of a config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConfigOrigin {
     /// The user named it, or it is the user's own.
     User,
-    /// It lies in the working directory or above it in the repository, whoever wrote it.
+    /// It lies in the working directory or above it in the repository, and may be another person's.
     WorkingDirectory,
 }
 
-/// Where a config was looked for.
+/// Result of the search for a config.
 #[derive(Debug)]
 pub(crate) enum FoundConfig {
-    /// Here it is, absolute.
+    /// Path of the file, absolute.
     File { file: PathBuf, origin: ConfigOrigin },
-    /// In none of these places is one.
+    /// No file in any of these places.
     NotFound(String),
 }
 
 impl FoundConfig {
-    /// The file, if there is one.
+    /// Returns the file, if there is one.
     pub(crate) fn file(&self) -> Option<&Path> {
         match self {
             Self::File { file, .. } => Some(file),
@@ -71,7 +71,7 @@ impl FoundConfig {
         }
     }
 
-    /// Treats the file as found in the working directory, by a command that starts this one.
+    /// Treats the file as found in the working directory, for a command that another command has started.
     pub(crate) fn in_working_directory(self) -> Self {
         match self {
             Self::File { file, .. } => Self::File { file, origin: ConfigOrigin::WorkingDirectory },
@@ -80,27 +80,26 @@ impl FoundConfig {
     }
 }
 
-/// A config that can be used, and where it comes from.
+/// Config without errors, and its origin.
 #[derive(Debug)]
 pub(crate) struct UsableConfig {
-    /// The main file, absolute; none for the built-in server.
+    /// Main file, absolute; `None` for the built-in server.
     pub(crate) file: Option<PathBuf>,
-    /// How it was found.
+    /// Origin of the file.
     pub(crate) origin: ConfigOrigin,
-    /// What it says.
+    /// Parsed config.
     pub(crate) config: Config,
     /// Warnings.
     pub(crate) problems: Vec<Problem>,
-    /// Every file that was read for it, as it was then.
+    /// Stamps of every file that was read for it, at the time of the read.
     pub(crate) stamps: FileStamps,
-    /// The approved definitions, if there is a lock file beside it.
+    /// Approved definitions, if there is a lock file beside it.
     pub(crate) lock: Option<Arc<LockFile>>,
-    /// Where the daemon listens, if not where the config says.
+    /// Address that the daemon listens on in place of the config's.
     pub(crate) listens: Option<SocketAddr>,
 }
 
-/// The config for a command, with its problems said. Without any file it is
-/// the built-in server.
+/// Loads the config of a command, and prints its problems. Without any file it is the built-in server.
 pub(crate) fn load(found: FoundConfig) -> Result<UsableConfig, CommandFailure> {
     let chosen = load_quietly(found, None)?;
     if let Some(file) = &chosen.file {
@@ -109,7 +108,7 @@ pub(crate) fn load(found: FoundConfig) -> Result<UsableConfig, CommandFailure> {
     Ok(chosen)
 }
 
-/// The same for a daemon, which tells of warnings itself and may listen elsewhere than its config says.
+/// Loads the config of a daemon, which prints warnings itself and may listen on another address.
 pub(crate) fn load_quietly(
     found: FoundConfig,
     listens: Option<SocketAddr>,
@@ -128,11 +127,11 @@ pub(crate) fn load_quietly(
     let LoadedConfig { file, config, problems, stamps, lock_file: locked } =
         read_with_listen(file, listens, None)?;
     let config = require_usable(&file, config, &problems)?;
-    // Without what was approved, everything would seem to be.
+    // Without the lock, every definition would count as approved.
     Ok(UsableConfig { file: Some(file), origin, config, problems, stamps, lock: locked?, listens })
 }
 
-/// The file that is meant: the one that was named, or the first that exists.
+/// Returns the config file: the one that was named, or the first that exists.
 pub(crate) fn find(named: Option<&Path>) -> Result<FoundConfig, CommandFailure> {
     if let Some(named) = named {
         let file = std::path::absolute(named).map_err(CommandFailure::Machine)?;
@@ -142,13 +141,13 @@ pub(crate) fn find(named: Option<&Path>) -> Result<FoundConfig, CommandFailure> 
     Ok(find_from(&here, user_config_file().as_deref()))
 }
 
-/// The config that a command in this directory would find, other than the user's own.
+/// Returns the config that a command in this directory would find, other than the user's own.
 pub(crate) fn find_in(folder: &Path) -> Result<FoundConfig, CommandFailure> {
     let folder = std::path::absolute(folder).map_err(CommandFailure::Machine)?;
     Ok(find_from(&folder, None))
 }
 
-/// The first file that a command in this directory looks at, whatever it holds.
+/// Returns the first file that a command in this directory looks at, whatever it holds.
 pub(crate) fn first_candidate(folder: &Path) -> Option<PathBuf> {
     let is_first = |place: &PathBuf| place.is_file() && !is_of_other_user(place, folder);
     candidates_from(folder)
@@ -157,12 +156,12 @@ pub(crate) fn first_candidate(folder: &Path) -> Option<PathBuf> {
         .or_else(|| user_config_file().filter(|place| place.is_file()))
 }
 
-/// Where the user's own config is.
+/// Returns the path of the user's own config.
 fn user_config_file() -> Option<PathBuf> {
     xdg::config_dir().map(|folder| folder.join(NAMES[0]))
 }
 
-/// Files that are looked for from a directory, up to the root of its repository.
+/// Returns the candidate files from a directory up to the root of its repository.
 fn candidates_from(start: &Path) -> Vec<PathBuf> {
     search_dirs(start, xdg::home().as_deref())
         .into_iter()
@@ -170,9 +169,10 @@ fn candidates_from(start: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The directory and those above it, up to the one with `.git`. Without a repository it is the directory alone: what
-/// lies above is another project's. No search leaves the user's home upwards, and none ends in `/`. A repository of another
-/// user is none: who may write to a directory above, such as `/tmp`, must not choose the config.
+/// Returns the directory and those above it, up to the one with `.git`. Without a repository it is the directory alone:
+/// a config above belongs to another project. The search never goes above the user's home, and never reaches `/`. A
+/// repository of another user does not count: a user who can write to a directory above, such as `/tmp`, must not
+/// choose the config.
 fn search_dirs<'a>(start: &'a Path, home: Option<&Path>) -> Vec<&'a Path> {
     let mut folders = Vec::new();
     for folder in start.ancestors() {
@@ -180,7 +180,7 @@ fn search_dirs<'a>(start: &'a Path, home: Option<&Path>) -> Vec<&'a Path> {
             break;
         }
         folders.push(folder);
-        // Of a link it is the link that counts: anybody can make one that leads to a directory of root's.
+        // The owner of the link itself counts: any user can make one to a directory of root's.
         if folder.join(".git").symlink_metadata().is_ok_and(|found| is_own_or_root(found.uid())) {
             return folders;
         }
@@ -196,8 +196,8 @@ fn is_own_or_root(owner: u32) -> bool {
     owner == 0 || owner == nix::unistd::geteuid().as_raw()
 }
 
-/// Returns whether a file above the directory that a search starts in, or its folder, belongs to another user. A file in
-/// that directory itself is found whoever wrote it, and needs trust.
+/// Returns whether a file above the start directory, or its directory, belongs to another user. A file in the start
+/// directory itself is found whatever its owner, and needs trust.
 fn is_of_other_user(file: &Path, start: &Path) -> bool {
     let Some(folder) = file.parent().filter(|folder| *folder != start) else { return false };
     let owners = [file.symlink_metadata(), file.metadata(), folder.metadata()];
@@ -227,7 +227,7 @@ fn find_from(start: &Path, own: Option<&Path>) -> FoundConfig {
     FoundConfig::NotFound(looked_for.join(", "))
 }
 
-/// Daemons that are named to a client without a config; more would not be read.
+/// Upper bound on daemons that are named to a client without a config; a longer list would not be read.
 const NAMED_DAEMONS: usize = 3;
 
 /// Names the configs of this user's running daemons, which a client without a config may have meant.
@@ -244,7 +244,7 @@ pub(crate) fn describe_daemons() -> Option<String> {
     Some(told.collect::<Vec<_>>().join("; ")).filter(|told| !told.is_empty())
 }
 
-/// What a client is told that is served without a config, in words for its user.
+/// Returns the notice for a client that is served without a config, in words for its user.
 pub(crate) fn describe_missing() -> String {
     let daemons = describe_daemons().map(|daemons| format!(" Or else: {daemons}.")).unwrap_or_default();
     let own = user_config_file()
@@ -258,7 +258,7 @@ pub(crate) fn describe_missing() -> String {
     )
 }
 
-/// A place as people write it: relative to the working directory, or to their home.
+/// Returns a path as people write it: relative to the working directory, or to their home.
 fn display_candidate(file: &Path) -> String {
     let near = relative_to_cwd(file);
     match near.components().count() {
@@ -267,7 +267,8 @@ fn display_candidate(file: &Path) -> String {
     }
 }
 
-/// Whether the file of a project's clients names Ostler and nothing else: that is how a client is told of Ostler.
+/// Returns whether the file of a project's clients names Ostler and nothing else: that is how a client is configured to
+/// use Ostler.
 fn names_only_ostler(file: &Path) -> bool {
     if !file.ends_with(CLIENT_CONFIG_NAME) {
         return false;
@@ -280,7 +281,7 @@ fn names_only_ostler(file: &Path) -> bool {
     })
 }
 
-/// The config of a file. One that can't be used is a failure, and its problems are said.
+/// Returns the config of a file. If it can't be used, prints its problems and fails.
 pub(crate) fn require_usable(
     file: &Path,
     config: Option<Config>,
@@ -292,12 +293,12 @@ pub(crate) fn require_usable(
     })
 }
 
-/// Reads a file and what it includes.
+/// Reads a file and its includes.
 pub(crate) fn read(file: PathBuf) -> Result<LoadedConfig, CommandFailure> {
     read_with_listen(file, None, None)
 }
 
-/// The same for a daemon that listens elsewhere than its config says, and may know the lock file already.
+/// Reads a file and its includes for a daemon, which may listen on another address, and may know the lock file already.
 pub(crate) fn read_with_listen(
     file: PathBuf,
     listens: Option<SocketAddr>,
@@ -334,7 +335,7 @@ pub(crate) fn read_with_listen(
     Ok(LoadedConfig { file, config, problems, stamps, lock_file: locked })
 }
 
-/// Says what people should know of a config that can be used. Many warnings are counted: one command shows them all.
+/// Prints the warnings of a usable config. Many warnings are counted: one command shows them all.
 pub(crate) fn print_warnings(file: &Path, problems: &[Problem]) {
     if problems.len() <= SHOWN_WARNINGS {
         return print_problems(problems);
@@ -347,7 +348,7 @@ pub(crate) fn print_warnings(file: &Path, problems: &[Problem]) {
     ));
 }
 
-/// Says that a config has no servers that run, and how one is written in its format. Without a name it is the file that
+/// Prints that a config has no enabled servers, and an example in its format. Without a name it is the file that
 /// commands find here.
 pub(crate) fn print_no_servers(named: Option<&Path>, disabled: &[ServerName]) {
     match disabled {
@@ -372,17 +373,17 @@ pub(crate) fn print_no_servers(named: Option<&Path>, disabled: &[ServerName]) {
     print_stderr(&format!("the config has no servers\n  hint: write one: {one}"));
 }
 
-/// Says problems on stderr.
+/// Prints problems on stderr.
 pub(crate) fn print_problems(problems: &[Problem]) {
     problems.iter().for_each(|problem| print_stderr(&render_problem(problem)));
 }
 
-/// A problem as it is said on stderr.
+/// Renders a problem for stderr.
 pub(crate) fn render_problem(problem: &Problem) -> String {
     let (word, tint) = if problem.is_error() { ("error:", Tint::Error) } else { ("warning:", Tint::Warning) };
     let mut near = problem.clone();
     near.file = relative_to_cwd(&problem.file).to_owned();
-    // The first such word is the severity: only the place stands before it.
+    // The first such word is the severity: only the location stands before it.
     near.to_string().replacen(word, &Style::stderr().paint(tint, word), 1)
 }
 
@@ -395,7 +396,7 @@ pub(crate) fn count_problems(problems: &[Problem]) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// A path as short as it can be said from here.
+/// Returns a path relative to the working directory, if that is shorter.
 pub(crate) fn relative_to_cwd(path: &Path) -> &Path {
     let Ok(here) = std::env::current_dir() else { return path };
     match path.strip_prefix(here) {
@@ -405,13 +406,13 @@ pub(crate) fn relative_to_cwd(path: &Path) -> &Path {
 }
 
 /// Reads a regular file, up to one byte beyond a limit: that is enough to refuse it, and a file without an end fills no
-/// memory. Pipes, sockets and devices are refused at once: others choose what lies in a directory, and a pipe without a
-/// writer holds every command up.
+/// memory. Pipes, sockets and devices are refused at once: other users choose the files of a directory, and a pipe
+/// without a writer would block every command.
 pub(crate) fn read_at_most(path: &Path, limit: u64) -> io::Result<String> {
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let file = File::options().read(true).custom_flags(flags.bits()).open(path)?;
     let kind = file.metadata()?.file_type();
-    // Reading a directory fails by itself, and says so.
+    // Reading a directory fails with an error of its own.
     if !kind.is_file() && !kind.is_dir() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
@@ -428,7 +429,7 @@ fn read_text(file: File, limit: u64) -> io::Result<String> {
     file.take(limit + 1).read_to_end(&mut text)?;
     match String::from_utf8(text) {
         Ok(text) => Ok(text),
-        // It was cut within a character.
+        // The limit has split a character.
         Err(error) if error.as_bytes().len() as u64 > limit => {
             Ok(String::from_utf8_lossy(error.as_bytes()).into_owned())
         }
@@ -439,7 +440,7 @@ fn read_text(file: File, limit: u64) -> io::Result<String> {
 /// Files on disk.
 #[derive(Debug, Default)]
 struct DiskSource {
-    /// Every file that was asked for.
+    /// Stamps of every requested file.
     asked: RefCell<FileStamps>,
 }
 

@@ -1,14 +1,14 @@
-//! The result of a tool, for people.
+//! Tool results, rendered for people.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::output::{escape_line, size};
 
-/// A result, taken apart for a terminal.
+/// Result, rendered for a terminal.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct RenderedContent {
-    /// For stdout; ends in a newline unless it is empty.
+    /// Text for stdout; ends in a newline unless it is empty.
     pub(crate) text: String,
     /// One line for each part that is not text.
     pub(crate) non_text: Vec<String>,
@@ -29,7 +29,7 @@ struct ContentBlock {
     text: Option<String>,
     mime_type: Option<String>,
     uri: Option<String>,
-    /// Base64, of images and audio.
+    /// Base64 of images and audio.
     data: Option<String>,
     resource: Option<EmbeddedResource>,
 }
@@ -44,8 +44,7 @@ struct EmbeddedResource {
     blob: Option<String>,
 }
 
-/// Takes a result apart. What can't be understood is named and not shown;
-/// `--json` shows everything.
+/// Renders a result. Parts of unknown types are named and not shown; `--json` shows everything.
 pub(crate) fn render(body: &[u8]) -> RenderedContent {
     let Ok(body) = serde_json::from_slice::<ToolResultBody<'_>>(body) else {
         return RenderedContent {
@@ -68,7 +67,7 @@ pub(crate) fn render(body: &[u8]) -> RenderedContent {
     shown
 }
 
-/// Takes the messages of a prompt apart, each behind the role that says it.
+/// Renders the messages of a prompt, each after its role.
 pub(crate) fn render_prompt(body: &[u8]) -> RenderedContent {
     #[derive(Deserialize)]
     struct PromptResult {
@@ -122,7 +121,7 @@ fn describe_block(part: &ContentBlock) -> String {
     escape_line(&format!("[{}{size}]", words.join(" ")))
 }
 
-/// How many bytes a base64 text stands for.
+/// Returns the number of bytes that a base64 text encodes.
 fn decoded_len(base64: &str) -> usize {
     base64.trim_end_matches('=').len() * 3 / 4
 }

@@ -1,4 +1,4 @@
-//! A daemon as it describes itself: to `ostler daemons`, `ostler down` and `ostler status`.
+//! Description of a daemon, for `ostler daemons`, `ostler down` and `ostler status`.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -28,14 +28,14 @@ pub(crate) struct DaemonInfo {
 }
 
 impl DaemonInfo {
-    /// What the note of a daemon tells, which need not answer.
+    /// Returns the description from a daemon's record, without a request to the daemon.
     pub(crate) fn from_record(note: DaemonRecord) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let uptime_ms = now.saturating_sub(note.started) * 1_000;
         Self { uptime_ms, ..Self::new(&note, Duration::ZERO, None) }
     }
 
-    /// What a daemon tells of itself.
+    /// Returns a daemon's description of itself.
     pub(crate) fn new(note: &DaemonRecord, uptime: Duration, clients: Option<usize>) -> Self {
         let DaemonRecord { url, pid, version, config, kind, .. } = note.clone();
         let uptime_ms = u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX);
@@ -63,7 +63,7 @@ impl DaemonInfo {
     }
 }
 
-/// A long time in one unit: `42s`, `17m`, `3h`, `12d`.
+/// Formats a long time in one unit: `42s`, `17m`, `3h`, `12d`.
 pub(crate) fn format_age(time: Duration) -> String {
     match time.as_secs() {
         s @ 0..60 => format!("{s}s"),

@@ -1,15 +1,15 @@
-//! Proof that a port is the daemon's: it knows the admin token and shows that without showing the token.
+//! Proof that a port is the daemon's: the daemon proves that it knows the admin token, without sending it.
 //!
 //! ```text
 //! command                                    daemon
-//!    ── GET /api/v1/proof?nonce=N&code=C ──────▶     no credential; C = HMAC-SHA256(token, ASKER_LABEL ‖ N)
-//!    ◀──────── HMAC-SHA256(token, LABEL ‖ N) ──
+//!    ── GET /api/v1/proof?nonce=N&code=C ──────▶     no credential; C = HMAC-SHA256(token, COMMAND_LABEL ‖ N)
+//!    ◀─ HMAC-SHA256(token, DAEMON_LABEL ‖ N) ──
 //!    ── request with the token ────────────────▶     on the same connection
 //! ```
 //!
-//! A process that has taken over the port of a daemon gets the nonce and its code, and nothing else. The code opens
-//! nothing: it keeps the connection of a command in place while others crowd the daemon. A daemon proves itself
-//! without one as well.
+//! A process that has taken over the port of a daemon gets the nonce and its code, and nothing else. The code grants
+//! no access: it keeps the daemon from evicting the command's connection when the connection table is full. A daemon
+//! answers challenges without a code as well.
 
 use std::io;
 
@@ -20,14 +20,14 @@ use sha2::Sha256;
 use crate::instance;
 use crate::token::decode_hex_32;
 
-/// Where a daemon is asked for it.
+/// Path of the proof.
 pub(crate) const PATH: &str = "/api/v1/proof";
-/// Longer answers are no proof.
+/// Upper bound on a proof; longer responses are none.
 pub(crate) const MAX_PROOF_BYTES: usize = 4 << 10;
-/// Why a daemon that has no connection left for a command proves nothing.
+/// Reason why a daemon without a free connection for a command proves nothing.
 pub(crate) const OVERLOADED: &str =
     "all its connections are in use; end some clients, or raise `gateway.max_connections`";
-/// Keeps the code of a nonce from being of use for anything else that the token may ever sign.
+/// Separates the code of a nonce from everything else that the token may ever sign.
 const DAEMON_LABEL: &[u8] = b"ostler daemon proof 1\0";
 /// The same for the code of the command.
 const COMMAND_LABEL: &[u8] = b"ostler command proof 1\0";
@@ -48,7 +48,7 @@ impl DaemonProof {
     }
 }
 
-/// A number that was never asked before.
+/// Nonce that was never used before.
 #[derive(Debug)]
 pub(crate) struct ProofChallenge([u8; 32]);
 
@@ -62,14 +62,14 @@ impl ProofChallenge {
         format!("{PATH}?nonce={}", instance::hex(&self.0))
     }
 
-    /// Returns the target of a request that shows that the command knows the token.
+    /// Returns the target of a request that proves that the command knows the token.
     pub(crate) fn signed_target(&self, token: &str) -> String {
         let code =
             mac(token, COMMAND_LABEL, &self.0).map(|code| instance::hex(&code.finalize().into_bytes()));
         format!("{}&code={}", self.target(), code.unwrap_or_default())
     }
 
-    /// Checks the body of the answer, in constant time.
+    /// Checks the body of the response, in constant time.
     pub(crate) fn verify(&self, token: &str, body: &[u8]) -> bool {
         let shown =
             serde_json::from_slice::<DaemonProof>(body).ok().and_then(|shown| decode_hex_32(&shown.proof));
@@ -78,7 +78,7 @@ impl ProofChallenge {
     }
 }
 
-/// Returns whether the query of a challenge shows that the command knows the token. Compares in constant time.
+/// Returns whether the query of a challenge proves that the command knows the token. Compares in constant time.
 pub(crate) fn is_signed(token: &str, query: &str) -> bool {
     let value = |key: &str| query.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='));
     let code = value("nonce").and_then(decode_hex_32).and_then(|nonce| mac(token, COMMAND_LABEL, &nonce));

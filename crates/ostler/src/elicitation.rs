@@ -1,4 +1,4 @@
-//! Questions of servers to a person (`elicitation/create`): what is asked, and what answers it.
+//! Questions of servers to a person (`elicitation/create`): their fields, and the validation of replies.
 //!
 //! A form is a flat object of texts, numbers, booleans and choices. Nothing here waits or prints.
 
@@ -9,34 +9,34 @@ use serde_json::{Map, Value, json};
 
 use crate::output::escape_line;
 
-/// The most fields that a person is asked for by one form.
+/// Upper bound on the fields of one form.
 const MAX_FIELDS: usize = 50;
-/// The most values that one field may offer.
+/// Upper bound on the options of one field.
 const MAX_OPTIONS: usize = 200;
 
-/// The longest address of a page, in characters.
+/// Upper bound on the address of a page, in characters.
 const MAX_URL_CHARS: usize = 2048;
 
-/// The code of an error that says which pages a person has to visit first.
+/// Code of an error that names the pages a person has to visit first.
 pub(crate) const URL_REQUIRED: i64 = -32_042;
 
-/// What a server wants of a person.
+/// Question of a server.
 #[derive(Debug)]
 pub(crate) enum Elicitation {
-    /// Values for these fields; without fields, consent.
+    /// Asks for values of these fields; without fields, for consent.
     Form { message: String, fields: Vec<ElicitationField> },
-    /// A visit to a page. What is entered there does not pass through here.
+    /// Asks for a visit to a page. Data entered there does not pass through here.
     Url { message: String, url: Url },
 }
 
-/// One value that is asked for.
+/// One requested value.
 #[derive(Debug)]
 pub(crate) struct ElicitationField {
     pub(crate) name: String,
     pub(crate) title: Option<String>,
     pub(crate) description: Option<String>,
     pub(crate) is_required: bool,
-    /// Fits the field.
+    /// Valid for the field.
     pub(crate) default: Option<Value>,
     kind: FieldKind,
 }
@@ -50,14 +50,14 @@ enum FieldKind {
     Several { choices: Vec<Choice>, min: Option<u64>, max: Option<u64> },
 }
 
-/// A value that may be chosen, and its name for people.
+/// Allowed value, and its name for people.
 #[derive(Debug)]
 struct Choice {
     value: String,
     title: String,
 }
 
-/// How a person answers.
+/// Reply of a person.
 #[derive(Debug, PartialEq)]
 pub(crate) enum ElicitationReply {
     Accept(Option<Map<String, Value>>),
@@ -113,7 +113,7 @@ struct Property {
     listed: ChoiceList,
 }
 
-/// The two ways to write what may be chosen.
+/// The two forms of a list of allowed values.
 #[derive(Default, Deserialize)]
 struct ChoiceList {
     #[serde(rename = "enum")]
@@ -157,7 +157,7 @@ impl Elicitation {
     }
 }
 
-/// Reads the address of a page of the web.
+/// Parses the address of a web page.
 fn page(url: &str) -> Option<Url> {
     let url = Url::parse(url).ok().filter(|url| url.as_str().len() <= MAX_URL_CHARS)?;
     (matches!(url.scheme(), "https" | "http") && url.has_host()).then_some(url)
@@ -177,10 +177,10 @@ pub(crate) fn required_pages(error: &[u8]) -> Vec<Url> {
     data.elicitations.iter().filter_map(|it| page(it.url.as_deref()?)).take(MAX_OPTIONS).collect()
 }
 
-/// Characters of a host that are shown.
+/// Upper bound on shown characters of a host.
 const MAX_HOST_CHARS: usize = 60;
 
-/// Returns the host of a page, of a long one the end: that is the part which says whose it is.
+/// Returns the host of a page; of a long one the end, because that part identifies the owner.
 pub(crate) fn host_of(page: &Url) -> String {
     let host = page.host_str().unwrap_or_default();
     match host.char_indices().rev().nth(MAX_HOST_CHARS - 1) {
@@ -189,12 +189,12 @@ pub(crate) fn host_of(page: &Url) -> String {
     }
 }
 
-/// Pages that a hint names.
+/// Upper bound on pages that a hint names.
 const MAX_PAGES: usize = 3;
-/// Characters of an address that a hint shows: ten rows of a terminal.
+/// Upper bound on shown characters of an address in a hint: ten rows of a terminal.
 const MAX_PAGE_CHARS: usize = 750;
 
-/// Names pages, each with its host behind it: the end of an address can look like another one.
+/// Names pages, each followed by its host: the end of an address can look like another one.
 pub(crate) fn name_pages(pages: &[Url]) -> Option<String> {
     let name = |page: &Url| {
         let host = host_of(page);
@@ -263,7 +263,7 @@ impl ElicitationField {
         self.title.as_deref().filter(|title| !title.trim().is_empty()).unwrap_or(&self.name)
     }
 
-    /// Says what may be typed.
+    /// Describes the valid input.
     pub(crate) fn input_hint(&self) -> String {
         let between = |min: Option<String>, max: Option<String>| match (min, max) {
             (Some(min), Some(max)) => format!(" from {min} to {max}"),
@@ -290,7 +290,7 @@ impl ElicitationField {
         }
     }
 
-    /// Returns what may be chosen, numbered.
+    /// Returns the options, numbered.
     pub(crate) fn options(&self) -> Vec<String> {
         let (FieldKind::One(choices) | FieldKind::Several { choices, .. }) = &self.kind else {
             return Vec::new();
@@ -398,7 +398,7 @@ impl ChoiceList {
     }
 }
 
-/// Finds a choice by its value, its title or its number.
+/// Finds an option by its value, its title or its number.
 fn find_choice(choices: &[Choice], word: &str) -> Result<String, String> {
     let exact = choices.iter().find(|choice| choice.value == word || choice.title == word);
     let numbered = || choices.get(word.parse::<usize>().ok()?.checked_sub(1)?);
@@ -427,7 +427,7 @@ fn check_format(format: &str, text: &str) -> Result<(), String> {
         "uri" => (Url::parse(text).is_ok(), "a URI, such as https://example.org/"),
         "date" => (NaiveDate::parse_from_str(text, "%Y-%m-%d").is_ok(), "a date, such as 2026-07-28"),
         "date-time" => (DateTime::parse_from_rfc3339(text).is_ok(), "a time, such as 2026-07-28T12:00:00Z"),
-        // The server knows what it means.
+        // An unknown format is for the server to check.
         _ => return Ok(()),
     };
     if fits { Ok(()) } else { Err(format!("it must be {wanted}")) }

@@ -1,4 +1,4 @@
-//! What a config needs from the machine: programs, variables and files.
+//! Requirements of a config on the machine: programs, variables and files.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,17 +15,18 @@ use ostler_core::spec::{ProcessSpec, ServerSpec, ServerTransport};
 
 use crate::config_file::read_at_most;
 
-/// The largest file behind a reference, as the host has it.
+/// Upper bound on the file of a reference, as in the host.
 const MAX_VALUE_BYTES: u64 = 1 << 20;
 
-/// An error for everything that keeps a server from starting here, and a warning for what keeps workers away.
+/// Returns an error for everything that keeps a server from starting here, and a warning for everything that keeps
+/// workers away.
 pub(crate) fn check(config: &Config) -> Vec<Problem> {
     let servers = config.servers.iter().flat_map(|spec| check_server(config, spec));
     let cards = config.servers.iter().filter_map(|spec| check_card(config, spec));
     servers.chain(cards).chain(check_relay(config)).collect()
 }
 
-/// A warning for a card in a file that can't be read. The server starts without it.
+/// Returns a warning for a card file that can't be read. The server starts without it.
 fn check_card(config: &Config, spec: &ServerSpec) -> Option<Problem> {
     let file = spec.card.as_deref().filter(|card| !card::is_url(card))?;
     let name = spec.name.as_str();
@@ -42,7 +43,7 @@ fn check_card(config: &Config, spec: &ServerSpec) -> Option<Problem> {
     ))
 }
 
-/// A warning for everything that would keep workers away.
+/// Returns a warning for everything that would keep workers away.
 fn check_relay(config: &Config) -> Vec<Problem> {
     let Some(relay) = &config.relay else { return Vec::new() };
     let warn = |key: &str, message: String, hint: &str| {
@@ -72,7 +73,7 @@ fn check_relay(config: &Config) -> Vec<Problem> {
     problems
 }
 
-/// An error for everything that keeps a server from starting here, with the remedy that its start would name.
+/// Returns an error for everything that keeps a server from starting here, with the remedy that its start would name.
 fn check_server(config: &Config, spec: &ServerSpec) -> Vec<Problem> {
     let name = spec.name.as_str();
     let problem = |(key, cause): (String, PermanentCause)| Problem {
@@ -101,7 +102,8 @@ fn check_server(config: &Config, spec: &ServerSpec) -> Vec<Problem> {
     unresolved.chain(process).map(problem).collect()
 }
 
-/// Whether the server can't start, or only not without a client that names its workspace.
+/// Returns an error if the server can't start at all, and a warning if it starts only for clients that name their
+/// workspace.
 fn severity(cause: &PermanentCause) -> Severity {
     match cause {
         PermanentCause::Unresolved(ResolveError { reference: TemplateReference::Workspace, .. }) => {
@@ -111,7 +113,7 @@ fn severity(cause: &PermanentCause) -> Severity {
     }
 }
 
-/// Why a program can't be executed, as far as its file tells.
+/// Returns the reason why a program can't be executed, as far as its file tells.
 fn execution_problem(command: &str, process: &ProcessSpec) -> Option<PermanentCause> {
     if find_program(command, process).is_some() {
         return None;
@@ -131,7 +133,7 @@ fn execution_problem(command: &str, process: &ProcessSpec) -> Option<PermanentCa
     })
 }
 
-/// Every value that may hold references, with its key.
+/// Returns every value that may hold references, with its key.
 fn values(spec: &ServerSpec) -> Vec<(String, &str)> {
     let entries = |key: &str, (name, value)| (format!("{key}.{name}"), value);
     match &spec.transport {
@@ -148,13 +150,13 @@ fn values(spec: &ServerSpec) -> Vec<(String, &str)> {
     }
 }
 
-/// A text with its references resolved, as they are now.
+/// Resolves the references of a text, with their current values.
 pub(crate) fn resolve(text: &str) -> Result<String, String> {
     resolve_in(text, None).map_err(|error| error.to_string())
 }
 
-/// The same for a server that is started for a workspace, with the reference that can't be resolved. Texts of a config
-/// that was read are templates.
+/// Resolves the references of a text for a server of a workspace. Fails with the reference that can't be resolved.
+/// Texts of a parsed config are templates.
 fn resolve_in(text: &str, workspace: Option<&str>) -> Result<String, ResolveError> {
     match Template::parse(text) {
         Ok(template) => template.resolve(&|reference| resolve_reference(reference, workspace)),
@@ -176,7 +178,7 @@ fn resolve_reference(reference: &TemplateReference, workspace: Option<&str>) -> 
     }
 }
 
-/// The file that the server's process would execute, by its own `PATH` if it is given one.
+/// Returns the file that the server's process would execute, by its own `PATH` if it sets one.
 pub(crate) fn find_program(command: &str, process: &ProcessSpec) -> Option<PathBuf> {
     if command.contains('/') {
         let file = process.cwd.as_deref().unwrap_or(Path::new("")).join(command);

@@ -1,7 +1,7 @@
-//! Errors of the admin API.
+//! Errors of the admin API: the wire form of `CallError`.
 //!
-//! The command line says what the daemon would have said in its place, so the
-//! error that arrives is the one that left, variant and all.
+//! A command prints the same message with a daemon as without one, so a `CallError` keeps its variant and all fields
+//! over the wire.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ pub(crate) struct ErrorResponse {
     pub(crate) error: ErrorBody,
 }
 
-/// Every state that keeps a server from being called.
+/// All states in which a server can't be called.
 const STATES: [UnavailableState; 12] = [
     UnavailableState::Starting,
     UnavailableState::Fetching,
@@ -141,12 +141,12 @@ impl From<&CallError> for ErrorBody {
 }
 
 impl ErrorBody {
-    /// Makes an error that no call had.
+    /// Returns an error that belongs to no call.
     pub(crate) fn new(code: &str, message: &str) -> Self {
         Self { code: code.to_owned(), message: message.to_owned(), ..Self::default() }
     }
 
-    /// The error that was told; `None` if this version does not know it.
+    /// Returns the `CallError` that the daemon sent; `None` if this version does not know it.
     pub(crate) fn into_call_error(self) -> Option<CallError> {
         let server = self.server.as_deref().and_then(|name| ServerName::new(name).ok());
         let retry_after = self.retry_after_ms.map(Duration::from_millis);
@@ -205,7 +205,7 @@ fn parse_rpc_error(server: ServerName, raw: &RawValue) -> Option<UpstreamRpcErro
     Some(UpstreamRpcError { server, code, message, raw: bytes::Bytes::copy_from_slice(raw.get().as_bytes()) })
 }
 
-/// Rounded up, so that nobody who waits exactly that long comes too early.
+/// Returns milliseconds, rounded up, so that a caller that waits exactly that long is not too early.
 fn millis_rounded_up(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
@@ -214,7 +214,7 @@ fn millis_rounded_up(time: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    /// Everything that can become of a request.
+    /// All outcomes of a request.
     const DELIVERIES: [Delivery; 4] =
         [Delivery::NotSent, Delivery::Rejected, Delivery::Unknown, Delivery::Answered];
 
@@ -229,7 +229,7 @@ mod tests {
         Unavailable { server: server(), state, cause, action, remedy, retry_after }.into()
     }
 
-    /// One of each, and of each kind within.
+    /// Returns one error of each variant, and of each kind within.
     fn errors() -> Vec<CallError> {
         let mut errors = vec![
             CallError::UnknownTool { name: "x\n".into(), nearest: Some("y".into()) },

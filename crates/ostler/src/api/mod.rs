@@ -11,5 +11,5 @@ mod types;
 pub(crate) use self::error::{ErrorBody, ErrorResponse};
 pub(crate) use self::types::*;
 
-/// The description of the API, as a daemon serves it.
+/// Description of the API, as a daemon serves it.
 pub(crate) const OPENAPI: &str = include_str!("../../openapi.json");

@@ -1,4 +1,4 @@
-//! `openapi.json`: made of the types of the API and of the table of its operations below.
+//! Generator of `openapi.json`: from the types of the API and the table of its operations below.
 //!
 //! `OSTLER_UPDATE_OPENAPI=1 cargo nextest run -p ostler openapi` writes the file again.
 
@@ -17,11 +17,11 @@ const SCHEMAS: &str = "/components/schemas";
 
 type SchemaOf = fn(&mut SchemaGenerator) -> schemars::Schema;
 
-/// Content of an answer.
+/// Content of a response.
 enum ResponseContent {
-    /// One value.
+    /// One JSON value.
     Json(SchemaOf),
-    /// One value a line.
+    /// One JSON value a line.
     Lines(SchemaOf),
     Text,
     Nothing,
@@ -34,7 +34,7 @@ struct Operation {
     summary: &'static str,
     queries: Vec<Value>,
     responses: Vec<(u16, &'static str, ResponseContent)>,
-    /// Whether it asks for no token.
+    /// True if the operation needs no token.
     is_open: bool,
 }
 
@@ -90,7 +90,7 @@ impl Operation {
         self
     }
 
-    /// Adds the answers of the checks that come before every handler.
+    /// Adds the responses of the checks that come before every handler.
     fn with_check_responses(self) -> Self {
         let asks_for_token = !self.is_open;
         let is_api = self.path.starts_with("/api/");

@@ -1,6 +1,5 @@
-//! Rows on their way into the file. What the rows of a batch have in common is
-//! written once, and rows are handed to SQLite many at a time: most of what a
-//! row costs is the way there.
+//! Batches of audit rows on their way into the file. Columns that rows of a batch share are written once, and one
+//! statement inserts many rows: most of the cost of a row is the call into SQLite.
 
 use hashbrown::HashMap;
 use rusqlite::types::{Null, ToSqlOutput, ValueRef};
@@ -13,25 +12,24 @@ use super::keyed_hash::{ArgumentsHash, KeyedHasher};
 use super::redact::{AuditRedactor, redact};
 use super::row::{QueuedRow, RowArguments, RowClass, SharedColumns, micros};
 
-/// Rows that share what they have in common. Whoever deletes rows looks at so
-/// many to know what is still in use.
+/// Rows that share their common columns. Retention scans this many rows to know which shared columns are still in use.
 pub(super) const ROWS_PER_BATCH: usize = 1_024;
-/// Rows of one statement.
+/// Rows per `INSERT` statement.
 const ROWS_PER_STATEMENT: usize = 64;
 /// Columns of an entry.
 const COLUMNS: usize = 6;
 
 const PLACEHOLDERS: &str = "(?, ?, ?, ?, ?, ?)";
 
-/// What turns words into what may be written down.
+/// Encoder from queued rows to columns: redacts and hashes arguments.
 pub(super) struct RowEncoder {
     hasher: KeyedHasher,
-    /// Whether the text of arguments is kept.
+    /// True if the text of arguments is kept.
     keeps_arguments: bool,
     redactor: Arc<AuditRedactor>,
 }
 
-/// One row, but for what it has in common with others.
+/// One row without the columns that it shares with others.
 struct AuditEntry {
     id: i64,
     late: i64,
@@ -41,7 +39,7 @@ struct AuditEntry {
     text: Option<String>,
 }
 
-/// What is kept of arguments.
+/// Stored hash of arguments.
 enum StoredHash {
     None,
     LeftOut,
@@ -59,7 +57,7 @@ impl ToSql for StoredHash {
 }
 
 impl RowEncoder {
-    /// With the key in a file, which is made if there is none.
+    /// Opens the encoder with the key in a file, and creates the key if there is none.
     pub(super) fn open(key: &Path, is_full: bool, veil: Arc<AuditRedactor>) -> io::Result<Self> {
         Ok(Self { hasher: KeyedHasher::open(key)?, keeps_arguments: is_full, redactor: veil })
     }
@@ -76,15 +74,14 @@ impl RowEncoder {
         Ok(())
     }
 
-    /// What is to be written of the rows of a batch, by class, behind the last
-    /// number. What they are about is written here.
+    /// Encodes the rows of a batch by class, with ids after the last one. Inserts their shared columns.
     fn encode_batch(
         &self,
         writing: &Connection,
         batch: &[QueuedRow],
         last: &mut i64,
     ) -> rusqlite::Result<[Vec<AuditEntry>; RowClass::ALL.len()]> {
-        // What rows of two classes are about differs.
+        // Rows of two classes never share columns.
         let mut abouts = HashMap::<&SharedColumns, i64>::new();
         let mut entries = [const { Vec::new() }; RowClass::ALL.len()];
         for row in batch {
@@ -143,7 +140,7 @@ impl RowEncoder {
     }
 }
 
-/// The number of the last row of all classes.
+/// Returns the id of the last row of all classes.
 fn last_id(writing: &Connection) -> rusqlite::Result<i64> {
     let mut last = 0;
     for class in RowClass::ALL {
@@ -188,7 +185,7 @@ fn execute(statement: &mut Statement<'_>, entries: &[AuditEntry]) -> rusqlite::R
     statement.raw_execute().map(|_| ())
 }
 
-/// An empty word is none.
+/// Returns `None` for an empty text.
 fn none_if_empty(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }

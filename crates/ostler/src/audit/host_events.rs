@@ -1,4 +1,4 @@
-//! Where rows come from: calls, and what happens to servers.
+//! Sources of audit rows in the host: calls and lifecycle events of servers.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use ostler_host::{Host, LifecycleEvent, LifecycleEventKind, RequestRecord};
 use super::row::{AuditRow, RowArguments, RowFields, RowKind};
 use super::{AuditLog, OPERATOR, ProcessLifetime};
 
-/// Arguments up to this size are copied; of larger ones the request's own
-/// buffer is kept, which is hardly larger than they are.
+/// Arguments up to this size are copied. For larger ones the request's own buffer is kept, which is hardly larger than
+/// they are.
 const MAX_COPIED_ARGUMENTS: usize = 64 << 10;
 
 impl AuditLog {
-    /// Writes down what a host does from now on.
+    /// Records calls and lifecycle events of a host from now on.
     pub(crate) fn observe(self: &Arc<Self>, host: &Host) {
         self.redactor.attach(host.clone());
         let audit = Arc::clone(self);
@@ -34,8 +34,8 @@ impl AuditLog {
         })));
     }
 
-    /// A command registers all servers for itself alone and ends them with
-    /// itself, which is nothing that an operator does.
+    /// Returns whether an event is recorded. A command registers all servers for itself and ends them with itself,
+    /// which is no action of an operator.
     fn should_record(&self, happening: &LifecycleEvent<'_>) -> bool {
         let is_routine =
             matches!(happening.kind, LifecycleEventKind::Operated { .. } | LifecycleEventKind::Ended { .. });
@@ -54,7 +54,7 @@ fn call_row(record: &RequestRecord<'_>) -> AuditRow {
         rule: record.denied_by.unwrap_or_default(),
         detail: record.detail.unwrap_or_default(),
     };
-    // The caller was told that there is no such thing; here it says what was.
+    // The caller was told that the item does not exist; the audit tells hidden from missing.
     let outcome = if record.denied_by.is_some() { "denied" } else { record.outcome };
     AuditRow {
         delivery: record.delivery.map(Delivery::as_str),
@@ -67,7 +67,7 @@ fn call_row(record: &RequestRecord<'_>) -> AuditRow {
     }
 }
 
-/// Makes the row of an event; `None` for one that is not on record.
+/// Returns the row of an event; `None` for one that is not recorded.
 fn lifecycle_row(happening: &LifecycleEvent<'_>) -> Option<AuditRow> {
     let LifecycleEvent { server, partition, kind: what } = *happening;
     let said = RowFields { server, principal: partition_owner(partition), ..RowFields::default() };
@@ -130,7 +130,7 @@ fn with_duration(word: &str, time: std::time::Duration) -> String {
     text
 }
 
-/// Whose process of an isolated server it is; the name of a session stays out.
+/// Returns the owner of an isolated server's process. The name of a session is left out.
 fn partition_owner(partition: &str) -> &str {
     partition.split('\0').next().unwrap_or_default()
 }

@@ -8,14 +8,14 @@ use ostler_gateway::OnRefusal;
 use super::AuditLog;
 use super::row::{AuditRow, RowFields, RowKind};
 
-/// Notes refusals of the HTTP server.
+/// Returns the callback that records refusals of the HTTP server.
 pub(crate) fn refusal_recorder(audit: &Arc<AuditLog>) -> OnRefusal {
     let audit = Arc::clone(audit);
     Arc::new(move |method, path, status, why| audit.record_refusal(method, path, status, why))
 }
 
 impl AuditLog {
-    /// Notes a refusal.
+    /// Records a refusal.
     fn record_refusal(&self, method: &Method, path: &str, status: StatusCode, why: &str) {
         let outcome = match status {
             StatusCode::UNAUTHORIZED => "unauthorized",

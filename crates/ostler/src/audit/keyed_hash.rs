@@ -1,8 +1,7 @@
-//! What is kept of arguments: a keyed hash.
+//! Keyed hashes of arguments and sessions: the audit keeps these in place of the values.
 //!
-//! A plain hash of `{"account": 17}` is found again by trying some thousand
-//! numbers. With a key that lies elsewhere it is not, and within one
-//! installation equal arguments still have equal hashes.
+//! A plain hash of `{"account": 17}` can be reversed by trying some thousand numbers. A keyed hash can't, because the
+//! key is in another file; within one installation equal arguments still have equal hashes.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -14,19 +13,19 @@ use sha2::Sha256;
 
 use crate::instance;
 
-/// Bytes of a hash that are kept: enough that no two arguments meet by chance.
+/// Bytes of a hash that are kept: enough to make collisions of arguments negligible.
 const ARGUMENTS_BYTES: usize = 16;
-/// The same for sessions, of which there are few.
+/// Bytes kept of a session's hash: sessions are few.
 const SESSION_BYTES: usize = 4;
 
-/// What is kept of arguments.
+/// Keyed hash of a call's arguments.
 pub(super) type ArgumentsHash = [u8; ARGUMENTS_BYTES];
 
-/// Makes hashes.
+/// HMAC-SHA256 with the installation's key.
 pub(super) struct KeyedHasher(Hmac<Sha256>);
 
 impl KeyedHasher {
-    /// With the key of an installation, which is made if there is none.
+    /// Opens the hasher with the key of an installation, and creates the key if there is none.
     pub(super) fn open(file: &Path) -> io::Result<Self> {
         let key = match read_key(file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => create_key(file)?,
@@ -41,9 +40,8 @@ impl KeyedHasher {
         Self(Hmac::new(&block.into()))
     }
 
-    /// Of arguments: over their canonical form (RFC 8785), so that neither the
-    /// order of keys nor white space matters. Text that has no such form is
-    /// taken as it is.
+    /// Hashes arguments in their canonical form (RFC 8785), so that neither the order of keys nor white space matters.
+    /// Text without such a form is hashed as it is.
     pub(super) fn hash_arguments(&self, text: &[u8]) -> ArgumentsHash {
         match ostler_wire::canonicalize_exact(text) {
             Ok(form) => self.hash("arguments", &form),
@@ -51,13 +49,12 @@ impl KeyedHasher {
         }
     }
 
-    /// Of a client's session. Its name lets whoever has it speak in its place,
-    /// so it is not written down.
+    /// Hashes the name of a client's session. The name authenticates its holder, so it is never written down.
     pub(super) fn hash_session(&self, name: &str) -> String {
         instance::hex(&self.hash::<SESSION_BYTES>("session", name.as_bytes()))
     }
 
-    /// The first so many bytes of a hash.
+    /// Returns the first bytes of a hash.
     fn hash<const BYTES: usize>(&self, purpose: &str, text: &[u8]) -> [u8; BYTES] {
         let mut mac = self.0.clone();
         mac.update(purpose.as_bytes());
@@ -75,8 +72,7 @@ fn read_key(file: &Path) -> io::Result<[u8; 32]> {
     crate::token::decode_hex_32(text.trim()).ok_or_else(spoilt)
 }
 
-/// Makes a key. Of several processes that do so at once one succeeds, and all
-/// of them use its key.
+/// Creates a key. Of several processes that do so at once one succeeds, and all of them use its key.
 fn create_key(file: &Path) -> io::Result<[u8; 32]> {
     private_file::create_parent_dir(file)?;
     let beside = file.with_extension(format!("key.{}", std::process::id()));
@@ -116,8 +112,7 @@ mod tests {
     fn a_key_is_made_once_however_many_want_one() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.audit.key");
-        // Threads of one process share the name beside, so only some succeed;
-        // those that do agree.
+        // Threads of one process share the name of the temporary file, so only some succeed; those that do agree.
         let keys: Vec<_> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| KeyedHasher::open(&file))).collect();
             threads.into_iter().filter_map(|thread| thread.join().unwrap().ok()).collect()

@@ -1,16 +1,16 @@
-//! The audit: who called what, and what came of it.
+//! Audit: a row for each call, lifecycle event, operator's action and refusal.
 //!
 //! ```text
-//! a call ends ──▶ Record ─┐                         ┌─ layout.rs, batch.rs, retention.rs: tables and statements
-//! a server ends ▶ Happening┼─▶ row.rs ─▶ queue.rs ─▶ writer.rs, one thread
-//! an operator acts, somebody is refused ─┘           └─ fingerprint.rs, redact.rs: arguments
+//! calls, lifecycle events ──▶ host_events.rs ─┐                        ┌─ schema.rs, batch.rs, retention.rs: the file
+//! refusals ──▶ http_refusals.rs ──────────────┼▶ row.rs ─▶ queue.rs ─▶ writer.rs, one thread
+//! operators' actions ─────────────────────────┘                        └─ keyed_hash.rs, redact.rs: arguments
 //!
 //! ostler audit, GET /api/v1/audit ──▶ query.rs ──▶ the same file, read only
 //! ```
 //!
-//! Whoever brings a row copies some words and goes on. What takes time, the
-//! hash included, is done by the writer; what the writer can't keep up with is
-//! counted and not waited for. The file and the thread are those of `ostler-store`.
+//! The source of a row copies some fields and goes on. The writer does everything that takes time, hashes included.
+//! Rows that the writer can't keep up with are counted and dropped. The file and the thread are those of
+//! `ostler-store`.
 
 mod batch;
 mod host_events;
@@ -42,10 +42,10 @@ use self::writer::{AuditWriter, AuditWriterOptions, WriterHealth};
 use crate::instance::DaemonInstance;
 use crate::output::{print_stderr, print_timed};
 
-/// How long a command waits at its end until its rows are written.
+/// Upper bound on the wait for unwritten rows when a command ends.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Whether the process stays.
+/// Lifetime of the process that keeps the audit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProcessLifetime {
     /// A daemon.
@@ -55,7 +55,7 @@ pub(crate) enum ProcessLifetime {
 }
 
 impl ProcessLifetime {
-    /// Says something about the audit on stderr. In a log a line is worth little without its time.
+    /// Prints a message about the audit on stderr. In a log each line has its time.
     pub(super) fn print(self, text: &str) {
         match self {
             Self::Daemon => print_timed(text),
@@ -64,60 +64,59 @@ impl ProcessLifetime {
     }
 }
 
-/// Takes rows, until it is closed.
+/// Audit log: takes rows until it is closed.
 #[derive(Debug)]
 pub(crate) struct AuditLog {
     queue: RowQueue,
     thread: WriterThread<PendingRows>,
     health: Arc<WriterHealth>,
-    /// Hides values that rows must not hold.
+    /// Redacts values that rows must not hold.
     redactor: Arc<AuditRedactor>,
-    /// Whether what happens to servers in between is of interest.
+    /// Decides whether transitions of servers between calls are recorded.
     lifetime: ProcessLifetime,
     when_full: WhenFull,
 }
 
-/// How writing goes.
+/// Status of writing the audit.
 #[derive(Debug, Clone)]
 pub(crate) struct AuditStatus {
-    /// Why nothing can be written now.
+    /// Current failure; `None` while rows can be written.
     pub(crate) error: Option<String>,
-    /// What happened last to the log beside the file, which had to be begun anew.
+    /// Last incident with the write-ahead log, which had to be recreated.
     pub(crate) log_gone: Option<String>,
-    /// Rows that were dropped so far.
+    /// Rows dropped since the start.
     pub(crate) dropped: u64,
 }
 
-/// Something that an operator did.
+/// Action of an operator.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct AuditedAction<'a> {
-    /// What: a word, such as `config-applied` or `token-created`.
+    /// Name of the action, such as `config-applied` or `token-created`.
     pub(crate) action: &'a str,
-    /// With which server.
+    /// Server that the action changes.
     pub(crate) server: &'a str,
-    /// With which tool, token or the like.
+    /// Tool, token or the like that the action changes.
     pub(crate) subject: &'a str,
-    /// What else there is to say.
+    /// Further details for people.
     pub(crate) detail: &'a str,
-    /// Who did it.
+    /// Actor of the action.
     pub(crate) actor: AuditedActor,
 }
 
-/// Actor of something that is not a call.
+/// Actor of an action that is not a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum AuditedActor {
     #[default]
     Operator,
-    /// Any process of this user: the daemon found the trace of it.
+    /// Any process of this user: the daemon found only the effect.
     Unknown,
 }
 
-/// Who did it, unless a credential says otherwise.
+/// Principal of operators without a credential of their own.
 const OPERATOR: &str = "operator";
 
 impl AuditLog {
-    /// Begins to take rows; `None` if the config does not want any. No file is
-    /// touched before the first one.
+    /// Starts the audit; `None` if the config disables it. No file is touched before the first row.
     pub(crate) fn start(
         spot: &DaemonInstance,
         settings: &config::AuditConfig,
@@ -152,7 +151,7 @@ impl AuditLog {
         }
     }
 
-    /// Notes something that an operator did.
+    /// Records an action of an operator.
     pub(crate) fn record_action(&self, note: &AuditedAction<'_>) {
         let AuditedAction { action, server, subject, detail, actor } = *note;
         let principal = if actor == AuditedActor::Operator { OPERATOR } else { "" };
@@ -162,7 +161,7 @@ impl AuditLog {
         self.push(AuditRow::now(RowKind::Admin, outcome, &said));
     }
 
-    /// Tells how writing goes.
+    /// Returns the status of writing.
     pub(crate) fn status(&self) -> AuditStatus {
         AuditStatus {
             error: self.health.error(),
@@ -171,8 +170,7 @@ impl AuditLog {
         }
     }
 
-    /// Takes no more rows, and waits until those it has are written, but not
-    /// longer than this. Tells how many are not.
+    /// Closes the queue, waits at most `within` until its rows are written, and reports how many are not.
     pub(crate) fn close(&self, within: Duration) {
         let has_ended = self.thread.close(within);
         self.queue.release_waiters();
@@ -186,7 +184,7 @@ impl AuditLog {
         }
     }
 
-    /// Waits until a call of a principal has room for its row; `None` if it has.
+    /// Waits until a call of a principal has room for its row; `None` if it has room now.
     fn wait_for_room(self: &Arc<Self>, principal: &str) -> Option<BoxFuture<'static, ()>> {
         self.queue.should_wait(principal).then(|| {
             let (audit, principal) = (Arc::clone(self), principal.to_owned());
@@ -203,9 +201,8 @@ impl AuditLog {
     }
 }
 
-/// Notes something that an operator did with a command, in whichever process.
-/// The command has done its work; that nobody wrote it down is said, and is no
-/// reason for it to fail.
+/// Records an operator's action that a command has done in any process. The action is complete, so a row that can't be
+/// written is reported and does not fail the command.
 pub(crate) fn record_action(spot: &DaemonInstance, settings: &config::AuditConfig, note: &AuditedAction<'_>) {
     if let Some(audit) = AuditLog::start(spot, settings, ProcessLifetime::Command) {
         audit.record_action(note);

@@ -1,4 +1,4 @@
-//! Reading the file: who asks gets rows one by one, however many there are.
+//! Reader of the audit file: hands over rows one by one, in bounded memory.
 
 use std::ops::Range;
 use std::path::Path;
@@ -10,33 +10,31 @@ use serde::{Deserialize, Serialize};
 use super::schema::{self, LATE_MICROS};
 use crate::time_text;
 
-/// How long another process may hold the file.
+/// Upper bound on the wait for another process's lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Rows that are read at a time. In between nothing is held: who reads slowly
-/// must not keep the writer's log from being written into the file.
+/// Rows per read. No read transaction stays open in between: a slow reader must not block the writer's checkpoint.
 const ROWS_PER_READ: u32 = 1_000;
 
-/// Which rows are wanted. Gaps are always shown: they say what is missing.
+/// Filter of rows. Gaps are always shown, because they say what is missing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AuditFilter {
-    /// Not before this, in microseconds since 1970.
+    /// Lower bound, inclusive, in microseconds since 1970.
     pub(crate) since: Option<i64>,
-    /// Before this.
+    /// Upper bound, exclusive, in microseconds since 1970.
     pub(crate) until: Option<i64>,
     pub(crate) role: Option<String>,
-    /// A principal, with or without what says where it comes from: `ada` is
-    /// also `token:ada` and `jwt:ada`.
+    /// A principal, with or without its source: `ada` is also `token:ada` and `jwt:ada`.
     pub(crate) caller: Option<String>,
     pub(crate) server: Option<String>,
-    /// A tool, prompt or resource, in its server's words or as `SERVER__TOOL`.
+    /// A tool, prompt or resource, by the server's own name or as `SERVER__TOOL`.
     pub(crate) tool: Option<String>,
     pub(crate) outcome: Option<String>,
-    /// Only what a rule or the door has refused.
+    /// Only calls and requests that a rule or authentication refused.
     pub(crate) denied: bool,
-    /// Only rows after this one.
+    /// Only rows with a greater id.
     pub(crate) after: Option<i64>,
-    /// The last so many of them.
+    /// At most this many rows, the newest ones.
     pub(crate) limit: Option<u32>,
 }
 
@@ -98,19 +96,19 @@ pub(crate) struct AuditEvent {
     pub(crate) detail: Option<String>,
 }
 
-/// Why the file can't be read.
+/// Failure to read the file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum QueryError {
-    /// SQLite says no.
+    /// SQLite failed.
     #[error("{0}")]
     Sqlite(#[from] rusqlite::Error),
-    /// Whoever takes the rows says no.
+    /// The consumer stopped the iteration.
     #[error("nobody takes the rows")]
     Stopped,
 }
 
 impl QueryError {
-    /// Whether there is nothing to read yet: no file, or one without a table.
+    /// Returns whether there is nothing to read yet: no file, or one without a table.
     fn is_missing(&self) -> bool {
         let Self::Sqlite(rusqlite::Error::SqliteFailure(error, words)) = self else { return false };
         let has_no_table = words.as_deref().is_some_and(|words| words.contains("no such table"));
@@ -129,14 +127,14 @@ const WHERE: &str = "id > :after AND id < :end AND at >= :since AND at < :until 
     AND (:outcome IS NULL OR outcome = :outcome)
     AND (NOT :denied OR rule IS NOT NULL OR kind = 'refusal')))";
 
-/// The file, opened to be read.
+/// Audit file, opened read-only.
 #[derive(Debug)]
 pub(crate) struct AuditReader {
     connection: Connection,
 }
 
 impl AuditReader {
-    /// `None` if there is no file. One is never made.
+    /// Opens a file; `None` if there is none. Never creates one.
     pub(crate) fn open(file: &Path) -> Result<Option<Self>, QueryError> {
         if !file.exists() {
             return Ok(None);
@@ -147,7 +145,7 @@ impl AuditReader {
         Ok(Some(Self { connection }))
     }
 
-    /// Gives every row that is wanted, oldest first, until `take` says false.
+    /// Passes every matching row to `take`, oldest first, until `take` returns false.
     pub(crate) fn each(
         &self,
         filter: &AuditFilter,
@@ -180,7 +178,7 @@ impl AuditReader {
         }
     }
 
-    /// Reads rows after the last one that was read, in the order of their numbers.
+    /// Reads rows after the last one that was read, in the order of their ids.
     fn batch(&self, filter: &AuditFilter, after: i64) -> Result<Vec<AuditEvent>, QueryError> {
         let newest = format!("SELECT {COLUMNS} FROM events WHERE {WHERE} ORDER BY id DESC LIMIT :limit");
         let text = match filter.limit {
@@ -191,7 +189,7 @@ impl AuditReader {
         let numbers = self.id_range(since..until)?;
         let mut statement = self.connection.prepare_cached(&text)?;
         let mut rows = statement.query(named_params! {
-            // One bound below: SQLite looks for the first row by one of them only.
+            // One lower bound: SQLite finds the first row by one of them only.
             ":after": after.max(numbers.start.saturating_sub(1)),
             ":end": numbers.end,
             ":since": since,
@@ -211,8 +209,8 @@ impl AuditReader {
         Ok(events)
     }
 
-    /// The numbers that rows of a time can have. None is before its row's time,
-    /// and none is later than the latest.
+    /// Returns the ids that rows of a time range can have. No row has an id before its time, and none is later than the
+    /// latest.
     fn id_range(&self, times: Range<i64>) -> Result<Range<i64>, QueryError> {
         let classes = schema::classes(&self.connection)?;
         if classes.is_empty() {
@@ -254,7 +252,7 @@ impl AuditEvent {
     }
 }
 
-/// A time of a row.
+/// Returns the time of a row.
 pub(super) fn time_from_micros(micros: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_micros(micros.max(0).unsigned_abs())
 }

@@ -1,4 +1,4 @@
-//! Queue of rows on their way to the writer: bounded in rows and bytes, those in the writer's hands included.
+//! Queue of rows for the writer thread: bounded in rows and bytes, including those that the writer holds.
 //!
 //! Without [`room`](RowQueue::room) nothing waits for the disk: a row without room is counted and dropped.
 
@@ -14,79 +14,80 @@ use tokio::sync::Notify;
 use super::refusal_limiter::RefusalLimiter;
 use super::row::{self, AuditRow, QueuedRow, RowArguments, RowClass, SharedColumns};
 
-/// Rows that wait at most: a second of what a daemon can serve, in which the disk may do something else.
+/// Upper bound on queued rows: one second of a daemon's peak throughput, in which the disk may stall.
 pub(super) const MAX_ROWS: usize = 65_536;
-/// Bytes of them.
+/// Upper bound on bytes of queued rows.
 pub(super) const MAX_BYTES: usize = 8 << 20;
-/// Bytes beyond which arguments are left out, so that rows are not dropped for them.
+/// Bytes from which arguments are left out, so that rows are not dropped for them.
 const MAX_ARGUMENTS_BYTES: usize = MAX_BYTES / 2;
-/// Rows that callers can't take from operators and servers.
+/// Rows reserved for operators and servers; calls can't take them.
 const RESERVED_ROWS: usize = MAX_ROWS / 8;
-/// How long rows are gathered before they are written together.
+/// Time in which rows gather for one batch.
 const GATHER_TIME: Duration = Duration::from_millis(200);
-/// Rows that are not gathered any longer, and that are written in one transaction.
+/// Rows that end the gathering of a batch, and upper bound on rows of one transaction.
 pub(super) const ROWS_PER_TRANSACTION: usize = 4_096;
-/// Bytes of rows that are not gathered any longer: large arguments are hashed while there is room for others.
+/// Bytes of rows that end the gathering of a batch: large arguments are hashed while there is room for others.
 const BYTES_PER_TRANSACTION: usize = MAX_BYTES / 8;
-/// Shared parts that are looked up. Rows beyond have one each.
+/// Upper bound on shared parts in the lookup set. Rows beyond it have a part each.
 const MAX_SHARED: usize = 1_024;
-/// Rows from which calls wait for room. The other half is for calls that are under way.
+/// Rows from which calls wait for room. The other half is reserved for calls in flight.
 const WAIT_ROWS: usize = MAX_ROWS / 2;
 /// Bytes from which calls wait for room.
 const WAIT_BYTES: usize = MAX_ARGUMENTS_BYTES / 2;
-/// Bytes of long arguments of one caller from which its calls wait alone. What one has beyond that keeps no other waiting.
+/// Bytes of long arguments of one caller from which only its calls wait. A caller's excess delays no other caller.
 const CALLER_SHARE: usize = WAIT_BYTES / 8;
-/// Arguments that are counted for their caller. Rows with shorter ones are bounded by their number.
+/// Shortest arguments that count against their caller. Rows with shorter ones are bounded by their number.
 const LONG_ARGUMENTS: usize = 256;
-/// How long a call waits for room. After that the disk counts as stalled, and no call waits until rows are written again.
+/// Timeout of a call's wait for room. After it the disk counts as stalled, and no call waits until rows are written
+/// again.
 pub(super) const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The queue, and what wakes calls that wait for room in it.
+/// Queue, and the notification that wakes calls that wait for room in it.
 #[derive(Debug, Clone)]
 pub(super) struct RowQueue {
     pub(super) rows: Arc<WriterQueue<PendingRows>>,
     rows_written: Arc<Notify>,
-    /// Hashes principals; two of one hash would share their room and nothing else.
+    /// Hashes principals. Two principals of one hash share their room and nothing else.
     hasher: RandomState,
 }
 
-/// The rows on their way.
+/// Queued rows and their accounts.
 #[derive(Debug, Default)]
 pub(super) struct PendingRows {
     rows: VecDeque<QueuedRow>,
-    /// The shared parts of rows that were brought since some were last taken, at most [`SHARED`].
+    /// Shared parts of rows that were pushed since the last take, at most [`MAX_SHARED`].
     shared_parts: HashSet<Arc<SharedColumns>>,
-    /// Bytes of `rows` and of those that were taken, at most [`MOST_BYTES`].
+    /// Bytes of `rows` and of rows in writing, at most [`MAX_BYTES`].
     held_bytes: usize,
-    /// Bytes of long arguments among them, by the hash of their caller. None is zero.
+    /// Bytes of long arguments among them, by the hash of their caller. No entry is zero.
     by_caller: HashMap<u64, usize>,
     /// Bytes that callers hold beyond [`CALLER_SHARE`].
     excess_bytes: usize,
     in_writing: RowsInWriting,
-    /// Rows that were dropped, all of them after those that wait.
+    /// Dropped rows without a gap row; all are newer than the queued rows.
     unreported: DroppedRows,
-    /// Rows that were dropped so far.
+    /// Rows dropped since the start.
     dropped: u64,
-    /// Refusals that are only counted.
+    /// Refusals that are counted without a row each.
     refusals: RefusalLimiter,
-    /// A call has waited for [`PATIENCE`], and nothing was written since.
+    /// True after a call waited for [`ROOM_TIMEOUT`], until rows are written again.
     is_stalled: bool,
 }
 
-/// What the writer has taken and not written.
+/// Rows that the writer has taken and not written.
 #[derive(Debug, Default)]
 struct RowsInWriting {
-    /// Together with those that wait at most [`MOST_ROWS`].
+    /// Together with the queued rows at most [`MAX_ROWS`].
     rows: usize,
     bytes: usize,
-    /// Rows that others stand for: dropped ones, and refusals that were only counted.
+    /// Rows that other rows stand for: dropped ones, and refusals that were only counted.
     counted: u64,
 }
 
 /// Rows that are written together.
 #[derive(Debug, Default)]
 pub(super) struct AuditBatch {
-    /// At most [`ENOUGH`].
+    /// At most [`ROWS_PER_TRANSACTION`].
     pub(super) rows: VecDeque<QueuedRow>,
     /// Refusals that were only counted.
     pub(super) refusal_counts: Vec<AuditRow>,
@@ -112,7 +113,7 @@ impl Backlog for PendingRows {
 }
 
 impl PendingRows {
-    /// Takes a row of the caller with this hash, whose arguments are counted if they are long.
+    /// Queues a row of the caller with this hash, and counts its arguments if they are long.
     fn push(&mut self, row: AuditRow, caller: u64, is_closed: bool) {
         let class = row.class();
         if class == RowClass::Refusals && !is_closed && !self.refusals.admit(&row, Instant::now()) {
@@ -123,7 +124,7 @@ impl PendingRows {
             RowClass::Servers | RowClass::Operators => MAX_ROWS,
         };
         let (mut row, mut weight) = self.queue_row(row);
-        // What others have brought leaves room for the share of each.
+        // Rows of other callers leave the share of each caller free.
         let held = || self.by_caller.get(&caller).copied().unwrap_or_default();
         let is_full = self.held_bytes + weight > MAX_ARGUMENTS_BYTES
             && (held() + weight > CALLER_SHARE
@@ -137,7 +138,7 @@ impl PendingRows {
             self.rows.len() + self.in_writing.rows >= most_rows || self.held_bytes + weight > MAX_BYTES;
         if is_full || is_closed {
             if Arc::strong_count(&row.shared) <= 2 {
-                // Its room is not counted, so nothing may share it.
+                // A row that is not queued holds no counted bytes, so nothing may share its part.
                 self.shared_parts.remove(&row.shared);
             }
             self.dropped += 1;
@@ -152,7 +153,7 @@ impl PendingRows {
         self.rows.push_back(row);
     }
 
-    /// Gives back the room of long arguments of a caller.
+    /// Releases the bytes of a caller's long arguments.
     fn release(&mut self, caller: u64, bytes: usize) {
         let Some(held) = self.by_caller.get_mut(&caller) else { return };
         self.excess_bytes -= excess(*held) - excess(*held - bytes);
@@ -162,7 +163,7 @@ impl PendingRows {
         }
     }
 
-    /// Makes a row of the queue, and tells the bytes that it adds.
+    /// Converts a row for the queue, and returns it with the bytes that it adds.
     fn queue_row(&mut self, row: AuditRow) -> (QueuedRow, usize) {
         let mut added = 0;
         let abouts = &mut self.shared_parts;
@@ -183,7 +184,7 @@ impl PendingRows {
 
     fn take(&mut self, batch: &mut AuditBatch, is_closed: bool) {
         debug_assert!(batch.rows.is_empty());
-        // What is brought from now on shares nothing with what is taken.
+        // Rows that are pushed from now on share nothing with taken ones.
         self.shared_parts.clear();
         if self.rows.len() <= ROWS_PER_TRANSACTION {
             std::mem::swap(&mut self.rows, &mut batch.rows);
@@ -192,7 +193,7 @@ impl PendingRows {
             batch.rows.extend(self.rows.drain(..ROWS_PER_TRANSACTION));
             self.in_writing.bytes = batch.rows.iter().map(QueuedRow::memory_bytes).sum();
         }
-        // What a stall has made grow is given back.
+        // Releases the memory that a stall has claimed.
         self.rows.shrink_to(self.rows.len().max(ROWS_PER_TRANSACTION));
         batch.refusal_counts = match is_closed {
             true => self.refusals.take_all(),
@@ -206,14 +207,14 @@ impl PendingRows {
             batch.dropped.count + batch.refusal_counts.iter().filter_map(|row| row.count).sum::<u64>();
     }
 
-    /// Gives back the room of what was taken. True if the disk was stalled.
+    /// Releases the room of taken rows. Returns whether the disk was stalled.
     fn finish(&mut self, bytes: usize) -> bool {
         self.held_bytes -= bytes;
         self.in_writing = RowsInWriting::default();
         std::mem::take(&mut self.is_stalled)
     }
 
-    /// Returns whether a caller is to wait. `caller` is its hash, made only where it matters.
+    /// Returns whether a caller has to wait. `caller` computes its hash, only where it is needed.
     fn is_nearly_full(&self, caller: impl FnOnce() -> u64) -> bool {
         if self.rows.len() + self.in_writing.rows >= WAIT_ROWS
             || self.held_bytes - self.excess_bytes >= WAIT_BYTES
@@ -231,7 +232,7 @@ fn excess(held: usize) -> usize {
 }
 
 impl QueuedRow {
-    /// Returns the bytes of its arguments, if they are counted for their caller.
+    /// Returns the bytes of the arguments, if they count against their caller.
     fn long_arguments(&self) -> Option<usize> {
         match &self.arguments {
             RowArguments::Kept(bytes) if bytes.len() >= LONG_ARGUMENTS => Some(bytes.len()),
@@ -240,11 +241,11 @@ impl QueuedRow {
     }
 }
 
-/// Rows that were dropped.
+/// Account of dropped rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct DroppedRows {
     pub(super) count: u64,
-    /// When the first and the last were.
+    /// Times of the first and of the last one.
     pub(super) first: i64,
     pub(super) last: i64,
 }
@@ -258,7 +259,7 @@ impl RowQueue {
         }
     }
 
-    /// Brings a row, or counts it where it has no room.
+    /// Queues a row, or counts it as dropped where it has no room.
     pub(super) fn push(&self, row: AuditRow) {
         let caller = match &row.arguments {
             RowArguments::Kept(bytes) if bytes.len() >= LONG_ARGUMENTS => {
@@ -269,13 +270,13 @@ impl RowQueue {
         self.rows.update(|rows, is_closed| rows.push(row, caller, is_closed));
     }
 
-    /// Waits until calls of a principal have room for their rows; returns at once while they have, and
-    /// while the disk is stalled. True if this wait has found out that it is.
+    /// Waits until calls of a principal have room for their rows; returns at once while they have room or the disk is
+    /// stalled. Returns true if this wait has detected the stall.
     pub(super) async fn wait_for_room(&self, principal: &str) -> bool {
         let wait = async {
             loop {
                 let mut written = std::pin::pin!(self.rows_written.notified());
-                // A wake between the look and the wait is not missed.
+                // Registered before the check, so that no wake is missed.
                 written.as_mut().enable();
                 if !self.should_wait(principal) {
                     return;
@@ -289,20 +290,20 @@ impl RowQueue {
         }
     }
 
-    /// Returns whether a call of a principal is to wait for room.
+    /// Returns whether a call of a principal has to wait for room.
     pub(super) fn should_wait(&self, principal: &str) -> bool {
         let caller = || self.hasher.hash_one(principal);
         self.rows.inspect(|rows, is_closed| rows.is_nearly_full(caller) && !rows.is_stalled && !is_closed)
     }
 
-    /// Takes some of what waits.
+    /// Moves queued rows into a batch.
     pub(super) fn take(&self, batch: &mut AuditBatch) {
         self.rows.update(|rows, is_closed| rows.take(batch, is_closed));
     }
 
-    /// Gives back the room of what was taken, and empties the batch. True if the disk was stalled.
+    /// Releases the room of a batch and empties it. Returns whether the disk was stalled.
     pub(super) fn finish(&self, batch: &mut AuditBatch) -> bool {
-        // Counted and freed before callers are kept from the queue.
+        // Counted and freed before the lock is taken.
         let mut by_caller: HashMap<u64, usize> = HashMap::new();
         let mut free = |row: QueuedRow| {
             if let Some(bytes) = row.long_arguments() {
@@ -322,7 +323,7 @@ impl RowQueue {
         was_stalled
     }
 
-    /// Lets go of calls that wait for room, when nothing will be written any more.
+    /// Wakes all calls that wait for room, when nothing will be written any more.
     pub(super) fn release_waiters(&self) {
         self.rows_written.notify_waiters();
     }
@@ -337,7 +338,7 @@ impl RowQueue {
         self.rows.inspect(|rows, _| rows.unreported.count)
     }
 
-    /// Returns how many rows are neither written nor dropped, and how many that were dropped have no row that says so.
+    /// Returns how many rows are neither written nor dropped, and how many dropped rows have no gap row.
     pub(super) fn unwritten(&self) -> u64 {
         self.rows.inspect(|rows, _| {
             let waiting = (rows.rows.len() + rows.in_writing.rows) as u64;
@@ -355,7 +356,7 @@ impl DroppedRows {
         self.last = at;
     }
 
-    /// The row that stands for all of them, with what kept them from the queue.
+    /// Returns the gap row that stands for all of them, with the cause.
     pub(super) fn gap_row(&self, cause: &str) -> Option<AuditRow> {
         (self.count > 0).then(|| {
             let detail = format!(

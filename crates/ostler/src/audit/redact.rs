@@ -1,4 +1,4 @@
-//! Arguments as they may be written down: without what looks like a secret.
+//! Redaction of arguments: removes values that look like secrets before they are written.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -7,17 +7,16 @@ use ostler_core::config::{is_secret_key, mask_secrets};
 use ostler_host::Host;
 use serde_json::Value;
 
-/// The longest text that is kept of one call.
+/// Upper bound on the text that is kept of one call.
 const MAX_TEXT_BYTES: usize = 16 << 10;
-/// The longest text in which values are looked for: far more than is kept, so
-/// that none is cut in two before it is hidden.
+/// Upper bound on the text that is scanned: far more than is kept, so that no value is cut in two before it is
+/// redacted.
 const MAX_SCANNED_BYTES: usize = 8 * MAX_TEXT_BYTES;
-/// What stands in the place of a secret.
+/// Replacement of a redacted value.
 const REDACTED: &str = "…";
 
-/// The text of arguments, with `…` in the place of values whose keys say that
-/// they are secrets and of what begins like a well-known token, and without
-/// what `veil` hides; cut after 16 KiB.
+/// Returns the text of arguments with `…` in place of values whose keys name secrets and of well-known token formats,
+/// and redacted by `veil`; truncated after 16 KiB.
 pub(super) fn redact(text: &[u8], veil: impl Fn(&str) -> String) -> String {
     let mut redacted = match serde_json::from_slice::<Value>(text) {
         Ok(mut value) => {
@@ -51,20 +50,19 @@ fn redact_value(value: &mut Value) {
     }
 }
 
-/// Hides the values that references of the config stand for, wherever they
-/// turn up. The host knows them.
+/// Redactor of the values that references of the config resolve to. The host knows them.
 #[derive(Default)]
 pub(super) struct AuditRedactor(Mutex<Option<Host>>);
 
 impl AuditRedactor {
-    /// Asks a host from now on.
+    /// Uses a host's redaction from now on.
     pub(super) fn attach(&self, host: Host) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(host);
     }
 
-    /// Lets go of the host, which holds whoever brings rows.
+    /// Drops the host, which holds the observers that push rows.
     pub(super) fn detach(&self) {
-        // The host may end its servers when it is dropped; no lock is held then.
+        // The host may end its servers when it is dropped, so no lock is held then.
         let host = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(host);
     }

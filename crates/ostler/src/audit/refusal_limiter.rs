@@ -1,5 +1,5 @@
-//! Refusals, so many a second of each principal and no more: refusing is free, and a caller that is refused as
-//! often as it can must not fill the disk. The rest are counted, in one row a second.
+//! Rate limit of refusal rows per principal: a refusal costs a caller nothing, and must not fill the disk. Refusals
+//! beyond the limit are counted, in one row a second.
 
 use std::time::{Duration, Instant};
 
@@ -7,29 +7,29 @@ use hashbrown::HashMap;
 
 use super::row::{AuditRow, RowFields, RowKind};
 
-/// Refusals of one principal that get a row of their own in one second; the rest share one.
+/// Refusals of one principal per second with a row of their own; the rest share one row.
 const ROWS_PER_SECOND: u32 = 10;
 const SECOND: Duration = Duration::from_secs(1);
-/// Principals that are counted one by one. Those beyond share one count.
+/// Upper bound on principals with a count of their own. Others share one count.
 const MAX_PRINCIPALS: usize = 1_024;
 
-/// Counts refusals by principal; those without a credential have none and are one.
+/// Counter of refusals by principal. Requests without a credential share one principal.
 #[derive(Debug, Default)]
 pub(super) struct RefusalLimiter {
-    /// At most [`PRINCIPALS`].
+    /// At most [`MAX_PRINCIPALS`].
     windows: HashMap<String, RefusalWindow>,
-    /// Of all principals beyond that.
+    /// Window of all principals beyond that.
     overflow: Option<RefusalWindow>,
-    /// When the first of those that are only counted is to get its row.
+    /// Time at which the oldest refusals without a row get theirs.
     due: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct RefusalWindow {
     since: Instant,
-    /// Refusals that got a row since then.
+    /// Refusals with a row in this window.
     rows: u32,
-    /// Those that have none yet.
+    /// Refusals without a row.
     unrecorded: Option<RefusalCount>,
 }
 
@@ -38,20 +38,20 @@ struct RefusalCount {
     principal: Box<str>,
     role: Box<str>,
     count: u64,
-    /// When the first and the last were, in microseconds since 1970.
+    /// Times of the first and of the last one, in microseconds since 1970.
     first: i64,
     last: i64,
-    /// By outcome; there are some twenty.
+    /// Counts by outcome; there are some twenty outcomes.
     outcomes: Vec<(&'static str, u64)>,
 }
 
 impl RefusalLimiter {
-    /// Whether a refusal gets a row. If not, it is counted.
+    /// Returns whether a refusal gets a row; counts it otherwise.
     pub(super) fn admit(&mut self, refusal: &AuditRow, now: Instant) -> bool {
         let said = refusal.fields.unpack();
         let is_known = self.windows.contains_key(said.principal);
         if !is_known && self.windows.len() >= MAX_PRINCIPALS {
-            // Whoever has been quiet for a second is not counted any more.
+            // Principals that were idle for a second are evicted.
             self.windows.retain(|_, window| !window.is_idle(now));
         }
         let is_counted = is_known || self.windows.len() < MAX_PRINCIPALS;
@@ -82,7 +82,7 @@ impl RefusalLimiter {
         false
     }
 
-    /// Returns how many have no row yet.
+    /// Returns the number of refusals without a row.
     pub(super) fn unrecorded(&self) -> u64 {
         self.windows
             .values()
@@ -91,12 +91,12 @@ impl RefusalLimiter {
             .sum()
     }
 
-    /// When there is something to take.
+    /// Returns the time at which [`take_due`](Self::take_due) has rows.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Takes the rows of those that were only counted, up to `now`.
+    /// Takes the rows of counted refusals that are due at `now`.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<AuditRow> {
         if self.due.is_none_or(|due| due > now) {
             return Vec::new();
@@ -111,7 +111,7 @@ impl RefusalLimiter {
         rows
     }
 
-    /// Takes all of them, at the end.
+    /// Takes the rows of all counted refusals, at the end.
     pub(super) fn take_all(&mut self) -> Vec<AuditRow> {
         let windows = std::mem::take(self);
         let counted =

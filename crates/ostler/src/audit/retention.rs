@@ -1,5 +1,4 @@
-//! Making room: what is too old or too much goes, in small steps, so that
-//! nobody waits long for the file.
+//! Retention: deletes rows that are too old or too many, in small steps that hold the file's lock briefly.
 
 use std::time::{Duration, Instant};
 
@@ -12,36 +11,35 @@ use super::row::{AuditRow, RowClass, RowFields, RowKind};
 use super::schema::LATE_MICROS;
 use crate::time_text;
 
-/// Rows that are deleted at a time.
+/// Rows that one step deletes.
 const ROWS_PER_STEP: i64 = 1_000;
-/// Pages that are given back at a time: more than a step frees.
+/// Pages that one step returns to the file system: more than a step frees.
 const PAGES_PER_STEP: u32 = 512;
 
-/// Rows between the first and the last that are deleted in a step, beyond which
-/// what they alone were about stays until all of them have gone.
+/// Widest id range of one step's rows. Beyond it, their shared columns stay until all rows of the range are deleted.
 const MAX_ID_SPREAD: i64 = 16 * ROWS_PER_STEP;
 
-/// A class that has more than this part of the file makes room for itself; calls have what the others leave.
+/// A class with more than this fraction of the file makes room for itself; calls have the rest.
 const CLASS_SHARE: u64 = 8;
 
-/// How long the sizes of classes are taken for what they are: measuring looks at all their pages.
+/// Time for which measured class sizes are reused: measuring reads all pages of the class.
 const SIZES_TTL: Duration = Duration::from_secs(1);
 
-/// What one step has come to.
+/// Result of one step.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TrimResult {
-    /// Whether there is more to do.
+    /// True if there is more to delete.
     pub(super) has_more: bool,
     /// Rows that were deleted because the file is too large.
     pub(super) for_size: Option<DeletedRows>,
 }
 
-/// Rows of a class that were deleted because the file is too large.
+/// Rows of one class that were deleted because the file is too large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DeletedRows {
     pub(super) class: RowClass,
     pub(super) count: u64,
-    /// The times of the first and the last of them.
+    /// Times of the first and of the last one.
     pub(super) first: i64,
     pub(super) last: i64,
 }
@@ -52,7 +50,7 @@ impl DeletedRows {
         (self.first, self.last) = (self.first.min(more.first), self.last.max(more.last));
     }
 
-    /// The row that stands for all of them.
+    /// Returns the gap row that stands for all of them.
     pub(super) fn gap_row(&self) -> AuditRow {
         let time = |at| time_text::rfc3339(time_from_micros(at));
         let detail = format!(
@@ -70,14 +68,14 @@ impl DeletedRows {
     }
 }
 
-/// Whether there are more rows than that within bounds.
+/// Returns the query that tells whether an id range has more rows than a bound.
 fn spread_query(entries: &str) -> String {
     format!("SELECT count(*) > ?3 FROM (SELECT 1 FROM {entries} WHERE id BETWEEN ?1 AND ?2 LIMIT ?3 + 1)")
 }
 
-/// Deletes what no row is about any more, within bounds, after rows within
-/// other bounds were deleted. Later batches use later numbers, so only rows of
-/// these bounds, or within a batch's length of them, can use one.
+/// Returns the statement that deletes unused shared columns within an id range, after rows of another id range were
+/// deleted. Later batches use later ids, so only rows of these ranges, or within a batch's length of them, can refer to
+/// one.
 fn delete_between_query((entries, abouts): (&str, &str)) -> String {
     format!(
         "DELETE FROM {abouts} WHERE id BETWEEN ?1 AND ?2 AND id NOT IN (
@@ -87,16 +85,15 @@ fn delete_between_query((entries, abouts): (&str, &str)) -> String {
     )
 }
 
-/// Makes room in the file.
+/// Retention of one file.
 #[derive(Debug, Default)]
 pub(super) struct Retention {
-    /// The bytes of each class, and when they were measured.
+    /// Bytes of each class, and the time of the measurement.
     sizes: Option<(Instant, [u64; RowClass::ALL.len()])>,
 }
 
 impl Retention {
-    /// Deletes rows older than `oldest`, and the oldest ones of a class while
-    /// the file is larger than `max_size`.
+    /// Deletes rows older than `oldest`, and the oldest rows of a class while the file is larger than `max_size`.
     pub(super) fn trim(
         &mut self,
         database: &mut Database,
@@ -129,8 +126,8 @@ impl Retention {
         })
     }
 
-    /// The class that is to make room: one with more than its share, else calls,
-    /// and where these are few the largest of the others.
+    /// Returns the class that has to make room: one above its share, else calls, and where these are few the largest of
+    /// the others.
     fn class_to_trim(&mut self, connection: &Connection, max_size: u64) -> Result<RowClass, StoreError> {
         let sizes = match self.sizes.filter(|(at, _)| at.elapsed() < SIZES_TTL) {
             Some((_, sizes)) => sizes,
@@ -140,7 +137,7 @@ impl Retention {
         let largest = others.max_by_key(|(_, size)| *size);
         let over = largest.filter(|(_, size)| *size > max_size / CLASS_SHARE).map(|(class, _)| class);
         if over.is_some() {
-            // It is measured again before it loses more.
+            // The class is measured again before it loses more.
             self.sizes = None;
         }
         Ok(over.unwrap_or(RowClass::Calls))
@@ -162,7 +159,7 @@ impl Retention {
     }
 }
 
-/// Deletes the first rows of a class before a number; those of any time before are among them.
+/// Deletes the first rows of a class before an id; rows of any earlier time are among them.
 fn delete_before(
     connection: &Connection,
     class: RowClass,
@@ -184,9 +181,8 @@ fn delete_before(
     Ok(deleted)
 }
 
-/// Deletes rows of before a time that are numbered as much later ones, and
-/// what they alone were about: rows with lower numbers may stay for long, and
-/// would keep that. Those that are latest are oldest, and most likely side by side.
+/// Deletes rows of before a time whose ids are much later, and their unused shared columns: rows with lower ids may
+/// stay for long, and would keep those. The latest rows are the oldest, and most likely side by side.
 fn delete_late(connection: &mut Connection, class: RowClass, oldest: i64) -> rusqlite::Result<usize> {
     let (entries, _) = class.tables();
     let delete = format!(
@@ -215,8 +211,8 @@ fn delete_late(connection: &mut Connection, class: RowClass, oldest: i64) -> rus
     Ok(gone.len())
 }
 
-/// Deletes what no row of a class is about any more. Later batches use later
-/// numbers, so no row beyond a batch's length uses one before those.
+/// Deletes the unused shared columns of a class. Later batches use later ids, so no row beyond a batch's length refers
+/// to one before those.
 fn delete_unused(connection: &Connection, class: RowClass) -> rusqlite::Result<usize> {
     let (entries, abouts) = class.tables();
     let delete = format!(
@@ -226,12 +222,12 @@ fn delete_unused(connection: &Connection, class: RowClass) -> rusqlite::Result<u
     connection.prepare_cached(&delete)?.execute([ROWS_PER_BATCH as i64])
 }
 
-/// Writes the log into the file, as far as readers let it.
+/// Checkpoints the write-ahead log into the file, as far as readers allow.
 pub(super) fn checkpoint(connection: &Connection) {
     let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
 }
 
-/// Bytes of the file that are in use.
+/// Returns the bytes of the file that are in use.
 pub(super) fn used_bytes(connection: &Connection) -> Result<u64, StoreError> {
     let pages = pragma(connection, "page_count")? - pragma(connection, "freelist_count")?;
     Ok(pages.unsigned_abs() * pragma(connection, "page_size")?.unsigned_abs())

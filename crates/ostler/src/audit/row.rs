@@ -1,28 +1,27 @@
-//! One row, as it waits to be written.
+//! Audit row, as it waits in the queue.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
-/// The longest word that is kept: names are shorter, and whoever sends longer
-/// ones does not fill the disk.
+/// Upper bound on the bytes of a field: names are shorter, and a caller that sends longer ones must not fill the disk.
 const MAX_FIELD_BYTES: usize = 1 << 10;
-/// What follows a word that was cut.
+/// Suffix of a truncated field.
 const ELLIPSIS: &str = "…";
 
-/// What a row is about.
+/// Kind of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum RowKind {
     /// A request of a caller.
     Call,
-    /// Something that happened to a server.
+    /// A lifecycle event of a server.
     Server,
-    /// Something that an operator did.
+    /// An action of an operator.
     Admin,
-    /// Somebody was not let in.
+    /// A request that failed authentication or authorization.
     Refusal,
-    /// Rows that are not there.
+    /// Rows that are missing.
     Gap,
 }
 
@@ -38,17 +37,17 @@ impl RowKind {
     }
 }
 
-/// What rows are kept together with: no row is deleted to make room for rows of another class, as long as its
-/// class keeps to its share.
+/// Class of rows with a share of the file: no row is deleted to make room for another class while its class is within
+/// its share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum RowClass {
-    /// Calls that were let through.
+    /// Calls that policy allowed.
     Calls,
     /// Calls and requests that were refused, which cost a caller nothing.
     Refusals,
-    /// What happens to servers.
+    /// Lifecycle events of servers.
     Servers,
-    /// What operators do, and what is missing.
+    /// Actions of operators, and gaps.
     Operators,
 }
 
@@ -65,7 +64,7 @@ impl RowClass {
         }
     }
 
-    /// Its tables: of rows, and of what they have in common.
+    /// Returns the tables of the class: of entries and of shared columns.
     pub(super) fn tables(self) -> (&'static str, &'static str) {
         match self {
             Self::Calls => ("entries", "abouts"),
@@ -75,7 +74,7 @@ impl RowClass {
         }
     }
 
-    /// Its name in a row about deleted ones.
+    /// Returns the name of the class in a row about deleted ones.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Calls => "calls",
@@ -86,30 +85,30 @@ impl RowClass {
     }
 }
 
-/// The words of a row; an empty one is none.
+/// Text fields of a row; an empty one is absent.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RowFields<'a> {
-    /// Who.
+    /// Principal that acted.
     pub(super) principal: &'a str,
-    /// In which role.
+    /// Role of the principal.
     pub(super) role: &'a str,
-    /// From which session of a client.
+    /// Client session of the request.
     pub(super) session: &'a str,
-    /// With which server.
+    /// Server that the row is about.
     pub(super) server: &'a str,
-    /// Did what: a method, or a word for what happened.
+    /// Method, or a word for the event.
     pub(super) action: &'a str,
-    /// With which tool, prompt or resource.
+    /// Tool, prompt or resource that the row is about.
     pub(super) subject: &'a str,
-    /// The rule that refused it.
+    /// Rule that refused the request.
     pub(super) rule: &'a str,
-    /// What else there is to say.
+    /// Further details for people.
     pub(super) detail: &'a str,
 }
 
 const FIELD_COUNT: usize = 8;
 
-/// The same, in one piece of memory: a row is made on the path of a call.
+/// Fields of a row in one allocation, because a row is made on the path of a call.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct PackedFields {
     text: String,
@@ -126,7 +125,7 @@ impl PackedFields {
         for ((word, rest), end) in words.into_iter().zip(&mut ends) {
             text.push_str(word);
             text.push_str(rest);
-            // Eight short words are far below what this counts to.
+            // Eight short fields are far below the maximum of this type.
             *end = u32::try_from(text.len()).unwrap_or(u32::MAX);
         }
         Self { text, ends }
@@ -143,7 +142,7 @@ impl PackedFields {
     }
 }
 
-/// The beginning of a word, and what says that it is only that.
+/// Returns the beginning of a field, and the suffix that marks a truncation.
 fn truncate(word: &str) -> (&str, &'static str) {
     match word.len() > MAX_FIELD_BYTES {
         true => (&word[..word.floor_char_boundary(MAX_FIELD_BYTES)], ELLIPSIS),
@@ -151,15 +150,15 @@ fn truncate(word: &str) -> (&str, &'static str) {
     }
 }
 
-/// The arguments of a call.
+/// Arguments of a call.
 #[derive(Debug, Default)]
 pub(super) enum RowArguments {
     /// There are none.
     #[default]
     None,
-    /// As they came.
+    /// As the caller sent them.
     Kept(Bytes),
-    /// There was no room for them in the queue.
+    /// Left out, because the queue had no room for them.
     Omitted,
 }
 
@@ -172,7 +171,7 @@ impl RowArguments {
     }
 }
 
-/// The part that many rows share: everything but time, duration and arguments.
+/// Columns that many rows share: all but time, duration and arguments.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct SharedColumns {
     pub(super) kind: RowKind,
@@ -194,7 +193,7 @@ impl SharedColumns {
     }
 }
 
-/// A row in the queue. Rows that are queued together share their [`About`].
+/// Row in the queue. Rows that are queued together share their [`SharedColumns`].
 #[derive(Debug)]
 pub(super) struct QueuedRow {
     /// Microseconds since 1970.
@@ -205,12 +204,13 @@ pub(super) struct QueuedRow {
 }
 
 impl QueuedRow {
-    /// Returns the bytes of memory that it takes without its [`About`].
+    /// Returns the bytes of memory that it takes without its [`SharedColumns`].
     pub(super) fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.arguments.len()
     }
 
-    /// Drops the row, and returns the bytes of memory that this gives back: those of its [`About`] with the last row.
+    /// Drops the row, and returns the bytes of memory that this frees: those of its [`SharedColumns`] with the last
+    /// row.
     pub(super) fn into_freed_bytes(self) -> usize {
         self.memory_bytes() + Arc::into_inner(self.shared).map_or(0, |about| about.memory_bytes())
     }
@@ -222,7 +222,7 @@ impl From<AuditRow> for QueuedRow {
     }
 }
 
-/// One row, as it is made.
+/// One row, as its source makes it.
 #[derive(Debug)]
 pub(super) struct AuditRow {
     /// Microseconds since 1970.
@@ -233,13 +233,13 @@ pub(super) struct AuditRow {
     pub(super) delivery: Option<&'static str>,
     pub(super) generation: Option<u64>,
     pub(super) took: Option<Duration>,
-    /// How many things this row stands for, if not for one.
+    /// Number of events that the row stands for; `None` for one.
     pub(super) count: Option<u64>,
     pub(super) arguments: RowArguments,
 }
 
 impl AuditRow {
-    /// A row about something that has just happened.
+    /// Returns a row about an event of this moment.
     pub(super) fn now(kind: RowKind, outcome: &'static str, said: &RowFields<'_>) -> Self {
         Self {
             at: now_micros(),
@@ -254,7 +254,7 @@ impl AuditRow {
         }
     }
 
-    /// Makes it a row of the queue; `share` finds or makes the part that it has in common with others.
+    /// Converts it for the queue; `share` finds or makes the columns that it has in common with others.
     pub(super) fn into_queued(self, share: impl FnOnce(SharedColumns) -> Arc<SharedColumns>) -> QueuedRow {
         let Self { at, kind, fields: words, outcome, delivery, generation, took, count, arguments } = self;
         let about = share(SharedColumns { kind, fields: words, outcome, delivery, generation, count });
@@ -266,18 +266,18 @@ impl AuditRow {
     }
 }
 
-/// Returns whether a call was refused before anything of it was sent. A caller that left may have been served.
+/// Returns whether a call was refused before anything was sent. A caller that left may have been served.
 fn is_refused(outcome: &str, delivery: Option<&str>) -> bool {
     let is_failed = !matches!(outcome, "ok" | "tool-error" | "cached" | "cancelled");
     is_failed && matches!(delivery, None | Some("not-sent"))
 }
 
-/// Microseconds since 1970.
+/// Returns the time in microseconds since 1970.
 pub(super) fn now_micros() -> i64 {
     micros(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
-/// A time in microseconds; what can't be counted is for ever.
+/// Returns a time in microseconds; one that overflows counts as unlimited.
 pub(super) fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! What the file looks like.
+//! Schema of the audit file, and its migrations.
 //!
 //! ```text
 //! entries   id, late, about, took, arguments_hash, arguments      one for each row
@@ -6,11 +6,11 @@
 //! events    a view of all: the rows as they are read
 //! ```
 //!
-//! Each [class](Class) has such a pair of tables: `entries` and `abouts` are those of calls.
+//! Each [class](RowClass) has such a pair of tables: `entries` and `abouts` are those of calls.
 //!
-//! A row's number is the moment of its end in microseconds, or one more than the last number where that is
-//! taken already. So numbers grow, rows are found by their time without an index, and `late` says how much
-//! earlier than its number a row is: nothing, for nearly every row.
+//! A row's id is the time of its end in microseconds, or one more than the last id where that is taken already.
+//! So ids grow, and rows are found by their time without an index. `late` is the difference between a row's id and
+//! its time: zero for nearly every row.
 
 use std::time::Duration;
 
@@ -19,30 +19,29 @@ use rusqlite::{Connection, OptionalExtension, Transaction};
 
 use super::row::RowClass;
 
-/// What the file looks like; raised when that changes.
+/// Version of the schema; raised with every change.
 const VERSION: i64 = 3;
-/// The version in which rows of all classes are in the tables of calls.
+/// Version with the rows of all classes in the tables of calls.
 const SINGLE_CLASS_VERSION: i64 = 2;
-/// The version with one table for everything, numbered from one.
+/// Version with one table for everything, with ids counted from one.
 const SINGLE_TABLE_VERSION: i64 = 1;
 
-/// Rows that are later than this have an index, so that the latest is known
-/// and a clock that was wrong once does not keep rows from being deleted.
-/// Rows that wait to be written together are not.
+/// Delay from which late rows have an index, so that the latest is known and a wrong clock does not keep rows from
+/// being deleted. Rows that wait for a batch are less late.
 pub(super) const LATE_MICROS: i64 = 60_000_000;
 
-/// How the file is used.
+/// Options of the database.
 pub(super) const LAYOUT: DatabaseOptions = DatabaseOptions {
     schema_version: VERSION,
     migrate,
     busy_timeout: Duration::from_secs(1),
     cache_kib: 1 << 10,
-    // Some for each class.
+    // Some statements for each class.
     prepared_statements: 64,
     max_log_age: Duration::from_secs(10),
 };
 
-/// The tables of one class.
+/// Returns the statements that create the tables of one class.
 fn create_tables_sql(class: RowClass) -> String {
     let (entries, abouts) = class.tables();
     format!(
@@ -75,7 +74,7 @@ fn create_tables_sql(class: RowClass) -> String {
     )
 }
 
-/// The rows of all classes, as they are read.
+/// Returns the statement that creates the view of all classes.
 fn create_view_sql() -> String {
     let of_class = |class: RowClass| {
         let (entries, abouts) = class.tables();
@@ -92,9 +91,9 @@ fn create_view_sql() -> String {
     format!("CREATE VIEW events AS {}", RowClass::ALL.map(of_class).join(" UNION ALL "))
 }
 
-/// Numbers are those that the rows would have got: each the least that is not
-/// before its time and after the number before. They are made in order, and
-/// `CROSS JOIN` keeps to it: sorting whole rows would need as much memory as they are.
+/// Migrated rows get the ids that new ones would have: each the least that is not before its time and after the id
+/// before. Ids are assigned in order, and `CROSS JOIN` keeps that order: sorting whole rows would need as much memory
+/// as they take.
 const MIGRATE_SINGLE_TABLE_SQL: &str = "
     CREATE TABLE numbers AS
         SELECT old, number, number + max(at - number) OVER (ORDER BY number) AS id, at
@@ -122,7 +121,7 @@ const MIGRATE_SINGLE_CLASS_SQL: &str = "
     DELETE FROM abouts WHERE kind <> 'call';
 ";
 
-/// Makes the file what it should look like, whatever it was.
+/// Migrates a file of any earlier version to this schema.
 fn migrate(making: &Transaction<'_>, found: i64) -> rusqlite::Result<()> {
     match found {
         SINGLE_CLASS_VERSION => making.execute_batch("DROP VIEW events")?,
@@ -143,7 +142,8 @@ fn migrate(making: &Transaction<'_>, found: i64) -> rusqlite::Result<()> {
     making.execute_batch(&create_view_sql())
 }
 
-/// Returns whether a daemon has begun and not ended. One whose file was moved away meanwhile has begun in another file.
+/// Returns whether a daemon has started and has not recorded its end. One whose file was moved away has started in
+/// another file.
 pub(super) fn lacks_end_of_daemon(connection: &Connection) -> rusqlite::Result<bool> {
     let (entries, abouts) = RowClass::Operators.tables();
     let last = format!(
@@ -156,7 +156,7 @@ pub(super) fn lacks_end_of_daemon(connection: &Connection) -> rusqlite::Result<b
     Ok(last.is_some_and(|action| action != "daemon-ended"))
 }
 
-/// The classes whose rows are numbered by their time in tables of their own.
+/// Returns the classes that have tables of their own with ids by time.
 pub(super) fn classes(connection: &Connection) -> rusqlite::Result<&'static [RowClass]> {
     Ok(match version(connection)? {
         ..SINGLE_CLASS_VERSION => &[],

@@ -1,4 +1,4 @@
-//! The writer against real files: written, locked, spoilt, and in the way.
+//! Tests of the writer with real files: locked, corrupt, missing and blocked ones.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use super::query::{AuditEvent, AuditFilter, AuditReader};
 use super::row::{AuditRow, RowArguments, RowFields, RowKind};
 use super::*;
 
-/// Longer than anything here takes.
+/// Timeout that no test reaches.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn begin(folder: &Path) -> Arc<AuditLog> {
@@ -60,7 +60,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Rows of calls, and those that gaps stand for.
+/// Returns the rows of calls, and the rows that gaps stand for.
 fn counted(folder: &Path) -> (usize, usize) {
     let events = events(folder);
     let calls = events.iter().filter(|event| event.kind == "call").count();
@@ -90,7 +90,7 @@ fn what_is_brought_is_on_record_when_it_is_closed() {
     }
 }
 
-/// Rows of calls in the file itself, without what stands in the log beside it.
+/// Returns the rows of calls in the file itself, without those in the write-ahead log.
 fn calls_in_file_alone(file: &Path) -> i64 {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("copy.db");
@@ -107,7 +107,7 @@ fn a_daemon_and_a_command_leave_nothing_in_the_log_beside_the_file() {
         let audit = AuditLog::start(&spot, &config::AuditConfig::default(), lifetime).unwrap();
         audit.push(call("echo"));
         until("the file is made", || spot.audit_file().exists());
-        // Somebody reads it: SQLite itself leaves the log to whoever closes the file last.
+        // A reader is open: otherwise SQLite checkpoints the log when the last connection closes.
         let reader = AuditReader::open(&spot.audit_file()).unwrap().unwrap();
         let mut seen = 0;
         until("the row is written", || {
@@ -234,7 +234,7 @@ fn rows_that_a_held_file_takes_at_the_end_are_counted_to_the_last() {
 #[test]
 fn refusals_that_are_only_counted_and_dropped_rows_are_among_those_that_could_not_be_written() {
     let folder = tempfile::tempdir().unwrap();
-    // A folder in its place: the file can never be opened.
+    // A directory in its place: the file can never be opened.
     std::fs::create_dir_all(DaemonInstance::in_test_dir(folder.path()).audit_file()).unwrap();
     let audit = begin(folder.path());
     audit.push(call("in hand"));
@@ -254,7 +254,7 @@ fn waiting() -> config::AuditConfig {
     config::AuditConfig { when_full: WhenFull::Wait, ..config::AuditConfig::default() }
 }
 
-/// Brings rows as calls do: waits for room, and then brings its row.
+/// Pushes rows as calls do: waits for room, and then pushes its row.
 async fn bring(audit: &Arc<AuditLog>, subject: &str) {
     if let Some(room) = audit.wait_for_room("ada") {
         room.await;
@@ -312,7 +312,7 @@ async fn no_row_is_lost_on_a_slow_disk_for_which_calls_wait() {
     assert_eq!((counted(folder.path()), audit.status().dropped), ((CALLERS * EACH + 1, 0), 0));
 }
 
-/// A key whose file answers when it is written to: a disk that is stuck.
+/// Returns a key whose file blocks when it is written: a stalled disk.
 fn stuck_key(folder: &Path) -> std::path::PathBuf {
     let key = DaemonInstance::in_test_dir(folder).audit_key_file();
     std::fs::create_dir_all(key.parent().unwrap()).unwrap();
@@ -397,7 +397,7 @@ fn a_file_that_was_taken_away_is_made_anew() {
     assert_eq!(subjects, ["after"]);
 }
 
-/// Kind and action of all rows, in order.
+/// Returns kind and action of all rows, in order.
 fn kinds_and_actions(folder: &Path) -> Vec<(String, String)> {
     events(folder).into_iter().map(|event| (event.kind, event.action)).collect()
 }
@@ -659,7 +659,7 @@ fn who_reads_slowly_gets_every_row_and_does_not_hold_up_the_log() {
     assert_eq!(seen, (0..ROWS).map(|n| n.to_string()).collect::<Vec<_>>());
 }
 
-/// A refused call of a principal.
+/// Returns a refused call of a principal.
 fn refused(principal: &str) -> AuditRow {
     let said = RowFields {
         principal,
@@ -698,7 +698,7 @@ fn refusals_of_one_principal_are_counted_and_those_of_others_have_their_rows() {
     assert!(others.took_ms.is_some() && others.detail.as_deref().unwrap().contains("denied "), "{others:?}");
 }
 
-/// Writes rows in order, with pauses in which there is room made for them.
+/// Writes rows in order, with pauses for retention.
 fn write(folder: &Path, settings: &config::AuditConfig, rows: impl Iterator<Item = AuditRow>) {
     let rows: Vec<AuditRow> = rows.collect();
     let mut rows = rows.into_iter().peekable();

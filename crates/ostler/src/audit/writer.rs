@@ -1,5 +1,5 @@
-//! The thread that writes. Whatever the disk does, it tries again; while it
-//! can't write, rows wait, and beyond the queue they are counted.
+//! Writer thread of the audit. It retries after every failure; while it can't write, rows wait in the queue, and rows
+//! beyond the queue are counted.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,28 +18,28 @@ use super::row::{self, AuditRow, QueuedRow, RowFields, RowKind};
 use super::schema::{self, LAYOUT};
 use crate::time_text;
 
-/// How long to wait before what failed is tried again.
+/// Pause before a retry.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// How often rows that are too old are looked for while nothing happens.
+/// Interval of retention while no rows are written.
 const TRIM_INTERVAL: Duration = Duration::from_secs(60);
-/// How often it is looked whether the files are still there while nothing happens.
+/// Interval of the check that the files still exist while no rows are written.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// How long to wait between two steps of making room.
+/// Pause between two steps of retention.
 const TRIM_PAUSE: Duration = Duration::from_millis(20);
-/// Steps of making room at the end, for which somebody waits.
+/// Upper bound on steps of retention at the end, which delay the shutdown.
 const MAX_FINAL_TRIMS: usize = 32;
-/// Transactions in a row, before it is looked whether there is room to make. At the end there may be more.
+/// Transactions in a row before retention has its turn. At the end there may be more.
 const MAX_TRANSACTIONS: usize = 16;
 
-/// A transaction that takes as long keeps a busy daemon's rows from the queue.
+/// Duration from which a transaction is reported as slow: it keeps a busy daemon's rows from the queue.
 const SLOW_WRITE: Duration = Duration::from_secs(1);
 
-/// How writing goes, for whoever asks.
+/// Health of the writer, shared with its readers.
 #[derive(Debug, Default)]
 pub(super) struct WriterHealth {
-    /// Why nothing can be written now.
+    /// Current failure; `None` while rows can be written.
     error: Mutex<Option<String>>,
-    /// What happened last to the log beside the file.
+    /// Last incident with the write-ahead log.
     log_gone: Mutex<Option<String>>,
 }
 
@@ -52,7 +52,7 @@ impl WriterHealth {
         self.log_gone.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes that calls have waited for room in vain.
+    /// Records that calls have waited for room in vain.
     pub(super) fn report_stall(&self, lifetime: ProcessLifetime) {
         let words = format!("no row was written for {}", HumanDuration(super::queue::ROOM_TIMEOUT));
         lifetime.print(&format!(
@@ -71,21 +71,21 @@ impl WriterHealth {
     }
 }
 
-/// What a writer is made with.
+/// Options of a writer.
 #[derive(Debug, Clone)]
 pub(super) struct AuditWriterOptions {
     pub(super) file: PathBuf,
-    /// The key of its hashes.
+    /// File with the key of its hashes.
     pub(super) key: PathBuf,
-    /// Whether the text of arguments is kept.
+    /// True if the text of arguments is kept.
     pub(super) keeps_arguments: bool,
-    /// Of a daemon the last row is its end.
+    /// Decides whether the last row is the end of a daemon.
     pub(super) lifetime: ProcessLifetime,
-    /// Hides values that rows must not hold.
+    /// Redacts values that rows must not hold.
     pub(super) redactor: Arc<AuditRedactor>,
 }
 
-/// What the thread works with.
+/// State of the writer thread.
 pub(super) struct AuditWriter {
     queue: RowQueue,
     health: Arc<WriterHealth>,
@@ -96,19 +96,19 @@ pub(super) struct AuditWriter {
     encoder: Option<RowEncoder>,
     /// Rows that were taken and are not written yet.
     batch: AuditBatch,
-    /// Rows of the writer's own, which are written after these.
+    /// Rows of the writer itself, which are written after the batch.
     own_rows: Vec<QueuedRow>,
-    /// It is not known yet whether the daemon before has ended in order.
+    /// True until it is known whether the daemon before has ended in order.
     checks_last_end: bool,
     retention: Retention,
-    /// Rows were dropped when the queue was last looked at.
+    /// True if rows were dropped at the last look at the queue.
     is_dropping: bool,
-    /// Why rows had to wait, until all that waited are written.
+    /// Cause of the current delay, until all delayed rows are written.
     wait_cause: Option<String>,
     last_trim: Option<Instant>,
-    /// Rows that were deleted because the file is too large, and have no row yet; one for each class.
+    /// Rows that were deleted because the file is too large and have no gap row yet; one entry for each class.
     unreported_deletions: Vec<DeletedRows>,
-    /// When rows about such were last written.
+    /// Time of the last gap rows about deleted rows.
     last_report: Option<Instant>,
 }
 
@@ -161,7 +161,7 @@ impl AuditWriter {
         }
     }
 
-    /// Writes what there is, in transactions of bounded size; false if something could not be written.
+    /// Writes all queued rows, in transactions of bounded size. Returns false if something could not be written.
     fn write_all(&mut self, is_last: bool) -> bool {
         for _ in 0..if is_last { usize::MAX } else { MAX_TRANSACTIONS } {
             if self.batch.rows.is_empty() && self.own_rows.is_empty() {
@@ -181,7 +181,7 @@ impl AuditWriter {
         true
     }
 
-    /// Writes what was taken. Where the file is not the one of before, it goes into a new one.
+    /// Writes the batch. If the file was replaced, the batch goes into a new one.
     fn write(&mut self) -> bool {
         let began = Instant::now();
         let written = match self.try_write() {
@@ -232,8 +232,8 @@ impl AuditWriter {
         })
     }
 
-    /// Notes that rows go into another file, or into the same one with another log. A row in it says what became of
-    /// those of before.
+    /// Records that rows go into another file, or into the same one with another log. A row in it says what became of
+    /// the earlier ones.
     fn report_reopened(&mut self, error: &StoreError) {
         // The key may be gone with the file.
         self.encoder = None;
@@ -260,7 +260,7 @@ impl AuditWriter {
         self.own_rows.push(AuditRow::now(RowKind::Gap, "lost", &said).into());
     }
 
-    /// Makes room; says when to go on with that.
+    /// Runs a step of retention, and returns the pause before the next one.
     fn trim(&mut self) -> Duration {
         let is_due = self.last_trim.is_none_or(|at| at.elapsed() >= TRIM_INTERVAL) || self.is_too_large();
         if !is_due || self.database.connection().is_none() {
@@ -268,7 +268,7 @@ impl AuditWriter {
         }
         let oldest = row::now_micros().saturating_sub(row::micros(self.settings.keep));
         let trimmed = self.retention.trim(&mut self.database, oldest, self.settings.max_size as u64);
-        // What can't be deleted now will be, later.
+        // A failed deletion is retried later.
         let Ok(trimmed) = trimmed else { return RETRY_DELAY };
         if let Some(more) = trimmed.for_size {
             match self.unreported_deletions.iter_mut().find(|deleted| deleted.class == more.class) {
@@ -283,16 +283,15 @@ impl AuditWriter {
         if !self.is_too_large() {
             return TRIM_INTERVAL;
         }
-        // The file itself becomes smaller when the log has been written into
-        // it, for which nobody may be reading.
+        // The file shrinks only after a checkpoint, which readers can delay.
         if let Some(connection) = self.database.connection() {
             retention::checkpoint(connection);
         }
         if self.is_too_large() { RETRY_DELAY } else { TRIM_INTERVAL }
     }
 
-    /// Writes down what was deleted because the file is too large: at most a row
-    /// a minute for each class, so that these do not fill the file themselves.
+    /// Writes gap rows about deleted rows: at most one a minute for each class, so that these do not fill the file
+    /// themselves.
     fn report_deleted(&mut self) {
         if self.unreported_deletions.is_empty() {
             return;
@@ -303,15 +302,14 @@ impl AuditWriter {
         self.write();
     }
 
-    /// Whether the file is too large, or will be when the log has been written
-    /// into it.
+    /// Returns whether the file is too large, or will be after a checkpoint.
     fn is_too_large(&mut self) -> bool {
         let most = self.settings.max_size as u64;
         let used = self.database.connection().and_then(|connection| retention::used_bytes(connection).ok());
         file_size(&self.options.file) > most || used.is_some_and(|used| used > most)
     }
 
-    /// Says that rows are dropped when that begins, and not again until it has ended.
+    /// Warns that rows are dropped when that begins, and not again until it has ended.
     fn warn_dropped(&mut self) {
         let count = self.batch.dropped.count + self.queue.unreported();
         let was_dropping = std::mem::replace(&mut self.is_dropping, count > 0);
@@ -328,7 +326,7 @@ impl AuditWriter {
         self.wait_cause.as_deref().unwrap_or("they come faster than they can be written")
     }
 
-    /// Says it once, and not for every row.
+    /// Reports a failure once, and not for every row.
     fn report_failure(&mut self, WriteError { error, is_first }: &WriteError) {
         self.health.set(Some(error.to_string()));
         self.wait_cause = Some(error.to_string());
@@ -376,7 +374,7 @@ impl AuditWriter {
     }
 }
 
-/// The row for what the daemon before may have left unwritten.
+/// Returns the row about rows that the daemon before may have left unwritten.
 fn missing_end(at: i64) -> AuditRow {
     let detail =
         "the daemon before has no row `daemon-ended`: it was killed, or could not write its last rows";

@@ -1,4 +1,4 @@
-//! What `ostler check` says of credentials: what the daemon would complain of.
+//! Checks of credentials in `ostler check`: the problems that a daemon would report.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,8 +10,8 @@ use crate::invocation::command;
 use crate::token::TokenRecord;
 use crate::token::store::TokenStore;
 
-/// Warns of keys that can't be read, and of an address that the daemon would
-/// refuse to listen on. A server of keys is not asked.
+/// Warns about keys that can't be read, and about an address that the daemon would refuse to listen on. Never contacts
+/// a key server.
 pub(crate) fn check_credentials(config: &Config, tokens: Option<&TokenStore>) -> Vec<Problem> {
     let unreadable = match &config.auth.jwt {
         Some(jwt) => match &jwt.jwks {
@@ -38,7 +38,7 @@ pub(crate) fn check_credentials(config: &Config, tokens: Option<&TokenStore>) ->
     keys.into_iter().chain(address).collect()
 }
 
-/// Whether there is no token that is good now. Tokens that can't be read may be.
+/// Returns whether no token is valid now. Tokens that can't be read may be.
 fn has_no_valid_token(tokens: &TokenStore) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let is_good = |record: &TokenRecord| record.expires.is_none_or(|end| now < end);

@@ -1,10 +1,10 @@
-//! Who is calling: the one place that turns credentials into callers.
+//! Authentication: the one place that turns credentials into callers.
 //!
 //! ```text
-//!                    ┌ ostler_…  ── table.rs ──▶ token:NAME, its role, its budget
+//!                    ┌ ostler_…  ── token_table.rs ──▶ token:NAME, its role, its budget
 //! Authorization ─────┤
-//!                    └ a.b.c     ── jwt/ ──────▶ jwt:SUB, the role of a claim
-//! none, from here ───────────────────────────▶ local
+//!                    └ a.b.c     ── jwt/ ────────────▶ jwt:SUB, the role of a claim
+//! none, on this machine ───────────────────────────▶ local
 //! ```
 //!
 //! The prefixes keep callers of different sources apart, whatever names they have.
@@ -31,27 +31,26 @@ use self::token_table::TokenTable;
 use crate::token;
 use crate::token::store::{TokenStore, TokenUses};
 
-/// Knows all credentials.
+/// Authenticator with all credentials of a config.
 #[derive(Debug)]
 pub(crate) struct Authenticator {
     clock: Arc<MonotonicClock>,
-    /// Whether callers on this machine without a credential are `local`.
+    /// True if callers on this machine without a credential are `local`.
     allows_local: bool,
-    /// Cloned for each of them, which allocates nothing.
+    /// Cloned for each local caller, which allocates nothing.
     local: Authenticated,
     store: TokenStore,
     tokens: ArcSwap<TokenTable>,
-    /// Held while tokens are read, so that none that is older than another
-    /// reading comes after it and revives what was revoked.
+    /// Held while tokens are read, so that an older read never overwrites a newer one and revives a revoked token.
     reload_lock: Mutex<()>,
-    /// When tokens were last used, as it was last written down.
+    /// Last uses of tokens, as they were last saved.
     saved_uses: Mutex<TokenUses>,
     jwt: Option<Arc<JwtVerifier>>,
 }
 
 impl Authenticator {
-    /// Knows nobody's token yet. Who listens beyond this machine serves others,
-    /// and then has to say that callers without a credential are welcome.
+    /// Creates an authenticator without tokens. By default, callers without a credential are `local` only if `address`
+    /// is a loopback address; the config can allow or forbid them explicitly.
     pub(crate) fn new(config: &Config, address: SocketAddr, store: TokenStore) -> Self {
         let clock = Arc::new(MonotonicClock::default());
         let jwt = config.auth.jwt.clone().map(|jwt| Arc::new(JwtVerifier::new(jwt, Arc::clone(&clock))));
@@ -72,8 +71,8 @@ impl Authenticator {
         keeper
     }
 
-    /// Reads the tokens again, takes back those that are gone, and ends what is left of whose they were, before any new
-    /// token is good: one may have the name of another that is gone. Tokens that can't be read stay as they were.
+    /// Reads the tokens again, revokes the removed ones, and ends what their callers have begun before any new token is
+    /// valid: a new token may have the name of a removed one. Unreadable tokens stay as they were.
     pub(crate) fn reload(&self, end: impl FnOnce(&[Caller])) -> io::Result<()> {
         let _turn = self.reload_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let records = self.store.read()?;
@@ -85,7 +84,7 @@ impl Authenticator {
         Ok(())
     }
 
-    /// Ends what has expired; whose sessions are over with it.
+    /// Ends expired credentials, and returns the callers whose sessions end with them.
     pub(crate) fn expire(&self) -> Vec<Caller> {
         let now = self.clock.now();
         if let Some(jwt) = &self.jwt {
@@ -94,39 +93,39 @@ impl Authenticator {
         self.tokens.load().expire(now)
     }
 
-    /// The roles of a config, of which a token may name several.
+    /// Sets the roles of a config, of which a token may name several.
     pub(crate) fn set_roles(&self, config: &Config) {
         if let Some(jwt) = &self.jwt {
             jwt.set_roles(config.roles.keys().cloned().collect::<BTreeSet<String>>());
         }
     }
 
-    /// Keeps the keys of the issuer as they are at their source.
+    /// Keeps the keys of the issuer fresh.
     pub(crate) async fn refresh_keys(&self) {
         if let Some(jwt) = &self.jwt {
             jwt.refresh().await;
         }
     }
 
-    /// Whether anybody but local callers could come in.
+    /// Returns whether any caller that is not local can authenticate.
     pub(crate) fn has_credentials(&self) -> bool {
         self.jwt.is_some() || self.count() > 0
     }
 
-    /// Tokens that are good now.
+    /// Returns the number of valid tokens.
     pub(crate) fn count(&self) -> usize {
         self.tokens.load().count(self.clock.now())
     }
 
-    /// When tokens were last used, by their names.
+    /// Returns the last uses of tokens, by their names.
     pub(crate) fn last_used(&self) -> Vec<(String, Option<u64>)> {
         self.tokens.load().last_used()
     }
 
-    /// Writes down when tokens were last used, if that has changed. Takes as long as the disk does; a disk that takes
-    /// nothing costs no more than what would have been written.
+    /// Saves the last uses of tokens, if they have changed. Blocks as long as the disk does; meanwhile
+    /// other calls return at once.
     pub(crate) fn save_uses(&self) {
-        // Whoever holds it is writing.
+        // The holder of the lock is saving.
         let Ok(mut written) = self.saved_uses.try_lock() else { return };
         let uses = self.tokens.load().uses();
         if uses == *written {
@@ -142,7 +141,7 @@ impl Authenticator {
         &self.store
     }
 
-    /// Whose token it is, wherever it was shown.
+    /// Authenticates a token from any source.
     pub(crate) fn check_token(&self, text: &str) -> AuthOutcome {
         if text.starts_with(token::PREFIX) {
             return match self.tokens.load().find(text, self.clock.now()) {

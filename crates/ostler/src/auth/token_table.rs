@@ -1,4 +1,4 @@
-//! The tokens that are good now, found by their ids.
+//! Table of the valid tokens, by id.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use ostler_host::Caller;
 use crate::token::store::TokenUses;
 use crate::token::{self, TokenRecord};
 
-/// The tokens of a config as they were last read.
+/// Tokens of a config as they were last read.
 #[derive(Debug, Default)]
 pub(super) struct TokenTable {
     by_id: HashMap<String, Arc<KnownToken>>,
@@ -24,13 +24,12 @@ pub(super) struct KnownToken {
     /// Made once: every request gets a clone.
     admitted: Authenticated,
     pass: CredentialLifetime,
-    /// In seconds since 1970; 0 if it is not known to have been used.
+    /// Seconds since 1970; 0 if no use is known.
     last_used: AtomicU64,
 }
 
 impl TokenTable {
-    /// The tokens of these records. Those that are the same as before stay
-    /// the same, with all that was begun with them.
+    /// Returns the table of these records. Unchanged tokens keep their state, with everything that was begun with them.
     pub(super) fn updated_with(&self, records: Vec<TokenRecord>) -> Self {
         let known = |record: TokenRecord| {
             let before = self.by_id.get(&record.id).filter(|known| known.record == record);
@@ -40,7 +39,7 @@ impl TokenTable {
         Self { by_id: records.into_iter().filter_map(known).collect() }
     }
 
-    /// Takes back what is not in another table any more; whose that was.
+    /// Revokes the tokens that another table lacks, and returns their callers.
     pub(super) fn revoke_all_but(&self, kept: &Self) -> Vec<Caller> {
         let is_kept = |known: &&Arc<KnownToken>| {
             kept.by_id.get(&known.record.id).is_some_and(|other| Arc::ptr_eq(other, known))
@@ -51,7 +50,7 @@ impl TokenTable {
             .collect()
     }
 
-    /// Ends what has expired since it was last looked at; whose that was.
+    /// Ends the tokens that have expired since the last call, and returns their callers.
     pub(super) fn expire(&self, now: u64) -> Vec<Caller> {
         let is_newly_over =
             |known: &&Arc<KnownToken>| known.is_expired(now) && known.pass.state() == CredentialState::Valid;
@@ -61,7 +60,7 @@ impl TokenTable {
             .collect()
     }
 
-    /// Whose token it is.
+    /// Returns the caller of a token.
     pub(super) fn find(&self, text: &str, now: u64) -> Result<Authenticated, Unauthorized> {
         let unknown = || Unauthorized::invalid("the token is not known here");
         let (id, secret) = token::parse(text).ok_or_else(unknown)?;
@@ -78,7 +77,7 @@ impl TokenTable {
         Ok(known.admitted.clone())
     }
 
-    /// Takes up when tokens were last used before the daemon started.
+    /// Restores the last uses of tokens from before the daemon's start.
     pub(super) fn restore_uses(&self, uses: &TokenUses) {
         for (id, used) in uses {
             if let Some(known) = self.by_id.get(id) {
@@ -87,7 +86,7 @@ impl TokenTable {
         }
     }
 
-    /// Returns when tokens were last used, by their ids; those that were not are left out.
+    /// Returns the last uses of tokens by id; unused ones are left out.
     pub(super) fn uses(&self) -> TokenUses {
         let used = |(id, known): (&String, &Arc<KnownToken>)| {
             let used = known.last_used.load(Ordering::Relaxed);
@@ -96,12 +95,12 @@ impl TokenTable {
         self.by_id.iter().filter_map(used).collect()
     }
 
-    /// How many are good at a moment.
+    /// Returns the number of tokens that are valid at a time.
     pub(super) fn count(&self, now: u64) -> usize {
         self.by_id.values().filter(|known| !known.is_expired(now)).count()
     }
 
-    /// When tokens were last used, by their names.
+    /// Returns the last uses of tokens, by their names.
     pub(super) fn last_used(&self) -> Vec<(String, Option<u64>)> {
         let used =
             |known: &KnownToken| Some(known.last_used.load(Ordering::Relaxed)).filter(|used| *used > 0);
@@ -110,7 +109,7 @@ impl TokenTable {
 }
 
 impl KnownToken {
-    /// `None` for a record that nobody has written like this.
+    /// Returns `None` for a malformed record.
     fn new(record: TokenRecord) -> Option<Self> {
         let hash = token::decode_hex_32(&record.sha256)?;
         let pass = CredentialLifetime::new();
@@ -123,8 +122,8 @@ impl KnownToken {
         Some(Self { record, hash, admitted, pass, last_used: AtomicU64::new(0) })
     }
 
-    /// Ends everything that was begun with it. The caller is marked first: a request that ends with the lifetime is on
-    /// record with the reason.
+    /// Ends everything that was begun with the token. The caller is marked first, so that a request that ends with the
+    /// lifetime is recorded with the reason.
     fn end(&self, state: CredentialState) {
         self.admitted.caller.end_credential(state);
         match state {
@@ -139,7 +138,7 @@ impl KnownToken {
     }
 }
 
-/// Who the callers of a token are. No other source of callers has this prefix.
+/// Returns the principal of a token. No other source of callers has this prefix.
 fn principal(name: &str) -> String {
     format!("token:{name}")
 }

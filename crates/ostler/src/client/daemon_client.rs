@@ -1,4 +1,4 @@
-//! A daemon, reached through its admin API.
+//! Client of a daemon's admin API.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,47 +43,47 @@ use crate::invocation::command;
 use crate::output;
 use crate::stdio::PROTOCOL;
 
-/// How long the daemon may take for what is no call: it has its own deadlines,
-/// and downloading and starting a server is the longest of them.
+/// Timeout of a request that is no call: the daemon has deadlines of its own, and downloading and starting a server is
+/// the longest of them.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
-/// How long for a call without a timeout of its own, whatever its server allows.
+/// Timeout of a call that has none of its own, whatever its server allows.
 const CALL_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long until it begins to show a log, which it has at hand.
+/// Timeout until a log begins; the daemon has it at hand.
 const LOG_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long for what it knows at once of itself.
+/// Timeout of requests that the daemon answers from memory.
 const INFO_TIMEOUT: Duration = Duration::from_secs(5);
-/// How much longer than the call itself its answer may take.
+/// Time that the response of a call has beyond the call's own timeout.
 const RESPONSE_GRACE: Duration = Duration::from_secs(5);
 
-/// Has the daemon pass questions on that nobody can answer, so that they can be told.
+/// Asks the daemon to pass on questions that no caller can answer, so that the command can report them.
 const UNANSWERED: &str = "unanswered";
 
-/// A daemon.
+/// Client of one daemon.
 #[derive(Debug, Clone)]
 pub(crate) struct DaemonClient {
     address: DaemonAddress,
     token: Option<Arc<str>>,
-    /// A call is on its way.
+    /// True while a call is in flight.
     is_calling: Arc<AtomicBool>,
-    /// The connection of the last request.
+    /// Connection of the last admin request.
     kept_connection: Arc<KeptConnection>,
-    /// The connection of the last request of MCP.
+    /// Connection of the last MCP request.
     mcp: Arc<Mutex<Option<McpConnection>>>,
 }
 
-/// An edit of the config that a daemon has not applied.
+/// Edit of the config that a daemon has refused.
 #[derive(Debug, Serialize)]
 pub(crate) struct RefusedChange {
     /// `untrusted`, `broken` or `unreadable`.
     outcome: &'static str,
-    /// What that means, and what to do.
+    /// Consequence and remedy, for people.
     pub(crate) message: String,
 }
 
-/// A lock file on disk that a daemon has not taken up.
+/// Lock file on disk that is not in force in a daemon.
 #[derive(Debug)]
 pub(crate) enum PendingLock {
-    /// It is another one than that in force.
+    /// It differs from the one in force.
     Changed,
     /// It can't be used, for this reason.
     Unusable(String),
@@ -104,35 +104,35 @@ impl DaemonClient {
         self.is_calling.load(Ordering::Relaxed)
     }
 
-    /// Where it is.
+    /// Returns the daemon's address.
     pub(crate) fn address(&self) -> &DaemonAddress {
         &self.address
     }
 
-    /// What the daemon is.
+    /// Returns the daemon's description of itself.
     pub(crate) async fn info(&self) -> Result<DaemonInfo, RequestFailure> {
         match self.get_quickly("/api/v1/daemon").await {
-            // A daemon of an earlier version tells less.
+            // A daemon of an earlier version has fewer fields.
             Err(_) => self.version().await,
             about => about,
         }
     }
 
-    /// What a daemon of any version tells of itself.
+    /// Returns the part of the description that daemons of all versions have.
     pub(crate) async fn version(&self) -> Result<DaemonInfo, RequestFailure> {
         let VersionResponse { version, pid, .. } = self.get_quickly("/api/v1/version").await?;
         let (url, kind) = (self.address.to_string(), crate::instance::DaemonKind::Served);
         Ok(DaemonInfo { url, pid, version, config: None, kind, uptime_ms: 0, clients: None })
     }
 
-    /// Asks the daemon to end, with this much time for its calls.
+    /// Asks the daemon to shut down, with this much time for calls in flight.
     pub(crate) async fn shut_down(&self, calls: Option<Duration>) -> Result<DaemonInfo, RequestFailure> {
         let calls = calls.map(|calls| format!("?calls_ms={}", calls.as_millis())).unwrap_or_default();
         let path = format!("/api/v1/shutdown{calls}");
         self.send_for_json(self.http_request(Method::POST, &path, Bytes::new(), INFO_TIMEOUT)).await
     }
 
-    /// Asks which rule decides about a role, by what is in force.
+    /// Returns the rule in force that decides about a role and an item.
     pub(super) async fn explain(&self, role: &str, what: &str) -> Result<ExplainResponse, RequestFailure> {
         let query = form_urlencoded::Serializer::new(String::new())
             .append_pair("role", role)
@@ -150,26 +150,25 @@ impl DaemonClient {
         Ok(servers.into_iter().map(|server| server.status).collect())
     }
 
-    /// How the daemon serves workers elsewhere, if it does.
-    /// A daemon of an earlier version does not know.
+    /// Returns the status of the relay; `None` without one, and from a daemon of an earlier version.
     pub(super) async fn relay(&self) -> Option<ServiceStatus> {
         let RelayResponse { relay } = self.get("/api/v1/relay").await.ok()?;
         relay
     }
 
-    /// Tells how the lock file on disk differs from the one in force; `None` if it does not.
+    /// Returns the difference between the lock file on disk and the one in force; `None` if they agree.
     pub(super) async fn pending_lock(&self) -> Result<Option<PendingLock>, CommandFailure> {
         let PinsResponse { pending, error, .. } = self.get("/api/v1/pins").await?;
         Ok(error.map(PendingLock::Unusable).or(pending.then_some(PendingLock::Changed)))
     }
 
-    /// How the daemon's record of calls is written. A daemon of an earlier version does not tell.
+    /// Returns the status of the daemon's audit; `None` from a daemon of an earlier version.
     pub(crate) async fn audit_state(&self) -> Result<Option<AuditState>, RequestFailure> {
         let VersionResponse { audit, .. } = self.get_quickly("/api/v1/version").await?;
         Ok(audit)
     }
 
-    /// Returns what is wrong with the audit, for people.
+    /// Returns the audit's current failure, for people.
     pub(super) async fn audit_warning(&self) -> Result<Option<String>, CommandFailure> {
         let dropped = |lost| output::count(usize::try_from(lost).unwrap_or(usize::MAX), "row");
         Ok(match self.audit_state().await? {
@@ -259,7 +258,7 @@ impl DaemonClient {
         owner.ok_or_else(|| self.protocol_failure("it names no server").into())
     }
 
-    /// Lists what servers offer of a kind, each with its error.
+    /// Lists items of one kind by server, each server with its error if it has one.
     async fn list(&self, kind: Kind, server: Option<&str>) -> Result<Vec<ServerListing>, RequestFailure> {
         let meta = server.map_or_else(|| json!({}), |server| json!({ "dev.ostler/server": server }));
         self.list_with(kind, meta).await
@@ -310,8 +309,8 @@ impl DaemonClient {
         }
     }
 
-    /// Sends a request of MCP on the connection of the last one, or on a new one. Dropping the future ends the
-    /// connection, which cancels the request.
+    /// Sends an MCP request on the kept connection, or on a new one. Dropping the future closes the connection, which
+    /// cancels the request.
     async fn mcp_request(
         &self,
         method: &str,
@@ -347,7 +346,7 @@ impl DaemonClient {
         self.mcp.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the result of a request, or the error as the error it is.
+    /// Returns the result of a request, or its error with the variant that the daemon sent.
     fn result_of(&self, outcome: ostler_wire::RpcOutcome) -> Result<Bytes, RequestFailure> {
         let error = match outcome {
             ostler_wire::RpcOutcome::Result(result) => return Ok(result),
@@ -393,7 +392,7 @@ impl DaemonClient {
         Ok(ProbeResult { status, error, stderr, _binding: None })
     }
 
-    /// Returns all that is kept of what the last process of a server wrote to stderr.
+    /// Returns the kept stderr output of a server's last process.
     async fn last_output(&self, server: &ServerName) -> Vec<String> {
         let mut lines = Vec::new();
         let (servers, query) = ([server.to_string()], format!("servers={server}"));
@@ -408,7 +407,7 @@ impl DaemonClient {
         lines
     }
 
-    /// What an operator does with a server.
+    /// Sends an operator's action on a server, such as a restart.
     pub(crate) async fn operate(&self, server: &str, verb: &str) -> Result<ServerStatus, RequestFailure> {
         let known = self.statuses().await?;
         let known: Vec<ServerName> = known.into_iter().map(|status| status.name).collect();
@@ -421,7 +420,7 @@ impl DaemonClient {
         Ok(shown.status)
     }
 
-    /// Has the config read again. One that can't be used is an answer too.
+    /// Asks the daemon to reload the config. A refused config is an answer too.
     pub(crate) async fn reload_config(&self, lock: LockFileAction) -> Result<ReloadOutcome, RequestFailure> {
         let path = match lock {
             LockFileAction::Apply => "/api/v1/config/reload",
@@ -438,7 +437,7 @@ impl DaemonClient {
         Ok(outcome)
     }
 
-    /// Reads the stderr output of servers, of all if none is named, and hands over each line as it comes.
+    /// Passes each line of the servers' stderr output to a callback as it comes; of all servers if none is named.
     pub(crate) async fn logs(
         &self,
         servers: &[String],
@@ -473,12 +472,12 @@ impl DaemonClient {
         Ok(())
     }
 
-    /// Asks for something.
+    /// Sends a `GET` request and parses the response.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, RequestFailure> {
         self.send_for_json(self.http_request(Method::GET, path, Bytes::new(), REQUEST_TIMEOUT)).await
     }
 
-    /// Asks for something to be done.
+    /// Sends a `POST` request and parses the response.
     pub(crate) async fn post<T: DeserializeOwned>(&self, path: &str) -> Result<T, RequestFailure> {
         self.send_for_json(self.http_request(Method::POST, path, Bytes::new(), REQUEST_TIMEOUT)).await
     }
@@ -508,7 +507,7 @@ impl DaemonClient {
         }
     }
 
-    /// An answer that is an error, as the error it is.
+    /// Returns the error of a response whose status is one.
     fn check_status(&self, status: StatusCode, text: &[u8]) -> Result<(), RequestFailure> {
         if status.is_success() {
             return Ok(());
@@ -544,7 +543,7 @@ impl DaemonClient {
     }
 }
 
-/// Reads a list: the items of one server after those of the other, and in `_meta` whose they are.
+/// Parses a list of several servers: items in the order of the servers, and in `_meta` the server of each.
 fn parse_listings(kind: Kind, result: &Bytes) -> Option<Vec<ServerListing>> {
     #[derive(Deserialize)]
     struct ListingPart {
@@ -580,7 +579,7 @@ fn parse_listings(kind: Kind, result: &Bytes) -> Option<Vec<ServerListing>> {
     Some(parts.into_iter().map(listing).collect())
 }
 
-/// Returns what was told of the one server that was asked about.
+/// Returns the definitions of the one server that was asked for.
 fn single_definitions(
     mut told: api::DefinitionsResponse,
     server: ServerName,
@@ -609,7 +608,7 @@ fn from_response(whole: api::ServerDefinitions) -> UnfilteredDefinitions {
     UnfilteredDefinitions { server: whole.server, sections, repeated }
 }
 
-/// Returns the error that was told of a server.
+/// Returns the error that the daemon reports about a server.
 fn server_error(server: &ServerName, told: ErrorBody) -> CallError {
     let detail = "the daemon is of another version".to_owned();
     told.into_call_error().unwrap_or_else(|| CallError::UpstreamProtocol { server: server.clone(), detail })

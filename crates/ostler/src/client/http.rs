@@ -1,7 +1,7 @@
-//! HTTP to a daemon: one connection for all requests of a command that follow one another.
+//! HTTP client of a daemon: consecutive requests of a command share one connection.
 //!
-//! The daemon proves itself before every request, on the connection that the request is sent on. A connection that
-//! was kept and has ended meanwhile is noticed then, and another one is opened.
+//! The daemon proves itself before every request, on the connection that the request is sent on. A kept
+//! connection that has ended is detected by that, and replaced.
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,21 +24,21 @@ use crate::failure::CommandFailure;
 use crate::stdio::COMMANDS_HEADER;
 use crate::{instance, workspace};
 
-/// How long a connection may take; the daemon is on this machine, or near.
+/// Timeout of a connection attempt; the daemon is on this machine, or near.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a daemon may take to prove itself, which costs it nothing; it may be busy.
+/// Timeout of the daemon's proof. The proof costs it nothing, but it may be busy.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often a request is sent again whose connection the daemon gave to another client.
+/// Retries of a request whose connection the daemon evicted for another client.
 const MAX_RETRIES: u32 = 6;
-/// The longest first pause before that; each is up to twice as long as the one before.
+/// Longest first pause before a retry; each later one is up to twice as long as the one before.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(20);
-/// The longest answer that is read: a result may have 16 MiB, and more by config.
+/// Longest response that is read: a result may have 16 MiB, and more by config.
 pub(super) const MAX_RESPONSE_BYTES: usize = 256 << 20;
 
-/// A connection that no request is on.
+/// Connection without a request in flight.
 type HttpSender = http1::SendRequest<Full<Bytes>>;
 
-/// The connection of the last request, kept for the next one.
+/// Connection of the last request, kept for the next one.
 #[derive(Debug, Default)]
 pub(super) struct KeptConnection(Mutex<Option<HttpSender>>);
 
@@ -57,11 +57,11 @@ impl KeptConnection {
     }
 }
 
-/// Where a daemon is: `http://HOST:PORT`.
+/// Address of a daemon: `http://HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DaemonAddress {
     authority: String,
-    /// What it is asked for. The admin API answers to names of this machine only.
+    /// Value of the Host header. The admin API accepts names of this machine only.
     host: String,
 }
 
@@ -90,7 +90,7 @@ impl fmt::Display for DaemonAddress {
 }
 
 impl DaemonAddress {
-    /// The address of a daemon of this machine, wherever it listens.
+    /// Returns the address of a daemon of this machine, on whichever interface it listens.
     pub(crate) fn local(url: &str) -> Option<Self> {
         let address: Self = url.parse().ok()?;
         let (_, port) = address.authority.rsplit_once(':')?;
@@ -98,22 +98,22 @@ impl DaemonAddress {
         Some(Self { host, ..address })
     }
 
-    /// What the daemon is called.
+    /// Returns the daemon's host name.
     pub(crate) fn host(&self) -> &str {
         &self.host
     }
 
-    /// `HOST:PORT`.
+    /// Returns `HOST:PORT`.
     pub(crate) fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// Whether it is on this machine, whatever a name server says.
+    /// Returns whether the address is of this machine, without asking a name server.
     pub(crate) fn is_loopback(&self) -> bool {
         is_loopback_authority(&self.authority)
     }
 
-    /// The failure of a daemon that does not know the admin token.
+    /// Returns the failure of a daemon that does not know the admin token.
     pub(crate) fn unproven_failure(&self) -> CommandFailure {
         CommandFailure::Refused {
             what: format!("{self} does not know this admin token, so the token was not sent"),
@@ -121,7 +121,7 @@ impl DaemonAddress {
         }
     }
 
-    /// What to do when the daemon wants another token.
+    /// Returns the remedy when the daemon wants another token.
     pub(crate) fn token_hint(&self) -> &'static str {
         match self.is_loopback() {
             true => "give the token in OSTLER_ADMIN_TOKEN, or the daemon's config with --config",
@@ -130,16 +130,17 @@ impl DaemonAddress {
     }
 }
 
-/// Why a request brought no answer.
+/// Failure of a request without a response.
 #[derive(Debug)]
 pub(super) enum HttpError {
-    /// Nothing was sent: whatever listens there does not know the token.
+    /// Nothing was sent: the process that listens there does not know the token.
     Unproven,
     /// Nothing was sent.
     NotSent(String),
-    /// Nothing was done: the daemon had no connection for it, or ended the connection before it was sent.
+    /// Nothing was executed: the daemon had no connection for the request, or evicted its connection before it was
+    /// sent.
     Overloaded(String),
-    /// It may have arrived.
+    /// The request may have arrived.
     OutcomeUnknown(String),
 }
 
@@ -151,13 +152,13 @@ pub(super) struct HttpRequest<'a> {
     pub(super) token: Option<&'a str>,
     pub(super) kept: &'a KeptConnection,
     pub(super) body: Bytes,
-    /// How long the answer may take: the whole, or its head if that is waited for.
+    /// Timeout of the whole response, or of its head if only that is awaited.
     pub(super) timeout: Duration,
-    /// What the connection is to be upgraded to.
+    /// Protocol to upgrade the connection to.
     pub(super) upgrade: Option<&'static str>,
 }
 
-/// Sends a request and reads the whole answer.
+/// Sends a request and reads the whole response.
 pub(super) async fn fetch(
     address: &DaemonAddress,
     ask: HttpRequest<'_>,
@@ -172,8 +173,8 @@ pub(super) async fn fetch(
     .await
 }
 
-/// Sends a request and waits for the head of the answer. Reading the body may take as long as it likes; the
-/// connection ends with it.
+/// Sends a request and waits for the head of the response. Reading the body has no timeout; the connection ends with
+/// it.
 pub(super) async fn send_for_head(
     address: &DaemonAddress,
     ask: HttpRequest<'_>,
@@ -181,7 +182,7 @@ pub(super) async fn send_for_head(
     with_timeout(ask.timeout, async { Ok(send_with_retries(address, ask).await?.0) }).await
 }
 
-/// Reads the whole of an answer that has begun.
+/// Reads the rest of a response.
 pub(super) async fn read_response(
     response: Response<Incoming>,
     patience: Duration,
@@ -204,8 +205,8 @@ async fn read(response: Response<Incoming>) -> Result<(StatusCode, Bytes), HttpE
     Ok((status, body.map_err(|error| HttpError::OutcomeUnknown(error.to_string()))?.to_bytes()))
 }
 
-/// Sends a request until its connection lasts, a few times. One that may have arrived is sent again only if it changes
-/// nothing.
+/// Sends a request, and retries if its connection was evicted. A request that may have arrived is retried only if it
+/// changes nothing.
 async fn send_with_retries(
     address: &DaemonAddress,
     ask: HttpRequest<'_>,
@@ -222,7 +223,7 @@ async fn send_with_retries(
     send(address, ask).await
 }
 
-/// Returns the pause before a request is sent again: at random, so that crowds do not come together.
+/// Returns the pause before a retry: random, so that many clients do not retry at once.
 fn retry_delay(repeat: u32, chance: u8) -> Duration {
     FIRST_RETRY_DELAY * 2_u32.pow(repeat) * u32::from(chance) / u32::from(u8::MAX)
 }
@@ -235,7 +236,7 @@ async fn connect(address: &DaemonAddress) -> Result<HttpSender, HttpError> {
     let _ = stream.set_nodelay(true);
     let shaken = http1::handshake(TokioIo::new(stream)).await;
     let (sender, connection) = shaken.map_err(|error| HttpError::Overloaded(error.to_string()))?;
-    // Ends with the sender or the server, whichever goes first.
+    // Ends with the sender or the server, whichever ends first.
     tokio::spawn(connection.with_upgrades());
     Ok(sender)
 }
@@ -250,7 +251,7 @@ async fn send(
         let head = Request::builder().method(method).uri(target).header(header::HOST, &address.host);
         head.header(header::CONTENT_TYPE, "application/json")
     };
-    // Without a token nothing is proven, so that a kept connection which ends right now would not be noticed in time.
+    // Without a token there is no proof, so the end of a kept connection would not be noticed in time.
     let kept = ask.token.and_then(|_| ask.kept.take());
     let mut sender = match kept {
         Some(sender) => sender,
@@ -305,7 +306,8 @@ async fn send(
     }
 }
 
-/// Whether the daemon has refused the request for want of connections: nothing else closes the connection with a 503.
+/// Returns whether the daemon has refused the request for want of connections: only then does it close the connection
+/// with a 503.
 fn is_overload_refusal(response: &Response<Incoming>) -> bool {
     response.status() == StatusCode::SERVICE_UNAVAILABLE
         && response.headers().get(header::CONNECTION).is_some_and(|value| value == "close")
@@ -321,20 +323,20 @@ mod tests {
 
     use super::*;
 
-    /// What a daemon does with a connection.
+    /// Behaviour of a test daemon towards one connection.
     #[derive(Clone, Copy)]
     enum ConnectionBehaviour {
-        /// Ends it before anything was asked.
+        /// Closes it before a request.
         Evict,
         /// Refuses it for want of connections.
         Refuse,
-        /// Ends it when a request has come.
+        /// Closes it after a request.
         Break,
-        /// Proves itself if asked to, and answers `{}`.
+        /// Proves itself if challenged, and answers `{}`.
         Serve,
     }
 
-    /// Plays a daemon; returns its address and the deeds that are left.
+    /// Runs a test daemon; returns its address and the remaining behaviours.
     async fn daemon(
         deeds: &[ConnectionBehaviour],
     ) -> (DaemonAddress, Arc<Mutex<VecDeque<ConnectionBehaviour>>>) {
@@ -410,7 +412,7 @@ mod tests {
             fetch(&address, ask(&kept, Method::POST, Some("secret"))).await.unwrap();
         }
         assert_eq!(left.lock().unwrap().len(), 1);
-        // The daemon ends it.
+        // The daemon closes it.
         drop(kept.take());
         fetch(&address, ask(&kept, Method::POST, Some("secret"))).await.unwrap();
         assert!(left.lock().unwrap().is_empty());

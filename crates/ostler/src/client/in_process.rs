@@ -1,4 +1,4 @@
-//! A host in this process, which lives as long as the command.
+//! Host in the command's process, with the lifetime of the command.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,22 +25,22 @@ use crate::output::print_stderr;
 use crate::workspace;
 use crate::xdg;
 
-/// How long one server may take to list what it offers.
+/// Timeout of one server's lists.
 pub(crate) const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The servers of a config, ready to be used. Clones lead to the same ones.
+/// Servers of a config, ready for use. Clones share them.
 #[derive(Clone)]
 pub(crate) struct InProcessBackend {
     host: Host,
-    /// Who calls and lists: a caller on this machine like any other.
+    /// Caller of calls and lists: a caller on this machine like any other.
     caller: Caller,
-    /// Who registers and probes servers: no rule of a role is about it.
+    /// Caller that registers and probes servers: no rule of a role applies to it.
     operator: Caller,
-    /// In the order of the config, those that are disabled at the end.
+    /// Servers in the order of the config, disabled ones at the end.
     specs: Vec<ServerSpec>,
-    /// A call is on its way.
+    /// True while a call is in flight.
     is_calling: Arc<AtomicBool>,
-    /// Writes down who called what.
+    /// Audit of the command's calls.
     audit: Option<Arc<AuditLog>>,
 }
 
@@ -58,14 +58,13 @@ impl InProcessBackend {
             ..HostOptions::from_config(&config)
         };
         let host = Host::try_new(options)?;
-        // A machine without a home has no place where anything could be written down.
+        // Without a home directory there is no place for an audit file.
         let audit = spot.and_then(|spot| AuditLog::start(&spot, &config.audit, ProcessLifetime::Command));
         if let Some(audit) = &audit {
             audit.observe(&host);
         }
         let operator = workspace::caller_in_current_dir(Caller::operator());
-        // A server that should be up as long as its host would be started by every command, used or not. Here they
-        // start when used.
+        // An eager server would be started by every command, used or not. A command starts it on first use.
         let servers = config.servers.iter().map(|spec| spec.clone().lazy()).collect();
         host.apply(Snapshot { servers, disabled: config.disabled.clone(), ..host.snapshot() }).await;
         let disabled = config.disabled.into_iter().map(|disabled| disabled.spec);
@@ -74,7 +73,7 @@ impl InProcessBackend {
         Ok(Self { host, caller, operator, specs, is_calling, audit })
     }
 
-    /// Ends every server. Some are slow to leave; then it is said what is waited for.
+    /// Stops every server. Prints the servers that are slow to stop.
     pub(super) async fn close(&self) -> Result<(), CommandFailure> {
         let say = || print_stderr("waiting for the servers to end; Ctrl-C leaves that to their guard");
         with_slow_message(self.host.shutdown(), say).await;
@@ -84,22 +83,22 @@ impl InProcessBackend {
         Ok(())
     }
 
-    /// Whether a call is on its way.
+    /// Returns whether a call is in flight.
     pub(super) fn is_calling(&self) -> bool {
         self.is_calling.load(Ordering::Relaxed)
     }
 
-    /// The tools of one server, asked for now.
+    /// Fetches the tools of one server.
     pub(super) async fn list_tools(&self, server: &str) -> Result<Vec<ListedTool>, CallError> {
         self.host.tools(&self.caller, server).await
     }
 
-    /// The tools of all servers, by name; those of a sleeping one as far as they are known.
+    /// Returns the tools of all servers by name; those of a sleeping server from its cached list.
     pub(super) async fn list_all_tools(&self) -> Vec<ServerTools> {
         self.host.discover(&self.caller).await
     }
 
-    /// Every tool of these servers, asked for now.
+    /// Fetches every tool of these servers.
     pub(super) async fn definitions(&self, servers: &[ServerName]) -> Vec<DefinitionsResult> {
         let mut asking = JoinSet::new();
         for server in servers.iter().cloned() {
@@ -112,7 +111,7 @@ impl InProcessBackend {
         asking.join_all().await
     }
 
-    /// What all servers offer of a kind, by server, or one of them.
+    /// Returns the items of a kind by server; of all servers, or of one.
     pub(super) async fn list_items(&self, kind: Kind, server: Option<&ServerName>) -> Vec<ServerListing> {
         let scope = server.cloned().map_or(Scope::All, Scope::Server);
         let mut listings = self.host.list(&self.caller, &scope, kind, LIST_TIMEOUT).await;
@@ -120,7 +119,7 @@ impl InProcessBackend {
         listings
     }
 
-    /// Returns the server that answers for a URI.
+    /// Returns the server that owns a URI.
     pub(super) async fn resource_owner(&self, uri: &str) -> Result<ServerName, CallError> {
         let owner = self.host.find_resource_owner(&self.caller, "resources/read", uri, LIST_TIMEOUT).await;
         owner.ok_or_else(|| CallError::UnknownResource { uri: uri.to_owned() })
@@ -139,32 +138,31 @@ impl InProcessBackend {
         answer.map(|answer| answer.body)
     }
 
-    /// Reads the card of a server, which is not started for it.
+    /// Reads the card of a server without starting the server.
     pub(super) async fn card(&self, server: &str) -> Result<CardReport, CallError> {
         self.host.card(server).await
     }
 
-    /// What a server said before it ended, as far as it is kept.
+    /// Returns the kept stderr output of a server's last process.
     pub(super) fn last_stderr(&self, server: &ServerName) -> Vec<String> {
         let status = self.host.status_of(server.as_str()).ok();
         status.and_then(|status| status.last_error).map(|error| error.stderr).unwrap_or_default()
     }
 
-    /// How the servers are, in the order of the config; those that are disabled at the end.
+    /// Returns the statuses of servers in the order of the config, disabled ones at the end.
     pub(super) fn statuses(&self) -> Vec<ServerStatus> {
         self.specs.iter().map(|spec| self.status(spec)).collect()
     }
 
     fn status(&self, spec: &ServerSpec) -> ServerStatus {
         let status = self.host.status_of(spec.name.as_str());
-        // The config's word counts, not the one the server is registered with.
+        // The config's `lazy` counts, not the one that the server is registered with.
         let status = status.map(|status| ServerStatus { lazy: spec.lazy, ..status });
         status.unwrap_or_else(|_| ServerStatus::registered(spec))
     }
 
-    /// Starts servers and asks for their tools, and gives what
-    /// they say in the same order. Each ends when it has been looked at, unless
-    /// they are kept up: then they stay as long as the results.
+    /// Starts servers and lists their tools; returns the results in the same order. Each server stops after its probe,
+    /// unless `is_kept`: then it runs as long as its result lives.
     pub(super) async fn probe(&self, servers: &[ServerName], is_kept: bool) -> Vec<ProbeResult> {
         let mut probes = JoinSet::new();
         let specs = servers.iter().filter_map(|name| self.specs.iter().find(|spec| spec.name == *name));
@@ -181,7 +179,7 @@ impl InProcessBackend {
         let name = spec.name.as_str();
         let (binding, error) = match self.host.bind(&self.operator, name).await {
             Ok(binding) => {
-                // A private list is kept for the first that asks for it, and commands list as the caller.
+                // A private list is cached for the caller that asks first, and commands list as `caller`.
                 let _ = self.host.tools(&self.caller, name).await;
                 (Some(binding), self.host.tools(&self.operator, name).await.err())
             }

@@ -1,4 +1,5 @@
-//! Rounds of a modern server's questions: its result asks, and the request goes out again with the answers.
+//! `input_required` rounds of a modern server: its result asks for input, and the request is repeated with the
+//! responses.
 
 use std::time::Duration;
 
@@ -9,20 +10,20 @@ use serde_json::value::RawValue;
 use crate::call_events::{ELICITATION, parse_raw};
 use crate::terminal::Terminal;
 
-/// Rounds that one call may have.
+/// Upper bound on rounds of one call.
 pub(super) const MAX_ROUNDS: u32 = 10;
-/// How long a server that only wants to be asked again is left alone, times the round.
+/// Pause before the request is repeated for a server that asks for no input, times the round.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// What the request is repeated with.
+/// Parameters that the repeated request adds.
 pub(super) struct InputResponses {
     pub(super) responses: Option<Box<RawValue>>,
     /// As the server sent it.
     pub(super) request_state: Option<Box<RawValue>>,
 }
 
-/// Asks a person what the result of a server asks. Returns `None` if it is final, or if it asks what can't be answered
-/// here.
+/// Asks a person for the input that a result requires. Returns `None` if the result is final, or if it requires what
+/// can't be answered here.
 pub(super) async fn answer_input_requests(
     terminal: Option<&mut Terminal>,
     server: &str,

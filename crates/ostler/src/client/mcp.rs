@@ -1,4 +1,4 @@
-//! MCP with a daemon, over the connection that `/api/v1/attach` was asked for on.
+//! MCP client of a daemon, on a connection upgraded by `/api/v1/attach`.
 //!
 //! The daemon serves it as a connection of commands: results come byte for byte as servers sent them, and the `data` of
 //! an error is the error with all its parts. The end of the connection cancels what is under way.
@@ -20,16 +20,16 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::http::{HttpError, MAX_RESPONSE_BYTES};
 use crate::call_events::{CallEvent, CallEventSender, finish_json_line};
 
-/// Answers of the person at the terminal that may wait to be written.
+/// Upper bound on replies of the person at the terminal that wait to be written.
 const ANSWER_CAPACITY: usize = 16;
-/// The revision that is spoken; servers' questions are requests in it.
+/// Protocol version of the connection: in it, server questions are requests.
 const VERSION: &str = "2025-11-25";
-/// The id of the first request; the others follow.
+/// Id of the first request; the others count on.
 const FIRST_ID: u64 = 1;
-/// Where a result stands that is not on one line.
+/// `_meta` key of a result that is not on one line, and is sent as a string.
 const TEXT_META_KEY: &str = "dev.ostler/text";
 
-/// A connection that no request is on.
+/// Connection without a request in flight.
 #[derive(Debug)]
 pub(super) struct McpConnection {
     from: BufReader<ReadHalf<TokioIo<Upgraded>>>,
@@ -38,7 +38,7 @@ pub(super) struct McpConnection {
 }
 
 impl McpConnection {
-    /// Takes the connection of a response that has switched protocols, and introduces the command.
+    /// Takes the connection of a response that has switched protocols, and initializes MCP on it.
     pub(super) async fn open(response: Response<Incoming>) -> Result<Self, HttpError> {
         let lost = |error: hyper::Error| HttpError::NotSent(error.to_string());
         let connection = hyper::upgrade::on(response).await.map_err(lost)?;
@@ -55,7 +55,7 @@ impl McpConnection {
         Ok(Self { from: BufReader::new(from), to, last_id: FIRST_ID })
     }
 
-    /// Sends a request, passes on what happens meanwhile, and reads what came of it.
+    /// Sends a request, passes on events of the call, and returns its outcome.
     pub(super) async fn request(
         &mut self,
         method: &str,
@@ -73,7 +73,7 @@ impl McpConnection {
         let to = &mut self.to;
         let write = async {
             while let Some(answer) = given.recv().await {
-                // A daemon that is gone is noticed where it is read.
+                // A write error shows where the connection is read.
                 let _ = to.write_all(&answer).await;
             }
             std::future::pending().await
@@ -91,7 +91,7 @@ async fn read_until_response(
     observer: Option<&CallEventSender>,
     answers: mpsc::Sender<Vec<u8>>,
 ) -> Result<RpcOutcome, HttpError> {
-    // Ends the waits for answers with the request.
+    // Cancels the waits for replies with the request.
     let mut waits = JoinSet::new();
     let mut open: HashMap<RequestId, AbortHandle> = HashMap::new();
     loop {
@@ -137,7 +137,7 @@ async fn read_until_response(
     }
 }
 
-/// Writes the answer to a question; one that is not answered is refused.
+/// Returns the response to a server request; one without an outcome is refused.
 fn write_answer(id: &RequestId, outcome: Option<RpcOutcome>) -> Vec<u8> {
     let mut line = Vec::new();
     match outcome {

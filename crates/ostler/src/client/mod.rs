@@ -1,8 +1,7 @@
-//! How commands reach servers.
+//! Backends of commands: the daemon, or a host in the command's process.
 //!
-//! [`find`] is the one place that decides who does the work: the daemon that
-//! runs for the config, or else a host in this process, which lives as long as
-//! the command. What commands print does not depend on it.
+//! [`choose_backend`] is the one place that chooses: the daemon that runs for the config, or else a host in this
+//! process, which lives as long as the command. The output of commands does not depend on the choice.
 
 mod daemon_client;
 mod http;
@@ -43,13 +42,13 @@ use crate::signals::SignalListener;
 use crate::terminal::Terminal;
 use crate::{cli, config_file, trust};
 
-/// How long what is still being written to disk may take at the end.
+/// Timeout of pending disk writes at the end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The variable that holds the admin token of a daemon that is named.
+/// Variable with the admin token of a daemon that is named.
 const ADMIN_TOKEN_VARIABLE: &str = "OSTLER_ADMIN_TOKEN";
 
-/// Who does the work.
+/// Choice of the backend that executes a command.
 pub(crate) enum BackendChoice {
     /// A host in this process.
     InProcess(Box<InProcessOptions>),
@@ -57,20 +56,20 @@ pub(crate) enum BackendChoice {
     Daemon(DaemonClient),
 }
 
-/// What a host in this process is made with.
+/// Options of a host in this process.
 pub(crate) struct InProcessOptions {
     pub(crate) config: Config,
-    /// What was approved, where there is a lock file.
+    /// Approved definitions, if there is a lock file.
     pub(crate) pins: Option<PinPolicy>,
-    /// Where the config's other files are.
+    /// Location of the config's state files.
     pub(crate) instance: Option<DaemonInstance>,
-    /// The file and how it was found; none for the built-in server.
+    /// The file and its origin; `None` for the built-in server.
     pub(crate) file: Option<(PathBuf, ConfigOrigin)>,
 }
 
 impl InProcessOptions {
-    /// Refuses to start servers of a config that needs consent and has none.
-    /// Tells that the config needs consent, if it does.
+    /// Refuses to start servers of a config that needs consent and has none. Reports that the config needs consent, if
+    /// it does.
     pub(crate) fn print_trust_state(&self) {
         if let Some((file, origin)) = &self.file {
             trust::print_trust_state(*origin, file, &self.config);
@@ -82,18 +81,18 @@ impl InProcessOptions {
     }
 }
 
-/// The servers of a config, ready to be used.
+/// Servers of a config, ready for use.
 pub(crate) enum Backend {
     InProcess(Box<InProcessBackend>),
     Daemon(DaemonClient),
 }
 
-/// Why what was asked of a server brought nothing.
+/// Failure of a request to a server.
 #[derive(Debug)]
 pub(crate) enum RequestFailure {
-    /// The host or the server says no.
+    /// The host or the server refused it.
     Call(CallError),
-    /// The daemon can't be asked.
+    /// The daemon can't be reached, or refuses the command.
     Daemon(CommandFailure),
 }
 
@@ -118,40 +117,39 @@ impl From<RequestFailure> for CommandFailure {
     }
 }
 
-/// What the start of one server brought.
+/// Result of starting one server.
 pub(crate) struct ProbeResult {
-    /// How it is, and what it said.
+    /// Status after the start.
     pub(crate) status: ServerStatus,
-    /// Why it could not be used.
+    /// Failure of the start or of the list.
     pub(crate) error: Option<CallError>,
-    /// All that is kept of what its last process wrote to stderr, if it could not be used.
+    /// Kept stderr output of its last process, if it failed.
     pub(crate) stderr: Vec<String>,
-    /// Keeps it up, if it should be.
+    /// Keeps the server up, if it should stay.
     pub(crate) _binding: Option<Binding>,
 }
 
-/// What the tools of a server are listed for.
+/// Purpose of a list of tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ListPurpose {
-    /// To be shown. A server whose start has failed is not waited for.
+    /// Display: a server whose start has failed is not waited for.
     Show,
-    /// A call of one of them, which waits like the call does.
+    /// A call of one of them: the list waits like the call.
     Call,
 }
 
-/// What a request brought.
+/// Response of a request.
 pub(crate) struct CallResponse {
-    /// The text of the result.
+    /// Text of the result.
     pub(crate) result: Bytes,
-    /// What the server asked meanwhile and nobody here could answer.
+    /// First question of the server that no caller could answer.
     pub(crate) unanswered: Option<String>,
 }
 
-/// All tools of one server, or why they are not known.
+/// All tools of one server, or the error of its list.
 pub(crate) type DefinitionsResult = (ServerName, Result<UnfilteredDefinitions, CallError>);
 
-/// Who does the work: the daemon that is named, the one that runs for the
-/// config, or this process.
+/// Chooses the backend: the daemon that is named, the one that runs for the config, or this process.
 pub(crate) fn choose_backend(shared: &cli::GlobalOptions) -> Result<BackendChoice, CommandFailure> {
     let found = config_file::find(shared.config.as_deref());
     if let Some(address) = &shared.daemon {
@@ -177,8 +175,7 @@ pub(crate) fn choose_backend(shared: &cli::GlobalOptions) -> Result<BackendChoic
     }
 }
 
-/// The same for a config that has been read. What this process asks of servers
-/// is not judged by pins.
+/// Chooses the backend for a config that has been read. Pins do not apply to requests of this process.
 pub(crate) fn choose_backend_for(
     shared: &cli::GlobalOptions,
     file: &Path,
@@ -205,7 +202,7 @@ pub(crate) fn choose_backend_for(
     Ok(there.map_or_else(here, BackendChoice::Daemon))
 }
 
-/// The spot of a config; `None` on a machine without a home, which has no daemon that could be found.
+/// Returns the instance of a config; `None` on a machine without a home directory, where no daemon can be found.
 fn instance_of(file: Option<&Path>) -> Result<Option<DaemonInstance>, CommandFailure> {
     match DaemonInstance::for_config(file) {
         Err(failure @ CommandFailure::UnsafeFolder { .. }) => Err(failure),
@@ -213,8 +210,8 @@ fn instance_of(file: Option<&Path>) -> Result<Option<DaemonInstance>, CommandFai
     }
 }
 
-/// The admin token for a daemon that is named: the environment's, or that of the
-/// config. The config's is a secret of this machine, and goes to no other.
+/// Returns the admin token for a daemon that is named: the environment's, or that of the config. The config's token is
+/// a secret of this machine, and is sent to no other.
 pub(crate) fn admin_token_for(address: &DaemonAddress, spot: Option<&DaemonInstance>) -> Option<String> {
     token_in_environment().or_else(|| spot.filter(|_| address.is_loopback())?.admin_token())
 }
@@ -223,15 +220,15 @@ fn token_in_environment() -> Option<String> {
     std::env::var(ADMIN_TOKEN_VARIABLE).ok().filter(|token| !token.is_empty())
 }
 
-/// The daemon of a spot, if one runs; one that is being replaced is waited for. Fails if a process holds the spot that
-/// can't be found.
+/// Returns the daemon of an instance, if one runs; waits for one that is being replaced. Fails if a process holds the
+/// instance and can't be reached.
 pub(crate) fn running_daemon(spot: &DaemonInstance) -> Result<Option<DaemonClient>, CommandFailure> {
     spot.wait_until_settled()?;
     let Some((note, token)) = spot.running_with_token() else { return Ok(None) };
     Ok(DaemonAddress::local(&note.url).map(|address| DaemonClient::new(address, token)))
 }
 
-/// Asks the daemon of a spot, if one runs.
+/// Sends a request to the daemon of an instance, if one runs.
 pub(crate) fn with_running_daemon<T>(
     spot: &DaemonInstance,
     ask: impl AsyncFnOnce(&DaemonClient) -> Result<T, RequestFailure>,
@@ -247,7 +244,7 @@ pub(crate) fn with_running_daemon<T>(
     Some(runtime.block_on(ask(&there)))
 }
 
-/// The daemon, for commands that are of no use without one.
+/// Returns the daemon, for commands that need one.
 pub(crate) fn require_daemon(
     shared: &cli::GlobalOptions,
     why: &'static str,
@@ -258,8 +255,8 @@ pub(crate) fn require_daemon(
     }
 }
 
-/// Does work with the servers of a config, which needs consent to run them. Those of this process are not left
-/// behind: neither when the work fails nor when a signal ends it.
+/// Runs work with the servers of a config, which needs consent. Servers of this process are stopped in any case: also
+/// when the work fails or a signal interrupts it.
 pub(crate) fn run_with_backend<T>(
     way: BackendChoice,
     work: impl AsyncFnOnce(&Backend) -> Result<T, CommandFailure>,
@@ -270,7 +267,7 @@ pub(crate) fn run_with_backend<T>(
     run_without_consent(way, work)
 }
 
-/// Does work that starts no server, and needs no consent.
+/// Runs work that starts no server, and needs no consent.
 pub(crate) fn run_without_consent<T>(
     way: BackendChoice,
     work: impl AsyncFnOnce(&Backend) -> Result<T, CommandFailure>,
@@ -285,7 +282,7 @@ pub(crate) fn run_without_consent<T>(
         let mut result = interrupts.run_until_signal(work(&reach)).await;
         match &mut result {
             Err(CommandFailure::Interrupted { may_have_run, .. }) => *may_have_run = reach.is_calling(),
-            // The name may stand in an edit that the daemon has not applied.
+            // The name may be in an edit that the daemon has not applied.
             Err(CommandFailure::UnknownName { cause, .. }) => {
                 if let Some(change) = reach.refused_change().await {
                     cause.push_str(&format!("; {}", change.message));
@@ -293,7 +290,7 @@ pub(crate) fn run_without_consent<T>(
             }
             _ => {}
         }
-        // Whoever asks twice does not want to wait: the guard ends the servers.
+        // A second signal skips the wait: the guard ends the servers.
         match interrupts.run_until_signal(reach.close()).await {
             Ok(()) => result,
             Err(impatient) => result.and(Err(impatient)),
@@ -327,12 +324,12 @@ impl Backend {
         }
     }
 
-    /// Does work, and tells on stderr which starts it waits for.
+    /// Runs work, and reports on stderr the starts that it waits for.
     async fn with_start_messages<T>(&self, work: impl Future<Output = T>) -> T {
         wait_messages::with_start_messages(work, async || self.statuses().await.unwrap_or_default()).await
     }
 
-    /// Asks servers that were named for lists, and tells on stderr which of them are waited for.
+    /// Runs lists of named servers, and reports on stderr the servers that they wait for.
     async fn with_named_list_messages<T>(&self, servers: &[ServerName], work: impl Future<Output = T>) -> T {
         let statuses = async || self.statuses_of(servers).await;
         wait_messages::with_named_list_messages(work, statuses).await
@@ -344,17 +341,17 @@ impl Backend {
         statuses
     }
 
-    /// Asks servers for lists, and tells on stderr which of them are waited for.
+    /// Runs lists, and reports on stderr the servers that they wait for.
     async fn with_list_messages<T>(&self, work: impl Future<Output = T>) -> T {
         wait_messages::with_list_messages(work, async || self.statuses().await.unwrap_or_default()).await
     }
 
-    /// Whether the servers live on when the command has ended.
+    /// Returns whether the servers outlive the command.
     pub(crate) fn is_daemon(&self) -> bool {
         matches!(self, Self::Daemon(_))
     }
 
-    /// The servers of the config that are run, in its order.
+    /// Returns the enabled servers of the config, in its order.
     pub(crate) async fn enabled_servers(&self) -> Result<Vec<ServerName>, CommandFailure> {
         let statuses = self.statuses().await?.into_iter();
         Ok(statuses
@@ -363,12 +360,12 @@ impl Backend {
             .collect())
     }
 
-    /// The servers of the config, those that are disabled at the end.
+    /// Returns the servers of the config, disabled ones at the end.
     pub(crate) async fn all_servers(&self) -> Result<Vec<ServerName>, CommandFailure> {
         Ok(self.statuses().await?.into_iter().map(|status| status.name).collect())
     }
 
-    /// How the servers are, in the order of the config.
+    /// Returns the statuses of servers, in the order of the config.
     pub(crate) async fn statuses(&self) -> Result<Vec<ServerStatus>, CommandFailure> {
         match self {
             Self::InProcess(here) => Ok(here.statuses()),
@@ -376,7 +373,7 @@ impl Backend {
         }
     }
 
-    /// What the daemon is; none without one, and from one of a version that does not tell.
+    /// Returns the daemon's description; `None` without a daemon, and from an earlier version.
     pub(crate) async fn daemon_info(&self) -> Option<DaemonInfo> {
         match self {
             Self::InProcess(_) => None,
@@ -384,8 +381,7 @@ impl Backend {
         }
     }
 
-    /// What is wrong with the record of calls. A command says that itself when
-    /// it writes one.
+    /// Returns the audit's current failure. A command that writes the audit itself reports it elsewhere.
     pub(crate) async fn audit_warning(&self) -> Result<Option<String>, CommandFailure> {
         match self {
             Self::InProcess(_) => Ok(None),
@@ -393,8 +389,8 @@ impl Backend {
         }
     }
 
-    /// Tells how the lock file on disk differs from the one that a daemon has in force; `None` if it does not. A command
-    /// reads it itself.
+    /// Returns the difference between the lock file on disk and the one in force in the daemon; `None` if they agree. A
+    /// host in this process reads the file itself.
     pub(crate) async fn pending_lock(&self) -> Result<Option<PendingLock>, CommandFailure> {
         match self {
             Self::InProcess(_) => Ok(None),
@@ -402,7 +398,7 @@ impl Backend {
         }
     }
 
-    /// Why a daemon does not run the config as it is on disk; `None` if it does, or does not tell.
+    /// Returns the reason why a daemon does not run the config on disk; `None` if it does, or does not report it.
     pub(crate) async fn refused_change(&self) -> Option<RefusedChange> {
         match self {
             Self::InProcess(_) => None,
@@ -410,14 +406,14 @@ impl Backend {
         }
     }
 
-    /// Warns where a daemon runs another config than the one on disk.
+    /// Warns if a daemon runs another config than the one on disk.
     pub(crate) async fn warn_refused_change(&self) {
         if let Some(change) = self.refused_change().await {
             print_stderr(&format!("warning: {}", change.message));
         }
     }
 
-    /// How workers elsewhere are served; `None` if they are not.
+    /// Returns the status of the relay; `None` without one.
     pub(crate) async fn relay(&self) -> Option<ServiceStatus> {
         match self {
             Self::InProcess(_) => None,
@@ -425,7 +421,7 @@ impl Backend {
         }
     }
 
-    /// Explains which rule decides about a role; only a daemon has rules in force.
+    /// Returns the rule that decides about a role; only a daemon has rules in force.
     pub(crate) async fn explain(&self, role: &str, what: &str) -> Result<ExplainResponse, CommandFailure> {
         match self {
             Self::InProcess(_) => Err(CommandFailure::NoDaemon { why: "it has the rules that are in force" }),
@@ -433,7 +429,7 @@ impl Backend {
         }
     }
 
-    /// Reads the card of a server, which is not started for it.
+    /// Reads the card of a server without starting the server.
     pub(crate) async fn card(&self, server: &ServerName) -> Result<CardReport, RequestFailure> {
         match self {
             Self::InProcess(here) => Ok(here.card(server.as_str()).await?),
@@ -441,7 +437,7 @@ impl Backend {
         }
     }
 
-    /// The tools of one server, asked for now.
+    /// Fetches the tools of one server.
     pub(crate) async fn list_tools(
         &self,
         server: &str,
@@ -463,7 +459,7 @@ impl Backend {
         }
     }
 
-    /// The tools of all servers, by name; those of a sleeping one as far as they are known.
+    /// Returns the tools of all servers by name; those of a sleeping server from its cached list.
     pub(crate) async fn list_all_tools(&self) -> Result<Vec<ServerTools>, CommandFailure> {
         self.with_list_messages(async {
             match self {
@@ -474,8 +470,7 @@ impl Backend {
         .await
     }
 
-    /// Every tool of these servers, asked for now, whoever may use it and
-    /// whether it is approved or not.
+    /// Fetches every tool of these servers, regardless of rules and pins.
     pub(crate) async fn definitions(
         &self,
         servers: &[ServerName],
@@ -489,7 +484,7 @@ impl Backend {
         .await
     }
 
-    /// What all servers offer of a kind, by server, or one of them, which alone is asked.
+    /// Returns the items of a kind by server; of all servers, or of one, which alone is asked.
     pub(crate) async fn list_items(
         &self,
         kind: Kind,
@@ -504,7 +499,7 @@ impl Backend {
         .await
     }
 
-    /// Returns the server that answers for a URI, as the host decides it.
+    /// Returns the server that owns a URI, as the host resolves it.
     pub(crate) async fn resource_owner(&self, uri: &str) -> Result<ServerName, RequestFailure> {
         self.with_list_messages(async {
             match self {
@@ -515,8 +510,8 @@ impl Backend {
         .await
     }
 
-    /// Calls a tool, gets a prompt or reads a resource; gives the text of the result. A person at the terminal sees
-    /// what happens meanwhile, and is asked what the server asks.
+    /// Calls a tool, gets a prompt or reads a resource; returns the text of the result. A person at the terminal sees
+    /// events of the call, and is asked the server's questions.
     pub(crate) async fn request(
         &self,
         mut wish: CallRequest,
@@ -578,7 +573,7 @@ impl Backend {
         result
     }
 
-    /// What a server said before it ended, as far as it is kept.
+    /// Returns the kept stderr output of a server's last process.
     pub(crate) async fn last_stderr(&self, server: &ServerName) -> Vec<String> {
         match self {
             Self::InProcess(here) => here.last_stderr(server),
@@ -586,9 +581,8 @@ impl Backend {
         }
     }
 
-    /// Starts servers and asks for their tools, and gives what they say in the
-    /// same order. Servers of this process end when they have been looked at,
-    /// unless they are kept up: then they stay as long as the results.
+    /// Starts servers and lists their tools; returns the results in the same order. Servers of this process stop after
+    /// the probe, unless they are kept up: then they run as long as their results live.
     pub(crate) async fn probe(
         &self,
         servers: &[ServerName],

@@ -1,4 +1,4 @@
-//! One request to one server: done by a host in a command's process, or by a daemon.
+//! Request to one server: executed by a host in a command's process, or by a daemon.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::output::escape_line;
 
-/// One call of a tool, one prompt or one resource: it names exactly one of them.
+/// Call of a tool, prompt or resource; exactly one of them is named.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CallRequest {
     pub(crate) server: String,
@@ -17,19 +17,19 @@ pub(crate) struct CallRequest {
     pub(crate) tool: Option<String>,
     /// The server's own name of a prompt.
     pub(crate) prompt: Option<String>,
-    /// The URI of a resource.
+    /// URI of a resource.
     pub(crate) uri: Option<String>,
-    /// Sent as they are.
+    /// Sent byte for byte.
     pub(crate) arguments: Option<Box<RawValue>>,
-    /// The answers to what the server asked in the round before.
+    /// Responses to the server's questions of the round before.
     pub(crate) input_responses: Option<Box<RawValue>>,
-    /// What the server wants back with the answers.
+    /// State that the server wants back with the responses.
     pub(crate) request_state: Option<Box<RawValue>>,
     pub(crate) timeout_ms: Option<u64>,
 }
 
 impl CallRequest {
-    /// Names the tool, prompt or resource.
+    /// Describes the tool, prompt or resource.
     pub(crate) fn describe(&self) -> String {
         match &self.tool {
             Some(tool) => format!("the tool `{}`", escape_line(&format!("{}__{tool}", self.server))),
@@ -38,7 +38,7 @@ impl CallRequest {
         }
     }
 
-    /// Makes the request of a caller.
+    /// Returns the host's request of a caller.
     pub(crate) fn to_request<'a>(&'a self, caller: &'a Caller) -> Result<Request<'a>, CallError> {
         let (method, params) = self.method_and_params()?;
         let request = Request::new(caller, method, params);
@@ -48,7 +48,7 @@ impl CallRequest {
         })
     }
 
-    /// Returns the method and the parameters of MCP. The text of arguments is passed on as it came.
+    /// Returns method and parameters of MCP. The text of arguments is passed on byte for byte.
     pub(crate) fn method_and_params(&self) -> Result<(&'static str, Params), CallError> {
         let invalid = |what: String| CallError::Invalid {
             what,

@@ -1,4 +1,4 @@
-//! Patience: how long people wait, and what they are told meanwhile.
+//! Messages about waiting: deadlines of commands, and progress on stderr meanwhile.
 
 use std::collections::{HashMap, HashSet};
 use std::io::IsTerminal;
@@ -13,19 +13,19 @@ use ostler_core::status::{ServerState, ServerStatus, StartStage, StartStatus};
 use crate::invocation::command;
 use crate::output::{self, escape_line, print_stderr};
 
-/// How long work may take before it is worth a word.
+/// Duration from which work is reported as slow.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 
-/// Time between two words about the same start, for a person and for a log.
+/// Interval of messages about the same start, for a person and for a log.
 const REPEAT_INTERVALS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(10)];
 
-/// Time between two looks for a failed start that a call waits for the next try of.
+/// Interval of the check whether a call waits for the retry of a failed start.
 const RETRY_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Names of servers in one line.
+/// Upper bound on server names in one line.
 const MAX_NAMES: usize = 3;
 
-/// Does work, and says something if it takes long.
+/// Runs work, and prints a message if it is slow.
 pub(super) async fn with_slow_message<T>(work: impl Future<Output = T>, say: impl FnOnce()) -> T {
     let mut work = pin!(work);
     match tokio::time::timeout(SLOW_AFTER, &mut work).await {
@@ -37,10 +37,10 @@ pub(super) async fn with_slow_message<T>(work: impl Future<Output = T>, say: imp
     }
 }
 
-/// How long a server may take for a list before it is named, with what to do about it.
+/// Duration from which a server with an unanswered list is named, with a remedy.
 const SLOW_LIST_AFTER: Duration = Duration::from_secs(3);
 
-/// What a person may do who does not want to wait for a list.
+/// Returns the remedy for a person who does not want to wait for a list.
 fn waiting_hint() -> String {
     format!(
         "waiting: Ctrl-C gives up; {} asks one server alone, {} shows what it says",
@@ -49,7 +49,7 @@ fn waiting_hint() -> String {
     )
 }
 
-/// Asks servers for lists, and tells on stderr which of them are waited for.
+/// Runs lists, and reports on stderr the servers that they wait for.
 pub(super) async fn with_list_messages<T>(
     work: impl Future<Output = T>,
     statuses: impl AsyncFn() -> Vec<ServerStatus>,
@@ -66,7 +66,7 @@ pub(super) async fn with_list_messages<T>(
     }
 }
 
-/// Asks servers that were named for lists, and tells on stderr which of them are waited for. They can't be left out.
+/// Runs lists of named servers, and reports on stderr the servers that they wait for. Named servers can't be left out.
 pub(super) async fn with_named_list_messages<T>(
     work: impl Future<Output = T>,
     statuses: impl AsyncFn() -> Vec<ServerStatus>,
@@ -79,11 +79,11 @@ pub(super) async fn with_named_list_messages<T>(
     }
 }
 
-/// Waits a moment, and tells which servers have not answered with their lists by then.
+/// Reports the servers that have not answered with their lists after a while.
 async fn print_slow_lists(statuses: impl AsyncFn() -> Vec<ServerStatus>) {
     tokio::time::sleep(SLOW_LIST_AFTER).await;
     let statuses = statuses().await;
-    // A start is told by itself, and a server that sleeps is not asked.
+    // Starts have messages of their own, and a sleeping server is not asked.
     let is_asked = |it: &&ServerStatus| {
         it.start.is_none() && it.state == ServerState::Ready && (it.in_flight > 0 || it.tools.is_none())
     };
@@ -92,7 +92,7 @@ async fn print_slow_lists(statuses: impl AsyncFn() -> Vec<ServerStatus>) {
     }
 }
 
-/// Calls a server, and tells on stderr which start or which next try it waits for.
+/// Runs a call, and reports on stderr the start or the retry that it waits for.
 pub(super) async fn with_retry_messages<T>(
     work: impl Future<Output = T>,
     statuses: impl AsyncFn() -> Vec<ServerStatus>,
@@ -101,7 +101,7 @@ pub(super) async fn with_retry_messages<T>(
         let mut told = None;
         loop {
             tokio::time::sleep(RETRY_POLL_INTERVAL).await;
-            // A call waits for one server, and each of its failed starts is told once.
+            // A call waits for one server, and each of its failed starts is reported once.
             let told_of = statuses().await.iter().find_map(|it| Some((it.starts_total, retry_message(it)?)));
             if let Some((starts, retry)) = told_of
                 && told.replace(starts) != Some(starts)
@@ -117,7 +117,7 @@ pub(super) async fn with_retry_messages<T>(
     }
 }
 
-/// Says what a server that is waited for has failed with, and when it is tried again.
+/// Returns the failure of a server that a call waits for, and the time of its retry.
 fn retry_message(status: &ServerStatus) -> Option<String> {
     let error = status.last_error.as_ref().filter(|_| status.state == ServerState::Backoff)?;
     let wait = HumanDuration(Duration::from_secs(status.retry_after_ms?.div_ceil(1_000)));
@@ -125,7 +125,7 @@ fn retry_message(status: &ServerStatus) -> Option<String> {
     Some(format!("waiting: `{}` {what}, next try in {wait}", status.name))
 }
 
-/// Does work, and tells on stderr which starts it waits for.
+/// Runs work, and reports on stderr the starts that it waits for.
 pub(super) async fn with_start_messages<T>(
     work: impl Future<Output = T>,
     statuses: impl AsyncFn() -> Vec<ServerStatus>,
@@ -134,7 +134,7 @@ pub(super) async fn with_start_messages<T>(
     let mut messages = StartMessages::default();
     let every = REPEAT_INTERVALS[usize::from(!std::io::stderr().is_terminal())];
     loop {
-        // Neither the work nor the look at it may hold up the other.
+        // The work and the look at it must not delay each other.
         let look = async {
             tokio::time::sleep(SLOW_AFTER).await;
             statuses().await
@@ -151,17 +151,17 @@ pub(super) async fn with_start_messages<T>(
     }
 }
 
-/// What has been told of starts that are waited for.
+/// Messages about starts that were printed.
 #[derive(Default)]
 struct StartMessages {
     told: HashMap<ServerName, (StartStage, Instant)>,
     advised: HashSet<ServerName>,
-    /// When servers were told of together that wait for others.
+    /// Time of the last message about queued starts.
     told_waiting: Option<Instant>,
 }
 
 impl StartMessages {
-    /// Returns the lines that are due: one for each start that runs, and one for all that wait for others.
+    /// Returns the lines that are due: one for each running start, and one for all queued ones.
     fn take(&mut self, starts: Vec<(ServerName, StartStatus)>, every: Duration) -> Vec<String> {
         let (mut running, waiting): (Vec<_>, Vec<_>) =
             starts.into_iter().partition(|(_, start)| !start.stage.is_waiting());
@@ -195,7 +195,7 @@ impl StartMessages {
     }
 }
 
-/// The end of somebody's patience.
+/// Deadline of a command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline {
     began: Instant,
@@ -203,32 +203,33 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    /// That long from now.
+    /// Returns the deadline after a timeout.
     pub(crate) fn after(timeout: Duration) -> Self {
         Self { began: Instant::now(), timeout }
     }
 
-    /// How long somebody wanted to wait.
+    /// Returns the whole timeout.
     pub(crate) fn timeout(self) -> Duration {
         self.timeout
     }
 
-    /// Whether it has come.
+    /// Returns whether the deadline has passed.
     pub(crate) fn has_passed(self) -> bool {
         self.remaining().is_zero()
     }
 
-    /// What is left until then.
+    /// Returns the time until the deadline.
     pub(super) fn remaining(self) -> Duration {
         self.timeout.saturating_sub(self.began.elapsed())
     }
 
-    /// The same in milliseconds, rounded up: what ends a little too early does not end by this deadline.
+    /// Returns the time until the deadline in milliseconds, rounded up: a server that ends slightly early must not end
+    /// before this deadline.
     pub(super) fn remaining_ms(self) -> u64 {
         u64::try_from(self.remaining().as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
     }
 
-    /// Work for a server, before anything is sent to it that could do harm.
+    /// Bounds work for a server by the deadline, before anything is sent that could have effects.
     pub(crate) async fn bound<T, E: From<CallError>>(
         deadline: Option<Self>,
         server: &ServerName,

@@ -11,7 +11,7 @@ pub(super) struct AdminAuth {
     token: AdminToken,
 }
 
-/// A secret, kept out of what is logged.
+/// Secret that is kept out of logs.
 struct AdminToken(String);
 
 impl std::fmt::Debug for AdminToken {
@@ -25,13 +25,13 @@ impl AdminAuth {
         Self { token: AdminToken(token) }
     }
 
-    /// Shows that this daemon knows the token, without showing it.
+    /// Proves that this daemon knows the token, without sending it.
     pub(super) fn prove(&self, nonce: &str) -> Option<DaemonProof> {
         DaemonProof::answer(&self.token.0, nonce)
     }
 
-    /// Returns whether a request may use a connection that is reserved for the admin API. What lasts as long as a
-    /// client or a call does not: it would keep operators out.
+    /// Returns whether a request may use a connection that is reserved for the admin API. Requests with the lifetime of
+    /// a client or a call may not: they would keep operators out.
     pub(super) fn privilege(&self, uri: &Uri, headers: &HeaderMap) -> Privilege {
         match uri.path() {
             daemon_proof::PATH if daemon_proof::is_signed(&self.token.0, uri.query().unwrap_or_default()) => {
@@ -44,7 +44,7 @@ impl AdminAuth {
         }
     }
 
-    /// Whether the admin token was shown.
+    /// Returns whether the request has the admin token.
     pub(super) fn is_authorized(&self, headers: &HeaderMap) -> bool {
         let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let token = shown.and_then(|value| {

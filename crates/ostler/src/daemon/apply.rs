@@ -1,4 +1,4 @@
-//! Making the host what a config says: at the start, and after an edit.
+//! Application of the config to the host: at the start, and after an edit.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::config_file::{self, LoadedConfig};
 use crate::output::{Tint, print_stderr};
 use crate::trust::{self, TrustState};
 
-/// What has a config read again.
+/// Cause of a reload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReloadCause {
     /// A request with the admin token.
@@ -30,8 +30,8 @@ pub(super) enum ReloadCause {
 }
 
 impl Daemon {
-    /// Hosts every server of the config. Those that should be up are started
-    /// in the background: one that fails is said to, and keeps nobody waiting.
+    /// Registers every server of the config. Eager servers start in the background: a failed start is reported, and
+    /// delays no other server.
     pub(super) async fn apply_initial(self: &Arc<Self>) {
         let turn = self.config_state.apply_mutex.lock().await;
         for (_, error) in self.apply_config(turn).await {
@@ -39,15 +39,15 @@ impl Daemon {
         }
     }
 
-    /// Reads the config again and applies what has changed. A config that
-    /// can't be used changes nothing. Only an operator's request takes up the lock file.
+    /// Reloads the config and applies what has changed. A refused config changes nothing. Only an operator's request
+    /// takes up the lock file.
     pub(super) async fn reload(self: &Arc<Self>, by: ReloadCause) -> Reload {
         let turn = self.config_state.apply_mutex.lock().await;
         let number = self.config_state.next_reload();
         let Some(file) = self.config_state.file.clone() else {
             let why = "there is no config file; the built-in server is used".to_owned();
             let hint = Some("write an ostler.toml; then `ostler down` and `ostler serve`".to_owned());
-            // No file has changed, so there is no change that could have been refused.
+            // No file has changed, so there is no refused change to report.
             return Reload::now(ReloadOutcome::Unreadable { why, hint });
         };
         let listens = self.config_state.listens;
@@ -97,7 +97,7 @@ impl Daemon {
                     self.authenticator.set_roles(&config);
                     self.config_state.set_config(config, problems);
                     plan.removed.iter().for_each(|server| self.config_state.remove_server(server));
-                    // The next edit does not wait for servers that start.
+                    // The next edit does not wait for starts.
                     drop(turn);
                 };
                 let failed = self.apply(snapshot, in_force).await.into_iter();
@@ -112,8 +112,8 @@ impl Daemon {
         }
     }
 
-    /// Makes the host what the config that was adopted and the lock that was taken up say, servers that are still starting
-    /// included. Returns what it did not take. The next change may begin as soon as this one is in force.
+    /// Applies the adopted config and lock to the host, servers that are still starting included. Returns the servers
+    /// that the host refused. The next change may begin as soon as this one is in force.
     pub(super) async fn apply_config(
         self: &Arc<Self>,
         turn: MutexGuard<'_, ()>,
@@ -122,7 +122,7 @@ impl Daemon {
         self.apply(snapshot, || drop(turn)).await
     }
 
-    /// Applies a snapshot, and does something as soon as it is in force. Returns what the host did not take.
+    /// Applies a snapshot, and calls a function as soon as it is in force. Returns the servers that the host refused.
     async fn apply(
         self: &Arc<Self>,
         snapshot: Snapshot,
@@ -143,7 +143,7 @@ impl Daemon {
         failed
     }
 
-    /// Waits for the first start of a server. Of servers that start together, the last one has told how it went.
+    /// Waits for the first start of a server. Of servers that start together, the last one reports all.
     fn watch_start(self: &Arc<Self>, server: ServerName) {
         self.config_state.add_pending_start(&server);
         let daemon = Arc::clone(self);
@@ -184,8 +184,8 @@ impl Daemon {
         }
     }
 
-    /// Whether the last change came to the same, so that it has been told: an edit applies by itself, and is then often
-    /// applied by a command as well.
+    /// Returns whether the last change had the same outcome and was reported already: an edit applies by itself, and
+    /// often a command applies it as well.
     fn is_last_outcome(&self, is_same: impl FnOnce(&ReloadOutcome) -> bool) -> bool {
         self.config_state.with_config(|_, _, last| last.is_some_and(|last| is_same(&last.outcome)))
     }
@@ -235,7 +235,7 @@ fn describe_plan(plan: &Plan) -> String {
             parts.push(format!("{word} {}", names.join(", ")));
         }
     }
-    // Of what stays as it is, the number will do.
+    // Of unchanged servers the number is enough.
     if !untouched.is_empty() {
         parts.push(format!("{} untouched", untouched.len()));
     }

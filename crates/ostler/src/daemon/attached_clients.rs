@@ -1,20 +1,20 @@
-//! Attached clients: how many there are, and how many leave when they are told to. Each is activity of the daemon.
+//! Counts of attached clients, and of those that leave on a farewell. Each client is activity of the daemon.
 
 use std::sync::Arc;
 
 use ostler_gateway::{Activity, ActivityGuard};
 use tokio::sync::watch;
 
-/// Counts clients that are attached.
+/// Counts of attached clients.
 #[derive(Debug)]
 pub(super) struct AttachedClients {
     activity: Arc<Activity>,
     count: watch::Sender<usize>,
-    /// Those of them that leave when they are told to.
+    /// Number of clients that leave on a farewell.
     farewell_clients: watch::Sender<usize>,
 }
 
-/// A client that is attached; dropping it says that it is not any more.
+/// Permit of an attached client; dropping it ends the count.
 #[derive(Debug)]
 pub(super) struct AttachedClient {
     clients: Arc<AttachedClients>,
@@ -23,7 +23,7 @@ pub(super) struct AttachedClient {
 }
 
 impl AttachedClients {
-    /// Makes a count of none.
+    /// Returns a count of zero.
     pub(super) fn new(activity: Arc<Activity>) -> Arc<Self> {
         Arc::new(Self {
             activity,
@@ -32,7 +32,7 @@ impl AttachedClients {
         })
     }
 
-    /// A client attaches.
+    /// Counts a client until the permit is dropped.
     pub(super) fn attach(self: &Arc<Self>, leaves_when_told: bool) -> AttachedClient {
         self.count.send_modify(|count| *count += 1);
         self.farewell_clients.send_modify(|told| *told += usize::from(leaves_when_told));
@@ -43,13 +43,13 @@ impl AttachedClients {
         }
     }
 
-    /// Waits until no client is attached that leaves when it is told to.
+    /// Waits until every client that leaves on a farewell has left.
     pub(super) async fn until_farewell_clients_left(&self) {
         // The sender is `self`, which stays.
         let _ = self.farewell_clients.subscribe().wait_for(|told| *told == 0).await;
     }
 
-    /// Returns how many clients are attached.
+    /// Returns the number of attached clients.
     pub(super) fn count(&self) -> usize {
         *self.count.borrow()
     }

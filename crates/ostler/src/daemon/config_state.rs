@@ -1,5 +1,4 @@
-//! The config as it is applied: which servers there are, and what became of
-//! the last change.
+//! Config as it is applied: its servers, its lock, and the outcome of the last change.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -20,16 +19,16 @@ use crate::pins::lock_context::lock_hash;
 use crate::pins::lock_file::KnownLock;
 use crate::pins::{LockFileError, LockFileResult};
 
-/// The config as it is applied.
+/// Config as it is applied.
 #[derive(Debug)]
 pub(super) struct ConfigState {
-    /// The main file; none for the built-in server.
+    /// Main file; `None` for the built-in server.
     pub(super) file: Option<PathBuf>,
-    /// How it was found.
+    /// Origin of the file.
     pub(super) origin: ConfigOrigin,
-    /// Where the daemon listens, if not where the config says.
+    /// Address to listen on in place of the config's.
     pub(super) listens: Option<SocketAddr>,
-    /// What the host was made with: keys that can't change are compared with it.
+    /// Config that the host was created with: keys that can't change are compared with it.
     pub(super) startup_config: Config,
     inner: Mutex<ConfigStateInner>,
     /// Held while a config is applied, so that two edits are not applied at once.
@@ -38,28 +37,28 @@ pub(super) struct ConfigState {
 
 #[derive(Debug)]
 struct ConfigStateInner {
-    /// The config that was applied last.
+    /// Config that was applied last.
     config: Config,
     /// Its warnings.
     problems: Vec<Problem>,
-    /// Servers that should be up and have neither come up nor failed yet.
+    /// Eager servers that have neither come up nor failed yet.
     pending_starts: BTreeSet<ServerName>,
-    /// Those that have settled since all had; an error for each that failed.
+    /// Eager servers that have settled since all had; with an error for each that failed.
     finished_starts: Vec<StartResult>,
-    /// The files that the config was last read from, whatever came of it.
+    /// Files that the config was last read from, whatever the outcome.
     stamps: FileStamps,
-    /// The lock file that is in force.
+    /// Lock file in force.
     lock: Option<HashedLock>,
-    /// Why the one on disk is not.
+    /// Reason why the lock file on disk can't be used.
     broken_lock: Option<LockFileError>,
-    /// The lock file on disk, where it is another one and waits for an operator; its hash, or none if it is gone.
+    /// Lock file on disk that differs and waits for an operator: its hash, or `None` if the file is gone.
     pending_lock: Option<Option<PinHash>>,
     last_reload: Option<Reload>,
-    /// Changes that have begun.
+    /// Number of changes that have begun.
     reloads: u64,
 }
 
-/// A lock, and what it is recognized by.
+/// Lock and its hash.
 #[derive(Debug)]
 struct HashedLock {
     lock: Arc<LockFile>,
@@ -72,11 +71,11 @@ impl HashedLock {
     }
 }
 
-/// A server that should be up, and why it is not.
+/// Eager server and the failure of its start.
 pub(super) type StartResult = (ServerName, Option<CallError>);
 
 impl ConfigState {
-    /// Nothing is hosted yet.
+    /// Returns the state before any server is registered.
     pub(super) fn new(chosen: UsableConfig) -> Self {
         let UsableConfig { file, origin, config, mut problems, stamps, lock, listens } = chosen;
         problems.extend(config.shared_state_warnings());
@@ -96,50 +95,50 @@ impl ConfigState {
         Self { file, origin, listens, startup_config: config, inner, apply_mutex }
     }
 
-    /// The servers of the config, in its order.
+    /// Returns the servers of the config, in its order.
     pub(super) fn specs(&self) -> Vec<ServerSpec> {
         self.lock_inner().config.servers.clone()
     }
 
-    /// The names of the servers, in the order of the config.
+    /// Returns the names of the servers, in the order of the config.
     pub(super) fn names(&self) -> Vec<ServerName> {
         self.lock_inner().config.servers.iter().map(|spec| spec.name.clone()).collect()
     }
 
-    /// The names of all servers, those that are disabled at the end.
+    /// Returns the names of all servers, disabled ones at the end.
     pub(super) fn known_names(&self) -> Vec<ServerName> {
         let book = self.lock_inner();
         let disabled = book.config.disabled.iter().map(|disabled| &disabled.spec);
         book.config.servers.iter().chain(disabled).map(|spec| spec.name.clone()).collect()
     }
 
-    /// How many servers should be up and have neither come up nor failed yet.
+    /// Returns the number of eager servers that have neither come up nor failed yet.
     pub(super) fn pending_starts(&self) -> usize {
         self.lock_inner().pending_starts.len()
     }
 
-    /// The files that the config was last read from.
+    /// Returns the files that the config was last read from.
     pub(super) fn stamps(&self) -> FileStamps {
         self.lock_inner().stamps.clone()
     }
 
-    /// The config has been read from these files.
+    /// Sets the files that the config was read from.
     pub(super) fn set_stamps(&self, stamps: FileStamps) {
         self.lock_inner().stamps = stamps;
     }
 
-    /// Whether an edit applies by itself.
+    /// Returns whether an edit applies by itself.
     pub(super) fn is_watched(&self) -> bool {
         self.lock_inner().config.watch
     }
 
-    /// Returns what the host is to be by a config, or by the one that is applied, and by the lock that is in force.
+    /// Returns the snapshot of a config, or of the one that is applied, with the lock in force.
     pub(super) fn snapshot(&self, config: Option<&Config>) -> Snapshot {
         let book = self.lock_inner();
         Snapshot::from_config(config.unwrap_or(&book.config), book.lock.as_ref().map(|held| &held.lock))
     }
 
-    /// The lock file that is in force, and why the one on disk is not.
+    /// Calls a function with the lock file in force and the error of the one on disk.
     pub(super) fn with_lock<T>(
         &self,
         look: impl FnOnce(Option<&LockFile>, Option<&LockFileError>) -> T,
@@ -148,12 +147,12 @@ impl ConfigState {
         look(book.lock.as_ref().map(|held| &*held.lock), book.broken_lock.as_ref())
     }
 
-    /// The hash of the lock file that is in force.
+    /// Returns the hash of the lock file in force.
     pub(super) fn lock_hash(&self) -> Option<PinHash> {
         self.lock_inner().lock.as_ref().map(|held| held.hash)
     }
 
-    /// The lock file that is in force, if it is the one on disk as it was last read.
+    /// Returns the lock file in force, if it is the one on disk as it was last read.
     pub(super) fn known_lock(&self) -> Option<KnownLock> {
         let book = self.lock_inner();
         let held =
@@ -183,11 +182,12 @@ impl ConfigState {
         }
     }
 
-    /// The lock file on disk has been read and is not taken up. Whether it is news that it is another one.
+    /// Notes a lock file on disk that is read and not taken up. Returns whether its difference from the one in force is
+    /// new.
     pub(super) fn set_lock_on_disk(&self, lock: Option<&Arc<LockFile>>) -> bool {
         let mut book = self.lock_inner();
         book.broken_lock = None;
-        // Its hash is made only if it was read: all of it is written for that.
+        // Hashed only if it was read again: hashing serializes all of it.
         let found = lock.map(|lock| match &book.lock {
             Some(held) if Arc::ptr_eq(&held.lock, lock) => held.hash,
             _ => lock_hash(lock),
@@ -198,35 +198,35 @@ impl ConfigState {
         is_news
     }
 
-    /// Whether the lock file on disk is another one than the one in force.
+    /// Returns whether the lock file on disk differs from the one in force.
     pub(super) fn is_lock_pending(&self) -> bool {
         self.lock_inner().pending_lock.is_some()
     }
 
-    /// Names of servers without `pins = "off"`.
+    /// Returns the names of servers without `pins = "off"`.
     pub(super) fn pinned_names(&self) -> Vec<ServerName> {
         let book = self.lock_inner();
         book.config.servers.iter().filter(|spec| spec.is_pinned).map(|spec| spec.name.clone()).collect()
     }
 
-    /// What the config says, without its text: warnings, and the last change.
+    /// Calls a function with the config, its warnings and its last change.
     pub(super) fn with_config<T>(&self, look: impl FnOnce(&Config, &[Problem], Option<&Reload>) -> T) -> T {
         let book = self.lock_inner();
         look(&book.config, &book.problems, book.last_reload.as_ref())
     }
 
-    /// A server is gone.
+    /// Removes a server from the pending starts.
     pub(super) fn remove_server(&self, server: &ServerName) {
         let mut book = self.lock_inner();
         book.pending_starts.remove(server);
     }
 
-    /// A server should come up now.
+    /// Adds a server to the pending starts.
     pub(super) fn add_pending_start(&self, server: &ServerName) {
         self.lock_inner().pending_starts.insert(server.clone());
     }
 
-    /// It has come up, or has failed to. Once no other is on its way, gives all that have settled.
+    /// Records that a server has come up or failed. Returns all settled servers once none is pending.
     pub(super) fn finish_start(
         &self,
         server: &ServerName,
@@ -240,18 +240,18 @@ impl ConfigState {
         is_last.then(|| std::mem::take(&mut book.finished_starts))
     }
 
-    /// Another config holds from now on.
+    /// Sets the config that is applied.
     pub(super) fn set_config(&self, config: Config, mut problems: Vec<Problem>) {
         problems.extend(config.shared_state_warnings());
         let mut book = self.lock_inner();
         (book.config, book.problems) = (config, problems);
     }
 
-    /// Remembers what became of a change.
+    /// Records the outcome of a change.
     pub(super) fn set_last_reload(&self, number: u64, outcome: ReloadOutcome) -> Reload {
         let reload = Reload::now(outcome);
         let mut inner = self.lock_inner();
-        // One that has waited for servers is not the last any more.
+        // A change that has waited for servers may not be the last any more.
         if number == inner.reloads {
             inner.last_reload = Some(reload.clone());
         }

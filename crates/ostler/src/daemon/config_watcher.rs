@@ -1,9 +1,8 @@
-//! Watching the config: an edit applies by itself.
+//! Watcher of the config's files: an edit applies by itself.
 //!
-//! Editors write in many ways: in place, beside and renamed, through a symbolic
-//! link that is turned. What is watched is therefore the directories, for events
-//! that name one of the files or a part of a link to them, and what counts is
-//! whether the files are still the ones that were read.
+//! Editors write in many ways: in place, by renaming a new file, by retargeting a symbolic link. Therefore directories
+//! are watched, for events that name one of the files or a part of a link to them, and the stamps of the files decide
+//! whether they have changed.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -22,17 +21,16 @@ use crate::file_stamp::FileStamps;
 use crate::invocation::command;
 use crate::output::print_timed;
 
-/// How long the files must have been left alone before they are read: an
-/// editor that writes in steps is not read in the middle of one.
+/// Time without events before the files are read: an editor that writes in steps is not read in the middle of one.
 const DEBOUNCE: Duration = Duration::from_millis(200);
-/// How long that is waited for: a file that is never left alone is read anyway.
+/// Upper bound on that wait: a file that changes all the time is read anyway.
 const MAX_DEBOUNCE: Duration = Duration::from_secs(2);
 
 /// Applies edits for as long as the daemon runs.
 pub(super) async fn run(daemon: Arc<Daemon>) {
     let bell = Arc::new(Notify::new());
     let Some(mut eyes) = ConfigWatcher::open(Arc::clone(&bell)) else { return };
-    // What can't be read is tried again when it has changed again, not before.
+    // An unreadable file is tried again after its next change.
     let mut tried = FileStamps::default();
     loop {
         let read = daemon.config_state.stamps();
@@ -44,21 +42,20 @@ pub(super) async fn run(daemon: Arc<Daemon>) {
             continue;
         }
         bell.notified().await;
-        // Every further event begins the wait anew.
+        // Every further event restarts the wait.
         let quiet = async { while timeout(DEBOUNCE, bell.notified()).await.is_ok() {} };
         let _ = timeout(MAX_DEBOUNCE, quiet).await;
     }
 }
 
-/// The operating system's eyes on directories.
+/// Subscription to events of directories.
 struct ConfigWatcher {
     watcher: RecommendedWatcher,
     folders: BTreeSet<PathBuf>,
     names: WatchedNames,
 }
 
-/// The names that count, shared with the thread that hears of events. Paths
-/// would not do: the same file is spelt in several ways.
+/// Relevant names, shared with the thread that receives events. Paths would not do: one file has several.
 #[derive(Debug, Clone, Default)]
 struct WatchedNames(Arc<Mutex<BTreeSet<OsString>>>);
 
@@ -67,8 +64,7 @@ impl WatchedNames {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = names;
     }
 
-    /// Whether an event may be a change of the files. One that names nothing
-    /// says that events were lost.
+    /// Returns whether an event may be a change of the files. An event without a name says that events were lost.
     fn is_relevant(&self, event: &Event) -> bool {
         let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_known = |path: &PathBuf| path.file_name().is_none_or(|name| names.contains(name));
@@ -96,11 +92,11 @@ impl ConfigWatcher {
 
     fn watch_files(&mut self, stamps: &FileStamps) {
         let wanted = stamps.dirs();
-        // What becomes of a directory itself shows by its own name.
+        // A change of a directory itself shows by its own name.
         let folders = wanted.iter().filter_map(|folder| folder.file_name().map(OsString::from));
         self.names.set(stamps.names().into_iter().chain(folders).collect());
         for folder in self.folders.difference(&wanted) {
-            // One that is gone is not watched any more anyway.
+            // A removed directory is not watched any more anyway.
             let _ = self.watcher.unwatch(folder);
         }
         self.folders = wanted
@@ -116,7 +112,7 @@ impl ConfigWatcher {
     }
 }
 
-/// Reading a file is no change of it.
+/// Returns whether an event changes a file; reading does not.
 fn is_change(kind: EventKind) -> bool {
     match kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => true,

@@ -1,4 +1,4 @@
-//! The seam to the gateway: how connections are served, and what is mounted.
+//! Setup of the gateway: its limits, and the endpoints it serves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 
 use crate::auth::Authenticator;
 
-/// The gateway of a config.
+/// Returns the gateway of a config.
 pub(super) fn build_gateway(
     host: &Host,
     config: &Config,
@@ -41,13 +41,13 @@ pub(super) fn build_gateway(
     Gateway::new(host.clone(), options)
 }
 
-/// Connections kept for the admin API beyond those of a config, so that a daemon whose connections are all in use can
-/// be operated: some for people, one for a monitor.
+/// Connections reserved for the admin API beyond those of a config, so that a daemon whose connections are all in use
+/// can be operated: some for people, one for a monitor.
 const ADMIN_CONNECTIONS: usize = 8;
 
-/// How many connections a config allows, and for how long.
+/// Returns the connection limits of a config.
 pub(super) fn connection_limits(config: &Config) -> ConnectionLimits {
-    // The end of the daemon bounds them, and may give calls in flight more time.
+    // The daemon's shutdown bounds the drain, and may give calls in flight more time.
     let drain = Duration::from_secs(3_600);
     ConnectionLimits {
         max_connections: config.gateway.max_connections,
@@ -57,8 +57,7 @@ pub(super) fn connection_limits(config: &Config) -> ConnectionLimits {
     }
 }
 
-/// Speaks MCP with a client on a connection of bytes until either end closes
-/// it, or the client's credential is over.
+/// Serves MCP on a byte stream until either end closes it, or the client's credential ends.
 pub(super) async fn serve_stream(
     gateway: &Gateway,
     connection: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -69,7 +68,7 @@ pub(super) async fn serve_stream(
     gateway.serve_stream_with(reader, writer, admitted, Scope::All, farewell).await;
 }
 
-/// Serves connections until the shutdown, and then what they have begun.
+/// Serves connections until the shutdown, and then finishes the responses that have begun.
 pub(super) async fn serve(
     listener: TcpListener,
     service: HttpService,

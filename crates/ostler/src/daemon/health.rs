@@ -10,14 +10,14 @@ use super::Daemon;
 use super::api::reply;
 use crate::api::{Confirmation, ReadinessResponse};
 
-/// The process is up.
+/// Reports that the process is up.
 pub(super) async fn healthz() -> Response {
     reply(StatusCode::OK, &Confirmation { ok: true })
 }
 
-/// Every server that should be up has come up, or has failed to.
+/// Reports whether every eager server has come up or failed.
 pub(super) async fn readyz(State(daemon): State<Arc<Daemon>>) -> Response {
-    // How many and not which: nobody has to say here who they are.
+    // The number and not the names: this endpoint authenticates no client.
     let waiting = daemon.config_state.pending_starts();
     let status = if waiting == 0 { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     reply(status, &ReadinessResponse { ready: waiting == 0, waiting })

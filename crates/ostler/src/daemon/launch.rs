@@ -1,4 +1,4 @@
-//! From what was typed to a socket that is listened on.
+//! Launch of a daemon: from the command line to a listening socket.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,25 +16,25 @@ use crate::instance::{self, DaemonKind, DaemonRecord, InstanceClaim};
 use crate::invocation::Invocation;
 use crate::output::print_stderr;
 
-/// All that a daemon is started with.
+/// Options of a daemon.
 #[derive(Debug)]
 pub(crate) struct LaunchOptions {
-    /// What it serves.
+    /// Config to serve.
     pub(crate) chosen: UsableConfig,
-    /// The config as it was typed, for hints.
+    /// Config as it was typed, for hints.
     pub(crate) config_arg: Option<PathBuf>,
-    /// The right to serve it.
+    /// Exclusive right to serve the config.
     pub(crate) claim: InstanceClaim,
-    /// Where, if not where the config says.
+    /// Address to listen on in place of the config's.
     pub(crate) listen: Option<SocketAddr>,
-    /// Where to write the port.
+    /// File for the port.
     pub(crate) port_file: Option<PathBuf>,
-    /// How long to stay when nobody is here; for ever if absent.
+    /// Idle time after which the daemon exits; `None` for never.
     pub(crate) linger: Option<Duration>,
 }
 
 impl LaunchOptions {
-    /// What the daemon says of itself when it listens at an address.
+    /// Returns the daemon's record for an address.
     pub(super) fn record(&self, address: SocketAddr) -> DaemonRecord {
         DaemonRecord {
             url: instance::local_url(address),
@@ -47,13 +47,12 @@ impl LaunchOptions {
         }
     }
 
-    /// Where it is to listen.
+    /// Returns the address to listen on.
     pub(super) fn address(&self) -> SocketAddr {
         self.listen.unwrap_or(self.chosen.config.listen)
     }
 
-    /// Listens. An address that other machines reach wants callers that can
-    /// prove who they are.
+    /// Listens. An address that other machines reach requires callers that can authenticate.
     pub(super) async fn listen(&self, keeper: &Authenticator) -> Result<TcpListener, CommandFailure> {
         let address = self.address();
         let is_near = is_loopback(address.ip());
@@ -70,7 +69,7 @@ impl LaunchOptions {
         }
         match TcpListener::bind(address).await {
             Ok(listener) => Ok(listener),
-            // A daemon that was started for somebody is found by its note, so any port does.
+            // A daemon that a client started is found by its record, so any port does.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && self.linger.is_some() => {
                 let any = SocketAddr::new(address.ip(), 0);
                 TcpListener::bind(any).await.map_err(|error| listen_failure(any, &error))

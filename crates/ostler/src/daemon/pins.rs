@@ -1,4 +1,4 @@
-//! The lock file, while the daemon runs.
+//! Lock file of a running daemon.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::pins::lock_context::lock_hash;
 use crate::pins::{self, LockFileError, LockFileResult};
 
 impl Daemon {
-    /// Takes up the lock file on disk; with a hash only if it is that one. Whether it was.
+    /// Takes up the lock file on disk; with a hash only if it has that hash. Returns whether it was taken up.
     pub(super) async fn reload_pins(self: &Arc<Self>, wanted: Option<&str>) -> Result<bool, LockFileError> {
         let turn = self.config_state.apply_mutex.lock().await;
         let Some(file) = self.config_state.file.clone() else { return Ok(true) };
         let read = move || pins::lock_file::read(&file, &mut FileStamps::default(), None);
         let locked = match tokio::task::spawn_blocking(read).await {
             Ok(locked) => locked,
-            // The daemon is ending, and nothing is pinned or unpinned by that.
+            // The daemon is shutting down, and pins do not matter any more.
             Err(_) => return Ok(true),
         };
         let outcome = locked.as_ref().map(|_| true).map_err(Clone::clone);
@@ -34,8 +34,8 @@ impl Daemon {
         outcome
     }
 
-    /// Leaves the lock that is in force as it is, and tells if the one on disk is another. The processes of servers
-    /// can write that file, so only an operator's request takes it up.
+    /// Keeps the lock in force, and reports if the one on disk differs. The processes of servers can write that file,
+    /// so only an operator's request takes it up.
     pub(super) fn ignore_lock(&self, locked: LockFileResult) {
         match locked {
             Err(broken) => {
@@ -61,8 +61,8 @@ impl Daemon {
         }
     }
 
-    /// Takes what a lock file says, to be put in force with the next snapshot. With one that can't be used, what was
-    /// approved before stays approved, and nothing else is.
+    /// Takes up a lock file, in force with the next snapshot. If it can't be used, the definitions that were approved
+    /// before stay approved, and no others are.
     pub(super) fn apply_lock(&self, locked: LockFileResult) -> LockChange {
         if let Err(broken) = &locked {
             self.console

@@ -1,4 +1,4 @@
-//! The relay of a daemon: workers elsewhere reach its servers.
+//! Relay of a daemon: workers on other machines call its servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,19 +15,17 @@ use crate::instance::DaemonInstance;
 use crate::output::print_timed;
 use crate::relay::{self, CheckedBroker};
 
-/// How long calls of workers may go on when the daemon ends: as long as those
-/// of clients, and a moment for the last answers to leave.
+/// Timeout of workers' calls at the shutdown: as long as those of clients, and a moment for the last answers.
 pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_millis(3_500);
 
-/// All that serving workers takes, but the host.
+/// Dependencies of the relay, without the host.
 pub(super) struct RelayServiceSetup {
     broker: CheckedBroker<NatsBroker>,
     journal: Arc<dyn CallJournal>,
     options: ServiceOptions,
 }
 
-/// Does what can fail, if the config wants workers to be served. The broker is
-/// not asked anything yet.
+/// Does everything that can fail, if the config has a relay. Does not contact the broker yet.
 pub(super) async fn prepare(
     relay: Option<&config::RelayConfig>,
     spot: &DaemonInstance,
@@ -53,14 +51,13 @@ pub(super) async fn prepare(
 }
 
 impl RelayServiceSetup {
-    /// Begins to serve workers. A broker that is away is waited for and keeps
-    /// nobody else waiting.
+    /// Starts the relay. It waits for an unreachable broker in the background.
     pub(super) fn start(self, host: &Host) -> Service {
         Service::start(host.clone(), Arc::new(self.broker), self.journal, self.options)
     }
 }
 
-/// Without a journal a call could run twice, so there is no relay without one.
+/// Opens the journal. Without one a call could run twice, so a relay requires it.
 async fn open_journal(spot: &DaemonInstance) -> Result<Arc<dyn CallJournal>, CommandFailure> {
     let file = spot.relay_file();
     let opened = tokio::task::spawn_blocking(move || SqliteJournal::open(&file)).await;

@@ -1,4 +1,4 @@
-//! The life of a daemon.
+//! Life of a daemon: start, serving, and shutdown in order.
 
 use std::io;
 use std::net::SocketAddr;
@@ -33,23 +33,22 @@ use crate::instance::{DaemonKind, InstanceClaim};
 use crate::output::{Tint, print_stderr};
 use crate::signals::SignalListener;
 
-/// How long answers may take to leave once every call has ended.
+/// Timeout of the last responses after every call has ended.
 const RESPONSES_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// How long the last lines of the console may take to be written.
+/// Timeout of the console's last lines.
 const CONSOLE_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Paths that do not keep a daemon alive: monitors ask for them for ever.
+/// Paths that do not keep a daemon alive: monitors poll them for ever.
 const IDLE_PATHS: [&str; 3] = ["/", "/healthz", "/readyz"];
 
-/// Answer to a person who opens the address in a browser.
+/// Response to a person who opens the address in a browser.
 const FRONT_PAGE: &str = "Ostler: MCP clients connect to /mcp; `ostler status` shows the servers.\n";
 
-/// How long the last rows of the audit may take to be written.
+/// Timeout of the audit's last rows.
 const AUDIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Serves until a signal comes, or everybody has left a daemon that was
-/// started for somebody; then ends in order.
+/// Serves until a signal comes, or until a daemon that a client started is idle; then shuts down in order.
 pub(crate) async fn run(launch: LaunchOptions) -> Result<(), CommandFailure> {
     let mut interrupts = SignalListener::listen().map_err(CommandFailure::Machine)?;
     let keeper =
@@ -109,7 +108,7 @@ pub(crate) async fn run(launch: LaunchOptions) -> Result<(), CommandFailure> {
         audit,
     });
     daemon.apply_initial().await;
-    // After the servers: a worker that asks before would be told that there are none.
+    // After the servers: a worker that asks earlier would find none.
     if let Some(relay) = relay {
         let _ = daemon.relay.set(relay.start(&daemon.host));
     }
@@ -133,11 +132,11 @@ pub(crate) async fn run(launch: LaunchOptions) -> Result<(), CommandFailure> {
         }
         Ok(())
     };
-    // A signal is how a daemon ends, and nothing went wrong.
+    // A signal is the usual end of a daemon, and no failure.
     if interrupts.run_until_signal(over).await.is_err() {
         daemon.console.write_line(Tint::Plain, "ending; Ctrl-C again leaves the servers to their guard");
     }
-    // Nobody finds it any more; the spot is free when its servers are gone.
+    // Commands do not find this daemon any more; the instance is released when its servers have ended.
     claim.unpublish();
     drop(stop);
     let ended = interrupts.run_until_signal(shut_down(&daemon, serving)).await;
@@ -152,30 +151,29 @@ pub(crate) async fn run(launch: LaunchOptions) -> Result<(), CommandFailure> {
     ended
 }
 
-/// Waits until a daemon that was started for a client has not been used for long enough.
+/// Waits until a daemon that a client started has been idle for `linger`.
 async fn until_unused(daemon: &Daemon, activity: &Activity, linger: Option<Duration>) {
     match linger {
-        // Workers come without being announced, so they would find nobody.
+        // Workers come without notice, so a daemon with a relay stays.
         Some(linger) if daemon.relay.get().is_none() => activity.idle_for(linger).await,
         _ => std::future::pending().await,
     }
 }
 
-/// Ends in order: clients that are attached are told to go on elsewhere, calls in flight finish within their time,
-/// then servers end.
+/// Shuts down in order: attached clients get a farewell, calls in flight finish within their time, then servers end.
 async fn shut_down(daemon: &Daemon, mut serving: JoinHandle<()>) -> Result<(), CommandFailure> {
     let began = Instant::now();
     let calls = daemon.announce_shutdown();
-    // Servers stay until clients have left and calls are over: what has come in must not hear of none.
+    // Servers stay until clients have left and calls are over: requests that have come in still need them.
     let left = tokio::time::timeout(calls, daemon.until_drained());
-    // Workers are told, so that they go to another host if there is one.
+    // Workers get a notice, so that they switch to another host if there is one.
     let workers = async {
         if let Some(relay) = daemon.relay.get() {
             relay.drain(relay::DRAIN_TIMEOUT).await;
         }
     };
     let _ = tokio::join!(left, workers);
-    // Whoever listens gets the end of it before connections are closed.
+    // Event streams end before their connections are closed.
     daemon.gateway.drain();
     daemon.host.shutdown_within(calls.saturating_sub(began.elapsed())).await;
     let answered = async {
@@ -186,7 +184,7 @@ async fn shut_down(daemon: &Daemon, mut serving: JoinHandle<()>) -> Result<(), C
     Ok(())
 }
 
-/// Makes the one service of all endpoints: those of MCP clients, the admin API and health.
+/// Returns the service of all endpoints: those of MCP clients, the admin API and health.
 fn http_service(daemon: &Arc<Daemon>, activity: &Arc<Activity>) -> HttpService {
     let operated = Arc::clone(daemon);
     let service = HttpService::new(daemon.gateway.clone())
@@ -200,7 +198,7 @@ fn http_service(daemon: &Arc<Daemon>, activity: &Arc<Activity>) -> HttpService {
     }
 }
 
-/// Makes the routes beside the endpoints of MCP clients.
+/// Returns the routes beside the endpoints of MCP clients.
 fn routes(daemon: &Arc<Daemon>) -> Router {
     let front = get(async || (StatusCode::NOT_FOUND, FRONT_PAGE));
     let open = Router::new().route("/healthz", get(health::healthz)).route("/readyz", get(health::readyz));
@@ -208,7 +206,7 @@ fn routes(daemon: &Arc<Daemon>) -> Router {
     api::router(daemon).merge(open)
 }
 
-/// Says where the daemon is: to other commands, to scripts and to people.
+/// Announces the daemon: to other commands, to scripts and to people.
 fn announce(
     claim: &InstanceClaim,
     daemon: &Daemon,
@@ -230,7 +228,7 @@ fn announce(
     Ok(())
 }
 
-/// What those who come from elsewhere need.
+/// Describes the credentials that clients on other machines need.
 fn describe_exposure(daemon: &Daemon, address: SocketAddr) -> String {
     let hosts = daemon.config_state.with_config(|config, _, _| config.gateway.allowed_hosts.join(", "));
     let hosts = match hosts.is_empty() {
@@ -242,7 +240,7 @@ fn describe_exposure(daemon: &Daemon, address: SocketAddr) -> String {
     )
 }
 
-/// SIGHUP reads the config again.
+/// Reloads the config on SIGHUP.
 fn reload_on_hangup(daemon: Arc<Daemon>) -> Result<(), CommandFailure> {
     let mut hangups = signal(SignalKind::hangup()).map_err(CommandFailure::Machine)?;
     tokio::spawn(async move {

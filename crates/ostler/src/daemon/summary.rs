@@ -1,4 +1,4 @@
-//! Summary of a daemon: what it tells when it has come up, and when its eager servers have settled.
+//! Summary of a daemon: printed when it has come up, and when its eager servers have settled.
 
 use ostler_core::server_name::ServerName;
 use ostler_core::spec::ServerSpec;
@@ -9,11 +9,11 @@ use super::console::Console;
 use crate::output::{self, Tint, escape_line, print_stderr};
 use crate::{config_file, xdg};
 
-/// Names of servers in one line.
+/// Upper bound on server names in one line.
 const MAX_NAMES: usize = 12;
 
 impl Daemon {
-    /// Tells where the daemon is, what it serves and how clients connect; then what is doubtful about its config.
+    /// Prints the address, the servers and how clients connect; then the warnings of the config.
     pub(super) fn print_summary(&self, url: &str) {
         let hints = self.console.hints();
         let mut text = format!("listening at {url}/mcp\n");
@@ -58,7 +58,7 @@ impl Daemon {
 }
 
 impl Console {
-    /// Tells how servers with `lazy = false` have come up.
+    /// Prints the outcomes of servers with `lazy = false`.
     pub(super) fn print_eager_starts(&self, servers: &[StartResult]) {
         let failed: Vec<(&ServerName, &ostler_host::CallError)> =
             servers.iter().filter_map(|(server, failure)| Some((server, failure.as_ref()?))).collect();
@@ -80,7 +80,7 @@ impl Console {
     }
 }
 
-/// Some names, and how many more there are.
+/// Joins some names, and how many more there are.
 fn join_names(servers: &[&ServerName]) -> String {
     let mut names: Vec<&str> = servers.iter().take(MAX_NAMES).map(|name| name.as_str()).collect();
     let more = format!("{} more", servers.len().saturating_sub(MAX_NAMES));

@@ -1,4 +1,4 @@
-//! Tokens that come, go and expire while the daemon runs, and the daemon's record: files that are looked at regularly.
+//! Maintenance of tokens while the daemon runs: polls the token file and the daemon's record.
 
 use std::io;
 use std::sync::Arc;
@@ -13,26 +13,24 @@ use crate::file_stamp::FileStamps;
 use crate::invocation::command;
 use crate::output::Tint;
 
-/// How often it is looked whether a token has expired, or the file has
-/// changed without anybody saying so: nothing outlives its token by more.
+/// Interval of the check for expired tokens and for a changed file: no session outlives its token by more.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often it is written down when tokens were last used: what a crash may lose.
+/// Interval in which last uses of tokens are saved: a crash loses at most this.
 const SAVE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long that may take when the daemon ends.
+/// Timeout of the last save at the shutdown.
 const SAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Daemon {
-    /// Writes down when tokens were last used, before the daemon ends.
+    /// Saves the last uses of tokens before the daemon ends.
     pub(super) async fn save_last_uses(&self) {
         let keeper = Arc::clone(&self.authenticator);
         let kept = tokio::task::spawn_blocking(move || keeper.save_uses());
         let _ = tokio::time::timeout(SAVE_TIMEOUT, kept).await;
     }
 
-    /// Reads the tokens again, and ends what was begun with those that are
-    /// gone; how many there are now.
+    /// Reads the tokens again, and ends the sessions of removed ones. Returns the number of tokens.
     pub(super) async fn reload_tokens(self: &Arc<Self>) -> io::Result<usize> {
         let daemon = Arc::clone(self);
         let read =
@@ -44,8 +42,7 @@ impl Daemon {
         Ok(self.authenticator.count())
     }
 
-    /// Writes the record again that commands find the daemon by, if somebody has removed it. Not waited for: tokens
-    /// expire though the disk hangs.
+    /// Restores the daemon's record if it was removed. Runs in the background: tokens expire even if the disk hangs.
     fn restore_record(self: &Arc<Self>) {
         let daemon = Arc::clone(self);
         drop(tokio::task::spawn_blocking(move || {
@@ -70,7 +67,7 @@ impl Daemon {
     }
 }
 
-/// Keeps credentials as they are for as long as the daemon runs.
+/// Maintains credentials for as long as the daemon runs.
 pub(super) async fn run(daemon: Arc<Daemon>) {
     tokio::join!(daemon.authenticator.refresh_keys(), check_periodically(&daemon));
 }
@@ -80,10 +77,10 @@ async fn check_periodically(daemon: &Arc<Daemon>) {
     seen.add(daemon.authenticator.store().file());
     let mut recorded = FileStamps::default();
     recorded.add(daemon.published.file());
-    // They may have changed since the start, when nobody knew whom to tell.
+    // They may have changed since the start, before this task could end sessions.
     let _ = daemon.reload_tokens().await;
     let mut ticks = tokio::time::interval(CHECK_INTERVAL);
-    // After a machine has slept one look is enough.
+    // After the machine slept one check is enough.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut next_keep = tokio::time::Instant::now() + SAVE_INTERVAL;
     loop {
@@ -91,7 +88,7 @@ async fn check_periodically(daemon: &Arc<Daemon>) {
         if tokio::time::Instant::now() >= next_keep {
             next_keep += SAVE_INTERVAL;
             let keeper = Arc::clone(&daemon.authenticator);
-            // Not waited for: tokens expire though the disk hangs.
+            // In the background: tokens expire even if the disk hangs.
             drop(tokio::task::spawn_blocking(move || keeper.save_uses()));
         }
         daemon.end_callers(&daemon.authenticator.expire());
@@ -103,13 +100,13 @@ async fn check_periodically(daemon: &Arc<Daemon>) {
         let now = seen.refreshed();
         if now != seen {
             seen = now;
-            // What is wrong with it has been said.
+            // The failure has been printed.
             let _ = daemon.reload_tokens().await;
         }
     }
 }
 
-/// Says that tokens can't be read, and what holds meanwhile.
+/// Describes unreadable tokens, and which ones are in force meanwhile.
 pub(super) fn describe_unreadable(keeper: &Authenticator, error: &io::Error) -> String {
     format!(
         "error: the tokens in {} can't be read, so those from before stay\n  cause: {error}\n  hint: mend the file, \

@@ -1,5 +1,5 @@
-//! Differences as people and programs see them. Nothing of a server reaches the
-//! terminal that could control it or hide in it.
+//! Differences from the lock, rendered for people and programs. No text of a server can control the terminal or hide in
+//! it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,25 +16,25 @@ use serde_json::Value;
 use crate::failure::CommandFailure;
 use crate::output::{self, Style, Tint, count, escape_line, escape_text};
 
-/// One tool that is not as it was approved, for programs.
+/// One unapproved tool, for programs.
 #[derive(Serialize)]
 pub(crate) struct DiffEntry {
     server: ServerName,
     section: &'static str,
-    /// The server's name for it.
+    /// The server's own name of the tool.
     tool: String,
-    /// The name under which it is approved; a tool is also called by it.
+    /// Name under which it is approved, and its exposed name.
     name: String,
     standing: &'static str,
-    /// Recognizes what an approval writes: `ostler approve NAME@HASH`.
+    /// Hash that an approval writes: `ostler approve NAME@HASH`.
     hash: String,
-    /// Whether the server lists it more than once.
+    /// True if the server lists the tool more than once.
     repeated: bool,
-    /// What has changed in a changed one, with what nobody would see spelled out.
+    /// Changes of a changed tool, with invisible characters escaped.
     changes: Vec<DiffChange>,
-    /// The approved definition.
+    /// Approved definition.
     old: Option<Value>,
-    /// The offered one; a text if it is not JSON with one meaning.
+    /// Offered definition; a string if it is not JSON with one meaning.
     new: Option<Value>,
 }
 
@@ -91,7 +91,7 @@ fn value(definition: &[u8]) -> Value {
         .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(definition).into_owned()))
 }
 
-/// One difference for people: what it is, and all there is to read before approving it.
+/// Renders one difference for people: the item, and everything to read before approving it.
 pub(crate) fn render(server: &ServerName, difference: &Difference, style: Style) -> String {
     let name =
         style.paint(Tint::Heading, &escape_line(&item_name(server, difference.section, &difference.name)));
@@ -139,7 +139,7 @@ fn render_pieces(pieces: &[DiffSegment], style: Style) -> String {
     pieces.iter().map(piece).collect()
 }
 
-/// Colours say it where there are any; elsewhere brackets do.
+/// Marks removed text by colour where there is any, else by brackets.
 fn mark_removed(text: &str, style: Style) -> String {
     match style.has_colours() {
         true => style.paint(Tint::Removed, &escape_text(text)),
@@ -154,7 +154,7 @@ fn mark_added(text: &str, style: Style) -> String {
     }
 }
 
-/// The text is tame already, and may be painted.
+/// Indents text that is escaped already, and may be painted.
 fn indented(text: &str, by: usize) -> String {
     text.lines().map(|line| format!("{:by$}{line}\n", "")).collect()
 }
@@ -184,7 +184,7 @@ pub(crate) fn count_items(sections: impl Iterator<Item = LockSection>) -> String
     if words.is_empty() { "nothing".into() } else { words }
 }
 
-/// The name under which an item is approved: `git__log`, `git/prompt:review`, `git/instructions`.
+/// Returns the name under which an item is approved: `git__log`, `git/prompt:review`, `git/instructions`.
 pub(crate) fn item_name(server: &ServerName, section: LockSection, name: &str) -> String {
     match section {
         LockSection::Tools => exposed_name(server, name),
@@ -193,8 +193,8 @@ pub(crate) fn item_name(server: &ServerName, section: LockSection, name: &str) -
     }
 }
 
-/// Prints JSON in which every character can be seen: what a terminal obeys or a
-/// person can't see is escaped, which means the same to a program.
+/// Prints JSON with visible characters only: control and invisible characters are escaped, which means the same to a
+/// program.
 pub(crate) fn print_json(shown: &impl Serialize) -> Result<(), CommandFailure> {
     let text = serde_json::to_string_pretty(shown).map_err(|error| CommandFailure::Output(error.into()))?;
     let mut safe = String::with_capacity(text.len() + 1);

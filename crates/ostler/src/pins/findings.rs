@@ -1,4 +1,4 @@
-//! What a reviewer should look at: pointed at, never decided by.
+//! Review findings: suspicious parts of definitions. They inform a reviewer and decide nothing.
 
 use std::collections::BTreeSet;
 
@@ -11,17 +11,17 @@ use super::diff_output::item_name;
 use super::lock_context::OfferedDefinitions;
 use crate::output::{Style, Tint, escape_line, escape_text};
 
-/// One thing to look at, for people and programs.
+/// One finding, for people and programs.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ReviewFinding {
     server: ServerName,
     #[serde(serialize_with = "key")]
     section: LockSection,
     tool: String,
-    /// `alarm` is seen in attacks and hardly ever in honest servers, `notice` in both.
+    /// `alarm` occurs in attacks and hardly ever in honest servers, `notice` in both.
     level: &'static str,
     kind: &'static str,
-    /// Where in the definition, as a JSON pointer.
+    /// JSON pointer into the definition.
     pointer: String,
     excerpt: String,
     why: String,
@@ -31,12 +31,12 @@ fn key<S: Serializer>(section: &LockSection, serializer: S) -> Result<S::Ok, S::
     serializer.serialize_str(section.key())
 }
 
-/// Looks through definitions.
+/// Reviewer of definitions.
 #[derive(Default)]
 pub(crate) struct Reviewer(Linter);
 
 impl Reviewer {
-    /// What there is to see in the new definitions among differences.
+    /// Returns the findings in the new definitions among differences.
     pub(crate) fn review_differences(
         &self,
         offered: &OfferedDefinitions,
@@ -49,7 +49,7 @@ impl Reviewer {
         self.inspect(offered, new.collect(), lock)
     }
 
-    /// What there is to see in everything that a server offers.
+    /// Returns the findings in everything that a server offers.
     pub(crate) fn review_all(&self, offered: &OfferedDefinitions, lock: &LockFile) -> Vec<ReviewFinding> {
         self.inspect(offered, offered.definitions.items().collect(), lock)
     }
@@ -77,7 +77,7 @@ impl Reviewer {
         let own = offered.definitions.items().filter(|(section, ..)| is_tool(*section));
         let own = own.map(|(_, tool, _)| (server.as_str(), tool));
         let alike = find_look_alikes(others.chain(own)).into_iter().filter(|it| {
-            // The name of the server tells tools of one name apart wherever they are shown.
+            // The server's name keeps tools of the same name on several servers apart.
             it.server == server.as_str() && names.contains(it.tool.as_str()) && it.kind != LintKind::SameName
         });
         found.extend(alike.map(|it| ReviewFinding::new(server, (LockSection::Tools, &it.tool.clone()), it)));
@@ -107,17 +107,17 @@ impl ReviewFinding {
         self.section
     }
 
-    /// The name under which the item is approved.
+    /// Returns the name under which the item is approved.
     pub(crate) fn name(&self) -> String {
         item_name(&self.server, self.section, &self.tool)
     }
 
-    /// The item of an alarm, which is approved only on purpose.
+    /// Returns the item of an alarm, which is approved only when named explicitly.
     pub(crate) fn alarm_item(&self) -> Option<(LockSection, &str)> {
         (self.level == "alarm").then_some((self.section, self.tool.as_str()))
     }
 
-    /// Two lines: where and why, and the place itself.
+    /// Renders two lines: the pointer with the reason, and the text itself.
     pub(crate) fn render(&self, style: Style) -> String {
         let tint = if self.level == "alarm" { Tint::Error } else { Tint::Warning };
         let name = escape_line(&self.name());

@@ -1,5 +1,4 @@
-//! What `lock`, `diff` and `approve` work with: the config, its lock file, and
-//! what the servers offer now.
+//! Context of `lock`, `diff` and `approve`: the config, its lock file, and the definitions that servers offer now.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,31 +25,31 @@ use crate::invocation::command;
 use crate::output::{escape_line, print_stderr};
 use crate::{cli, xdg};
 
-/// A config and its lock file.
+/// Config and its lock file.
 pub(crate) struct LockContext {
-    /// The config's own directory.
+    /// Directory of the config.
     folder: PathBuf,
     pub(crate) config: Config,
-    /// The lock file.
+    /// Path of the lock file.
     pub(crate) file: PathBuf,
     pub(crate) locked: LockFileResult,
-    /// What the lock file was like before it was read.
+    /// Stamps of the lock file before it was read.
     stamps: FileStamps,
-    /// Where the config's other files are; a machine without a home has none.
+    /// Location of the config's state files; `None` on a machine without a home directory.
     instance: Option<DaemonInstance>,
 }
 
-/// What one server offers, beside what was approved of it.
+/// Definitions that one server offers, beside the approved ones.
 pub(crate) struct OfferedDefinitions {
     pub(crate) server: ServerName,
-    /// How it is reached now.
+    /// Transport of the server now.
     pub(crate) transport: String,
     pub(crate) definitions: UnfilteredDefinitions,
 }
 
 impl LockContext {
-    /// The config that is meant, and who can ask its servers. The built-in
-    /// server has no file that anything could lie beside.
+    /// Opens the config of the command line, and chooses the backend for its servers. The built-in server has no file,
+    /// and so no lock file.
     pub(crate) fn open(shared: &cli::GlobalOptions) -> Result<(Self, BackendChoice), CommandFailure> {
         let (main, origin) = match config_file::find(shared.config.as_deref())? {
             FoundConfig::File { file, origin } => (file, origin),
@@ -67,7 +66,7 @@ impl LockContext {
         Ok((Self { folder, config, file, locked, stamps, instance: spot }, way))
     }
 
-    /// The lock, which must be there and in order.
+    /// Returns the lock; fails if it is missing or can't be used.
     pub(crate) fn require_lock(&self) -> Result<LockFile, CommandFailure> {
         match self.locked.clone()? {
             Some(lock) => Ok(Arc::unwrap_or_clone(lock)),
@@ -78,7 +77,7 @@ impl LockContext {
         }
     }
 
-    /// Returns why there is no lock to compare with: one whose file was deleted is in force as long as the daemon runs.
+    /// Returns the failure for a missing lock. A lock whose file was deleted is in force as long as the daemon runs.
     pub(crate) fn explain_missing_lock(&self, way: BackendChoice, missing: CommandFailure) -> CommandFailure {
         if !matches!((&self.locked, &way), (Ok(None), BackendChoice::Daemon(_))) {
             return missing;
@@ -108,7 +107,7 @@ impl LockContext {
         }
     }
 
-    /// The names of the servers that are meant; all of them if none is named.
+    /// Returns the names of the servers that were typed; all of them if none was.
     pub(crate) fn select_servers(&self, typed: &[String]) -> Result<Vec<ServerName>, CommandFailure> {
         let known = || self.config.servers.iter().map(|spec| &spec.name);
         if typed.is_empty() {
@@ -129,7 +128,7 @@ impl LockContext {
         typed.iter().map(find).collect()
     }
 
-    /// How a server is reached, on whichever machine the project lies.
+    /// Returns the transport of a server, independent of the project's location.
     fn transport(&self, server: &ServerName) -> String {
         let home = xdg::home();
         let mut places: Vec<(&Path, &str)> = vec![(&self.folder, ".")];
@@ -138,7 +137,7 @@ impl LockContext {
         spec.map(|spec| pins::portable_transport_fingerprint(spec, &places)).unwrap_or_default()
     }
 
-    /// Asks servers what they offer.
+    /// Fetches the definitions of servers.
     pub(crate) async fn fetch_definitions(
         &self,
         reach: &Backend,
@@ -157,13 +156,13 @@ impl LockContext {
         Ok(all)
     }
 
-    /// What `ostler diff` has shown of this config. A machine without a home keeps nothing.
+    /// Returns the differences that `ostler diff` has shown of this config. Without a home directory none are kept.
     pub(crate) fn shown_diffs(&self) -> ShownDiffs {
         self.instance.as_ref().map(ShownDiffs::open).unwrap_or_default()
     }
 
-    /// Refuses to build on a lock file that the daemon has not taken up: an edit that nobody has looked at would be
-    /// taken up with the next approval.
+    /// Refuses to build on a lock file that the daemon has not taken up: the next approval would take up an edit
+    /// without a review.
     async fn check_in_force(&self, there: &DaemonClient) -> Result<(), CommandFailure> {
         let PinsResponse { sha256, .. } = there.get("/api/v1/pins").await?;
         let read = self.locked.as_ref().ok().and_then(Option::as_ref).map(|lock| lock_hash(lock).to_string());
@@ -177,15 +176,14 @@ impl LockContext {
         }
     }
 
-    /// Writes the lock file, has a daemon take it up at once, and writes down
-    /// what was done and with which tools.
+    /// Writes the lock file, has a daemon take it up at once, and records the action and its tools in the audit.
     pub(crate) async fn write_lock(
         &self,
         lock: &LockFile,
         reach: &Backend,
         done: (&str, &str),
     ) -> Result<(), CommandFailure> {
-        // Servers may have taken long to answer, and somebody else been quicker.
+        // Servers may have taken long to answer, and another command may have written the file meanwhile.
         if self.stamps.refreshed() != self.stamps {
             let why = io::Error::other("it has changed since it was read; run the command again");
             return Err(CommandFailure::Unwritable {
@@ -213,12 +211,12 @@ impl LockContext {
     }
 }
 
-/// What to do about a lock file that is not in force.
+/// Returns the remedy for a lock file that is not in force.
 fn apply_hint() -> String {
     format!("look at the change; then {} takes it up, or take the last version back", command("reload"))
 }
 
-/// Says that the lock file on disk is not the one in force.
+/// Warns that the lock file on disk is not the one in force.
 pub(crate) async fn warn_pending_lock(reach: &Backend) -> Result<(), CommandFailure> {
     match reach.pending_lock().await? {
         Some(PendingLock::Changed) => print_stderr(&format!(
@@ -236,12 +234,12 @@ pub(crate) async fn warn_pending_lock(reach: &Backend) -> Result<(), CommandFail
     Ok(())
 }
 
-/// Recognizes a lock, however its file is written.
+/// Returns the hash of a lock, independent of its file's formatting.
 pub(crate) fn lock_hash(lock: &LockFile) -> PinHash {
     PinHash::digest(lock.write().as_bytes())
 }
 
-/// Has the daemon take up the lock file, if it is still the one that was written.
+/// Asks the daemon to take up the lock file, if it is still the one that was written.
 async fn apply_on_daemon(there: &DaemonClient, text: &str) -> Result<(), CommandFailure> {
     let path = format!("/api/v1/pins/reload?sha256={}", PinHash::digest(text.as_bytes()));
     let _: Confirmation = there.post(&path).await?;
@@ -249,12 +247,12 @@ async fn apply_on_daemon(there: &DaemonClient, text: &str) -> Result<(), Command
 }
 
 impl OfferedDefinitions {
-    /// What differs from what was approved. An item that is listed twice always does.
+    /// Returns the differences from the approved definitions. An item that is listed twice always differs.
     pub(crate) fn differences(&self, locked: Option<&LockedServer>) -> Vec<Difference> {
         pins::compare(locked, self.definitions.items())
     }
 
-    /// Everything it offers, approved; and what can't be, with the reason.
+    /// Returns the lock of everything it offers; and the items that can't be approved, with the reason.
     pub(crate) fn to_locked(&self) -> (LockedServer, Vec<(LockSection, String, String)>) {
         let sections = LockSection::ALL.map(|section| (section, BTreeMap::new())).into();
         let mut locked = LockedServer { transport: self.transport.clone(), sections };
@@ -268,7 +266,7 @@ impl OfferedDefinitions {
         (locked, unfit)
     }
 
-    /// Whether the server lists an item more than once.
+    /// Returns whether the server lists an item more than once.
     pub(crate) fn is_repeated(&self, section: LockSection, name: &str) -> bool {
         self.definitions.repeated.iter().any(|(kind, repeated)| *kind == section && repeated == name)
     }

@@ -1,5 +1,5 @@
-//! The lock file, beside the config and made to be committed: `ostler.lock` for `ostler.toml`, `FILE.ostler.lock` for any
-//! other config, so that no two configs share one.
+//! Lock file: beside the config and made to be committed. Its name is `ostler.lock` for `ostler.toml`,
+//! `FILE.ostler.lock` for any other config, so that no two configs share one.
 
 use std::fs;
 use std::io::{self, Write};
@@ -15,23 +15,23 @@ use crate::failure::CommandFailure;
 use crate::file_stamp::FileStamps;
 use crate::invocation::command;
 
-/// The config whose lock file has no other name in its own.
+/// Config whose lock file does not contain its name.
 const MAIN_CONFIG_NAME: &str = "ostler.toml";
-/// The lock file of that config, and the end of the names of all others.
+/// Lock file of that config, and suffix of all others.
 const LOCK_FILE_NAME: &str = "ostler.lock";
 
-/// What the lock file says; `None` if there is none.
+/// Parsed lock file; `None` if there is no file.
 pub(crate) type LockFileResult = Result<Option<Arc<LockFile>>, LockFileError>;
 
-/// A lock that was read before: its file is not read again as long as it is the same.
+/// Lock that was read before: an unchanged file is not read again.
 #[derive(Debug, Clone)]
 pub(crate) struct KnownLock {
     pub(crate) lock: Arc<LockFile>,
-    /// What the file was like, among others.
+    /// Stamps of the read, which include the lock file's.
     pub(crate) stamps: FileStamps,
 }
 
-/// A lock file that can't be used.
+/// Failure of a lock file.
 #[derive(Debug, Clone)]
 pub(crate) struct LockFileError {
     pub(crate) file: PathBuf,
@@ -46,7 +46,7 @@ impl From<LockFileError> for CommandFailure {
     }
 }
 
-/// Where the lock file of a config is.
+/// Returns the path of a config's lock file.
 pub(crate) fn lock_file_path(config: &Path) -> PathBuf {
     match config.file_name() {
         Some(name) if name != MAIN_CONFIG_NAME => {
@@ -59,7 +59,8 @@ pub(crate) fn lock_file_path(config: &Path) -> PathBuf {
     }
 }
 
-/// An `ostler.lock` that belongs to no config, beside one without a lock file: it may hold what was approved for this one.
+/// Finds an `ostler.lock` that belongs to no config, beside one without a lock file: it may hold what was approved for
+/// this one.
 fn find_stray(config: &Path, file: &Path) -> Option<LockFileError> {
     let other = config.with_file_name(LOCK_FILE_NAME);
     if other == file || !other.exists() || config.with_file_name(MAIN_CONFIG_NAME).exists() {
@@ -76,8 +77,8 @@ fn find_stray(config: &Path, file: &Path) -> Option<LockFileError> {
     })
 }
 
-/// Reads the lock file of a config, and notes what it was like. One that is the same as before is not read: a lock has
-/// some megabytes, and a config is edited often.
+/// Reads the lock file of a config, and adds its stamp. An unchanged file is not read again: a lock has some megabytes,
+/// and a config is edited often.
 pub(crate) fn read(config: &Path, stamps: &mut FileStamps, known: Option<&KnownLock>) -> LockFileResult {
     let file = lock_file_path(config);
     stamps.add(&file);
@@ -101,7 +102,7 @@ pub(crate) fn read(config: &Path, stamps: &mut FileStamps, known: Option<&KnownL
     })
 }
 
-/// A lock file that can't be used, or one that is missed.
+/// Returns the problems of a lock file: it can't be used, or it is missing.
 pub(crate) fn check(config: &Config, locked: &LockFileResult) -> Vec<Problem> {
     let problem = |severity, (file, line): (&Path, u32), message: String, hint: String| Problem {
         severity,
@@ -149,8 +150,8 @@ pub(crate) fn check(config: &Config, locked: &LockFileResult) -> Vec<Problem> {
     }
 }
 
-/// Describes which servers of a config a lock does not have, what that means for them, and what to do; `None` if it has
-/// all of them or pins are off.
+/// Describes the servers of a config that a lock lacks, the consequence, and the remedy; `None` if it has all of them
+/// or pins are off.
 pub(crate) fn describe_unlocked(config: &Config, lock: &LockFile, file: &str) -> Option<(String, String)> {
     let consequence = match config.pins {
         PinMode::Enforce => "are refused",
@@ -166,15 +167,15 @@ pub(crate) fn describe_unlocked(config: &Config, lock: &LockFile, file: &str) ->
     (!unlocked.is_empty()).then(|| (message, format!("{} pins every server of the config", command("lock"))))
 }
 
-/// Writes the lock file beside itself and renames it, so that a reader sees the
-/// old one or the new one. Who may read it stays as it was. Gives the text.
+/// Writes the lock file beside itself and renames it, so that a reader sees the old one or the new one. Its permissions
+/// stay. Returns the text.
 pub(crate) fn write(file: &Path, lock: &LockFile) -> Result<String, CommandFailure> {
     let unwritable =
         |why: io::Error| CommandFailure::Unwritable { file: relative_to_cwd(file).to_owned(), why };
     let target = write_target(file).map_err(unwritable)?;
     let text = lock.write();
     let beside = target.with_extension(format!("lock.{}", std::process::id()));
-    // One of the same number that a killed process left is in the way.
+    // A killed process of the same pid may have left this file.
     let _ = fs::remove_file(&beside);
     let written = fs::OpenOptions::new()
         .write(true)
@@ -194,8 +195,8 @@ pub(crate) fn write(file: &Path, lock: &LockFile) -> Result<String, CommandFailu
     written.map(|()| text).map_err(unwritable)
 }
 
-/// The file that is written. A link within the directory is followed; what lies
-/// elsewhere is not anybody's lock file by accident.
+/// Returns the file to write. A link within the directory is followed. A link to elsewhere is refused, because its
+/// target need not be a lock file.
 fn write_target(file: &Path) -> io::Result<PathBuf> {
     match fs::symlink_metadata(file) {
         Ok(meta) if meta.is_symlink() => {

@@ -1,4 +1,4 @@
-//! Pins on disk: the lock file beside the config, and what people see of it.
+//! Pins on disk: the lock file beside the config, and its differences for people.
 
 pub(crate) mod diff_output;
 pub(crate) mod findings;

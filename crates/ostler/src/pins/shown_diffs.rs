@@ -1,4 +1,4 @@
-//! Differences that `ostler diff` has shown, kept in the state directory: `ostler approve` takes nothing else.
+//! Differences that `ostler diff` has shown, kept in the state directory. `ostler approve` accepts no others.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::instance::DaemonInstance;
 /// Fits the differences of a config whose servers are all new to the lock.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// What was shown, by server. Showing a server again replaces its entry.
+/// Shown differences by server. Showing a server again replaces its entry.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ShownDiffs {
     #[serde(skip)]
@@ -25,33 +25,33 @@ pub(crate) struct ShownDiffs {
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct ShownServer {
-    /// How the server was reached.
+    /// Transport of the server when it was shown.
     transport: String,
     /// Hashes of differences, by the names under which they are approved.
     items: BTreeMap<String, String>,
 }
 
 impl ShownDiffs {
-    /// Reads what was shown for a config. What can't be read was not shown.
+    /// Reads the shown differences of a config. An unreadable file counts as empty.
     pub(crate) fn open(spot: &DaemonInstance) -> Self {
         let file = spot.reviewed_file();
         let text = read_at_most(&file, MAX_FILE_BYTES).unwrap_or_default();
         Self { file, ..serde_json::from_str(&text).unwrap_or_default() }
     }
 
-    /// Notes all differences of a server.
+    /// Records all differences of a server.
     pub(crate) fn record(&mut self, server: &ServerName, transport: &str, found: &[Difference]) {
         let item = |it: &Difference| (item_name(server, it.section, &it.name), it.hash().to_string());
         let entry = ShownServer { transport: transport.to_owned(), items: found.iter().map(item).collect() };
         self.servers.insert(server.clone(), entry);
     }
 
-    /// Whether any difference of a server was looked for.
+    /// Returns whether the differences of a server were shown, even if there were none.
     pub(crate) fn has_server(&self, server: &ServerName) -> bool {
         self.servers.contains_key(server)
     }
 
-    /// Whether this very difference was shown.
+    /// Returns whether this difference was shown, with the same hash.
     pub(crate) fn has_difference(&self, server: &ServerName, difference: &Difference) -> bool {
         let items = self.servers.get(server).map(|entry| &entry.items);
         let shown =
@@ -59,7 +59,7 @@ impl ShownDiffs {
         shown == Some(&difference.hash().to_string())
     }
 
-    /// Whether the server was shown to be reached in this way.
+    /// Returns whether the server was shown with this transport.
     pub(crate) fn has_transport(&self, server: &ServerName, transport: &str) -> bool {
         self.servers.get(server).is_some_and(|entry| entry.transport == transport)
     }

@@ -1,4 +1,4 @@
-//! A broker that is asked whether it asks who comes.
+//! Check of a broker's authentication: refuses brokers that accept anonymous clients.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,14 +9,13 @@ use ostler_relay::{LinkReport, StatusSink};
 
 use crate::invocation::command;
 
-/// A broker that lets in anybody lets anybody take any role. On this machine
-/// that is said at every start; elsewhere it is not used unless the config
-/// allows it.
+/// Broker with its check. A client of an open broker can take any role. On this machine that is reported at every
+/// start; elsewhere such a broker is refused unless the config allows it.
 pub(crate) struct CheckedBroker<B> {
     broker: B,
     allows_anonymous: bool,
     print: fn(&str),
-    /// What is wrong was the broker's openness, and nothing else.
+    /// True if the last attempt failed only because the broker is open.
     was_refused: Arc<AtomicBool>,
     has_warned: AtomicBool,
 }
@@ -32,7 +31,7 @@ impl<B: Broker> CheckedBroker<B> {
         }
     }
 
-    /// Says how the connection is, in words that fit.
+    /// Returns the sink that reports the state of the connection.
     pub(crate) fn status_sink(&self) -> StatusSink {
         let (tell, is_too_open) = (self.print, Arc::clone(&self.was_refused));
         Arc::new(move |report| match report {
@@ -66,7 +65,7 @@ impl<B: Broker> CheckedBroker<B> {
 impl<B: Broker> Broker for CheckedBroker<B> {
     fn connect(&self) -> BoxFuture<'_, Result<Arc<dyn RelayLink>, BrokerConnectError>> {
         Box::pin(async move {
-            // Why the last attempt failed says nothing about this one.
+            // The cause of the last failure says nothing about this attempt.
             self.was_refused.store(false, Ordering::Relaxed);
             let link = self.broker.connect().await?;
             match self.check_welcome(link.broker_info()) {

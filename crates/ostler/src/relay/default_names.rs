@@ -1,16 +1,16 @@
-//! What hosts and workers are called that nobody has named.
+//! Default names of hosts and workers.
 
 use ostler_relay::RelayName;
 
-/// The longest name.
+/// Upper bound on the characters of a name.
 const MAX_NAME_CHARS: usize = 64;
 
-/// The name of this host: the machine's.
+/// Returns the name of this host: the machine's.
 pub(crate) fn default_host_name() -> Option<RelayName> {
     fit(&machine_name())
 }
 
-/// The name of a worker: the user's and the machine's.
+/// Returns the name of a worker: the user's and the machine's.
 pub(crate) fn default_worker_name() -> Option<RelayName> {
     let user = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
     match user.filter(|user| !user.is_empty()) {
@@ -24,7 +24,7 @@ fn machine_name() -> String {
     name.ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "host".into())
 }
 
-/// A text as a name: what does not fit becomes a `-`.
+/// Converts a text to a name: replaces other characters by `-`.
 fn fit(text: &str) -> Option<RelayName> {
     let is_fit = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let text: String = text.chars().map(|c| if is_fit(c) { c } else { '-' }).take(MAX_NAME_CHARS).collect();

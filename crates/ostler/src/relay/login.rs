@@ -1,4 +1,4 @@
-//! How a broker is logged in to.
+//! Credentials for a broker.
 
 use std::path::{Path, PathBuf};
 
@@ -10,13 +10,13 @@ use ostler_relay::nats_config::host_inbox_prefix;
 use crate::failure::CommandFailure;
 use crate::{cli, config_file, environment};
 
-/// The variable that holds a worker's password.
+/// Variable with a worker's password.
 const PASSWORD_VARIABLE: &str = "OSTLER_NATS_PASSWORD";
 
-/// The longest file of a password.
+/// Upper bound on a password file.
 const MAX_PASSWORD_BYTES: u64 = 32 << 10;
 
-/// As a host, by its config.
+/// Returns the options of a host, by its config.
 pub(crate) fn host_options(relay: &RelayConfig, host: &RelayName) -> Result<NatsOptions, CommandFailure> {
     let credentials = match &relay.credentials {
         RelayCredentials::None => Credentials::None,
@@ -41,8 +41,8 @@ pub(crate) fn host_options(relay: &RelayConfig, host: &RelayName) -> Result<Nats
     })
 }
 
-/// As a worker, by what was typed. Files must be there now: a worker that
-/// waits for ever for a file that was misspelled helps nobody.
+/// Returns the options of a worker, by its command line. Files must exist now: a misspelled path would otherwise be
+/// waited for without end.
 pub(crate) fn worker_options(
     nats: Vec<String>,
     login: &cli::BrokerLoginArgs,
@@ -69,7 +69,7 @@ pub(crate) fn worker_options(
     })
 }
 
-/// Files that TLS alone has a use for are there because it is wanted.
+/// Returns the TLS options. Any of these files enables TLS.
 fn tls(ca: Option<PathBuf>, cert: Option<PathBuf>, key: Option<PathBuf>) -> Tls {
     Tls { is_required: ca.is_some() || cert.is_some(), ca, cert, key }
 }

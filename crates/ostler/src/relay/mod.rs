@@ -1,5 +1,5 @@
-//! What the command line and the daemon have of the relay: how a broker is
-//! logged in to, what machines are called, and what is asked of a broker.
+//! Relay parts that the command line and the daemon share: credentials for a broker, default names, and the check of a
+//! broker's authentication.
 
 mod broker_check;
 mod default_names;

@@ -1,4 +1,4 @@
-//! The connection of a client to its daemon.
+//! Connection of a client to its daemon.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -15,20 +15,20 @@ use crate::failure::CommandFailure;
 use crate::invocation::command;
 use crate::workspace;
 
-/// How long a daemon may take to let a client in.
+/// Timeout of the daemon's response to an attach.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest head of its answer.
+/// Upper bound on the head of its response.
 const MAX_HEAD_BYTES: u64 = 16 << 10;
 
-/// What a client shows: what lets it in, and what says who it is.
+/// Tokens of a client: the admin token that authorizes the connection, and the token of its caller.
 #[derive(Debug)]
 pub(super) struct AttachTokens<'a> {
     pub(super) admin: Option<String>,
     pub(super) caller: Option<&'a str>,
 }
 
-/// A connection that carries the client's bytes, and what has come on it already.
-/// Tokens are sent once the daemon has proven on it that it is the daemon.
+/// Opens a connection for the client's bytes; returns it with the bytes that have come already. Tokens are sent only
+/// after the daemon has proven its identity on that connection.
 pub(super) fn attach(
     address: &DaemonAddress,
     tokens: &AttachTokens<'_>,
@@ -104,7 +104,7 @@ fn admin_token_refused(address: &DaemonAddress) -> CommandFailure {
     }
 }
 
-/// Challenges whatever listens there; returns the body of its answer, empty if that can't be one.
+/// Sends a challenge; returns the body of the response, empty if that can't be a proof.
 fn ask_for_proof(
     reader: &mut BufReader<TcpStream>,
     address: &DaemonAddress,
@@ -122,14 +122,14 @@ fn ask_for_proof(
     Ok(body)
 }
 
-/// Returns the number in a header of an HTTP answer.
+/// Returns the number in a header of an HTTP response.
 fn header(head: &str, wanted: &str) -> Option<usize> {
     let headers = head.lines().filter_map(|line| line.split_once(':'));
     let mut values = headers.filter(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value);
     values.next()?.trim().parse().ok()
 }
 
-/// The head of an HTTP answer; what follows it stays in the reader.
+/// Reads the head of an HTTP response; what follows it stays in the reader.
 fn read_head(reader: &mut BufReader<TcpStream>) -> io::Result<String> {
     let mut head = String::new();
     let mut reader = reader.take(MAX_HEAD_BYTES);

@@ -1,15 +1,14 @@
-//! The conversation of one MCP client: what must be said again, and what must not, when its daemon changes.
+//! Session of one MCP client across daemons: decides which messages are repeated when its daemon changes.
 //!
 //! ```text
 //!            farewell                connection lost            new connection
-//! Attached ───────────▶ Leaving ─────────────────▶ Detached ──────────────────▶ Resuming ──all sent──▶ Attached
+//! Attached ───────────▶ Draining ────────────────▶ Detached ──────────────────▶ Resuming ──all sent──▶ Attached
 //!     └──────────────────connection lost──────────────▲                             │
 //!                                                     └──────connection lost────────┘
 //! ```
 //!
 //! A request is sent to one daemon. The exceptions are requests that only read, or that set what is set already: those
-//! are repeated once. Of all others that were sent and have no answer, the client is told that nobody knows what became of
-//! them.
+//! are repeated once. All others that were sent and have no response end with `outcome-unknown`.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -23,75 +22,75 @@ use serde_json::{Value, json};
 
 use super::FAREWELL;
 
-/// Messages of the client that wait for a daemon, and their bytes. A single one may be longer.
+/// Upper bound on queued messages of the client, and on their bytes. A single one may be longer.
 const MAX_QUEUED: usize = 1_024;
 const MAX_QUEUED_BYTES: usize = 4 << 20;
-/// Requests without an answer: more than a daemon takes of one client.
+/// Upper bound on requests without a response: more than a daemon accepts of one client.
 const MAX_PENDING: usize = 4_096;
-/// Bytes of requests that are kept to be repeated; longer ones count as those that can't be.
+/// Upper bound on bytes of requests that are kept for a repeat; longer requests are not repeated.
 const MAX_KEPT_BYTES: usize = 1 << 20;
-/// Resource subscriptions that are made again.
+/// Upper bound on resource subscriptions that are restored.
 const MAX_SUBSCRIPTIONS: usize = 256;
-/// Questions to the client that are taken back when their daemon is gone.
+/// Upper bound on server requests that are cancelled when their daemon is lost.
 const MAX_SERVER_REQUESTS: usize = 256;
-/// Begins the ids of requests that the client has not made.
+/// Prefix of the ids of requests that the client has not made.
 const OWN_ID: &str = "ostler-resume-";
-/// The revision that knows batches.
+/// The only revision with batches.
 const BATCH_REVISION: &str = "2025-03-26";
-/// Messages in one batch.
+/// Upper bound on messages in one batch.
 const MAX_BATCH: usize = 64;
-/// The longest name of a tool in an error.
+/// Upper bound on a tool's name in an error.
 const MAX_NAME_CHARS: usize = 128;
 
-/// The JSON-RPC code of `outcome-unknown`.
+/// JSON-RPC code of `outcome-unknown`.
 const OUTCOME_UNKNOWN: i64 = -31003;
 
-/// Where the conversation is.
+/// Phase of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SessionPhase {
     Attached,
-    /// The daemon answers what it was asked, and is asked nothing more.
+    /// The daemon finishes its requests, and gets no new ones.
     Draining,
     Detached,
-    /// What the last daemon knew and what waits is being sent.
+    /// The state of the session and the queue are being sent to the new daemon.
     Resuming,
 }
 
-/// What becomes of a message of the client.
+/// Action for a message of the client.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ClientLineAction {
-    /// It goes to the daemon now.
+    /// Send it to the daemon now.
     Send,
-    /// It is kept, or of no use any more.
+    /// The session has queued or dropped it.
     Queue,
 }
 
-/// What becomes of a line of the daemon.
+/// Action for a line of the daemon.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct DaemonLineAction {
-    /// Whether the client is shown the line.
+    /// True if the client gets the line.
     pub(super) is_shown: bool,
-    /// Whole lines for the client, beside it.
+    /// Further whole lines for the client.
     pub(super) more: Vec<u8>,
-    /// Something that people should know.
+    /// Notice for people.
     pub(super) notice: Option<String>,
 }
 
-/// A request without an answer.
+/// Request without a response.
 #[derive(Debug)]
 struct PendingRequest {
-    /// In which order requests came.
+    /// Sequence number of the request.
     number: u64,
-    /// What it is, for people.
+    /// Description for people.
     what: String,
     kind: RequestKind,
     /// The whole request, where it may be sent again.
     line: Option<Bytes>,
-    /// Whether the daemon of now has it.
+    /// True if the attached daemon has it.
     is_sent: bool,
-    /// Whether a daemon before has had it.
+    /// True if an earlier daemon has had it.
     is_repeated: bool,
-    /// Answers with its id that will come: more than one if the client has used the id again.
+    /// Responses with its id that are due: more than one if the client has used the id again.
     awaited: usize,
 }
 
@@ -108,17 +107,17 @@ enum RequestKind {
     Listen,
 }
 
-/// The session of a legacy client.
+/// Session of a legacy client.
 #[derive(Debug)]
 struct InitializedSession {
     params: Option<Bytes>,
-    /// The revision that was agreed on; absent before the answer.
+    /// Negotiated revision; `None` before the response.
     version: Option<String>,
-    /// Whether the client said `notifications/initialized`.
+    /// True once the client has sent `notifications/initialized`.
     is_initialized: bool,
 }
 
-/// A request that the client has not made.
+/// Request that the client has not made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum OwnRequest {
     Initialize,
@@ -131,28 +130,28 @@ enum OwnRequest {
 pub(super) struct StdioClientSession {
     phase: SessionPhase,
     session: Option<InitializedSession>,
-    /// The parameters of the last `logging/setLevel`.
+    /// Parameters of the last `logging/setLevel`.
     log_level: Option<Bytes>,
-    /// The parameters of `resources/subscribe`, by URI.
+    /// Parameters of `resources/subscribe`, by URI.
     subscriptions: BTreeMap<String, Bytes>,
     pending: std::collections::HashMap<RequestId, PendingRequest>,
     requests: u64,
     kept_bytes: usize,
-    /// Requests of ours, in the order of their numbers.
+    /// Own requests, in the order of their numbers.
     own: BTreeMap<u64, OwnRequest>,
     next_own: u64,
     /// Requests of the daemon that the client has not answered.
     server_requests: Vec<RequestId>,
-    /// What is to be sent before anything of the client.
+    /// Messages to send before any message of the client.
     replay: VecDeque<Bytes>,
     queued: VecDeque<Bytes>,
     queued_bytes: usize,
-    /// The client has said its last word.
+    /// True once the client has closed its input.
     is_client_done: bool,
 }
 
 impl StdioClientSession {
-    /// A conversation with a daemon that is attached.
+    /// Returns a session with an attached daemon.
     pub(super) fn new() -> Self {
         Self {
             phase: SessionPhase::Attached,
@@ -172,27 +171,27 @@ impl StdioClientSession {
         }
     }
 
-    /// Whether one more message can be kept; if not, none is to be read.
+    /// Returns whether one more message can be kept; if not, none may be read.
     pub(super) fn has_room(&self) -> bool {
         let is_full = self.queued.len() >= MAX_QUEUED || self.queued_bytes >= MAX_QUEUED_BYTES;
         !is_full && self.pending.len() < MAX_PENDING
     }
 
-    /// Takes a line of the client.
+    /// Handles a line of the client.
     pub(super) fn handle_client_line(&mut self, line: &Bytes) -> ClientLineAction {
         match (self.phase, Message::parse(line.clone())) {
             (SessionPhase::Attached, message) => {
                 self.note_sent(line, message);
                 ClientLineAction::Send
             }
-            // The daemon that ends still waits for these.
+            // The draining daemon still waits for these.
             (SessionPhase::Draining, Ok(message)) if self.is_for_draining(&message) => {
                 self.note_sent(line, Ok(message));
                 ClientLineAction::Send
             }
-            // A daemon that is gone asked.
+            // The lost daemon made the request.
             (SessionPhase::Detached, Ok(Message::Response { .. })) => ClientLineAction::Queue,
-            // No daemon has the request, so none has to hear that it is cancelled.
+            // No daemon has the request, so none needs the cancellation.
             (_, Ok(Message::Notification { method, params }))
                 if method == "notifications/cancelled" && self.cancel_unsent(params.as_ref()) =>
             {
@@ -206,7 +205,8 @@ impl StdioClientSession {
         }
     }
 
-    /// Drops the cancelled request if it waits for a daemon. False if it does not: the cancellation has to be sent then.
+    /// Drops the cancelled request if it waits for a daemon. Returns false if it does not: the cancellation has to be
+    /// sent then.
     fn cancel_unsent(&mut self, params: Option<&Bytes>) -> bool {
         let Some(id) = cancelled(params) else { return false };
         let is_it = |line: &Bytes| {
@@ -240,13 +240,13 @@ impl StdioClientSession {
         }
     }
 
-    /// The client has said its last word. True if the daemon is to hear of it now.
+    /// Records that the client has closed its input. Returns whether the daemon has to be told now.
     pub(super) fn finish_client(&mut self) -> bool {
         self.is_client_done = true;
         self.phase == SessionPhase::Attached
     }
 
-    /// Notes what is about to be sent.
+    /// Records a message that is about to be sent.
     fn note_sent(&mut self, line: &Bytes, message: Result<Message, ostler_wire::MessageError>) {
         match message {
             Ok(Message::Request { id, method, params }) => self.note_request(&id, &method, params, line),
@@ -256,7 +256,7 @@ impl StdioClientSession {
                         opening.is_initialized = true;
                     }
                 }
-                // The daemon does not answer what is taken back.
+                // The daemon does not answer cancelled requests.
                 "notifications/cancelled" => {
                     if let Some(id) = cancelled(params.as_ref()) {
                         self.forget(&id);
@@ -321,7 +321,7 @@ impl StdioClientSession {
             (_, "logging/setLevel") => self.log_level = owned,
             _ => {}
         }
-        // Answers to requests of one id look alike, so what became of a call is known when all of them have come.
+        // Responses to requests of one id look alike, so the outcome of a call is known when all of them have come.
         let mut awaited = 1;
         match self.pending.get_mut(id) {
             Some(earlier) if earlier.kind == RequestKind::Once => {
@@ -343,7 +343,7 @@ impl StdioClientSession {
         self.pending.insert(id.detached(), pending);
     }
 
-    /// Notes an answer; the request, if it is over with it.
+    /// Records a response; returns the request if it is complete.
     fn complete_one(&mut self, id: &RequestId) -> Option<PendingRequest> {
         let pending = self.pending.get_mut(id)?;
         pending.awaited -= 1;
@@ -356,7 +356,7 @@ impl StdioClientSession {
         Some(pending)
     }
 
-    /// Takes a line of the daemon.
+    /// Handles a line of the daemon.
     pub(super) fn handle_daemon_line(&mut self, line: &Bytes) -> DaemonLineAction {
         if **line == *FAREWELL.as_bytes() {
             if matches!(self.phase, SessionPhase::Attached | SessionPhase::Resuming) {
@@ -406,7 +406,7 @@ impl StdioClientSession {
                 OwnRequest::Subscribe(uri) => self.handle_resubscribed(&uri, outcome),
             };
         }
-        // The end of the daemon ends what lasts, and the next one goes on with it.
+        // The daemon's end ends long-lived requests, and the next daemon continues them.
         let is_listen = self.pending.get(id).is_some_and(|pending| pending.kind == RequestKind::Listen);
         if is_listen && self.phase == SessionPhase::Draining && !self.is_client_done {
             return DaemonLineAction::default();
@@ -428,7 +428,7 @@ impl StdioClientSession {
         shown
     }
 
-    /// The session was opened again. What the client knows of the daemon's lists may be out of date.
+    /// Handles the response to the repeated `initialize`. The client's lists may be out of date.
     fn handle_reinitialized(&self, outcome: &RpcOutcome) -> DaemonLineAction {
         let Some(opening) = &self.session else { return DaemonLineAction::default() };
         let result = match outcome {
@@ -453,7 +453,7 @@ impl StdioClientSession {
         DaemonLineAction { is_shown: false, more, notice }
     }
 
-    /// A resource subscription was made again. The resource may have changed meanwhile.
+    /// Handles the response to a repeated resource subscription. The resource may have changed meanwhile.
     fn handle_resubscribed(&mut self, uri: &str, outcome: &RpcOutcome) -> DaemonLineAction {
         let mut more = Vec::new();
         match outcome {
@@ -466,7 +466,8 @@ impl StdioClientSession {
         DaemonLineAction { more, ..DaemonLineAction::default() }
     }
 
-    /// A daemon listens for the client. If one before did, the client knows, and its lists may be out of date.
+    /// Handles the acknowledgement of a listen request. If an earlier daemon has sent one, the client has it, and its
+    /// lists may be out of date.
     fn handle_listen_ack(&self, params: Option<&Bytes>) -> Option<DaemonLineAction> {
         let params: Value = serde_json::from_slice(params?).ok()?;
         let listen = &params["_meta"]["io.modelcontextprotocol/subscriptionId"];
@@ -483,19 +484,19 @@ impl StdioClientSession {
         Some(DaemonLineAction { is_shown: false, more, notice: None })
     }
 
-    /// Whether the daemon has said that it ends.
+    /// Returns whether the daemon has announced its end.
     pub(super) fn is_draining(&self) -> bool {
         self.phase == SessionPhase::Draining
     }
 
-    /// Whether the daemon that ends has answered everything, so that it can be left.
+    /// Returns whether the draining daemon has answered everything, so that it can be left.
     pub(super) fn may_detach(&self) -> bool {
         let is_awaited = |pending: &PendingRequest| pending.is_sent && pending.kind != RequestKind::Listen;
         self.phase == SessionPhase::Draining && !self.pending.values().any(is_awaited)
     }
 
-    /// The connection is lost. Returns whole lines for the client: of each request that may have been executed, that
-    /// nobody knows; and of each question, that it is taken back.
+    /// Handles the loss of the connection. Returns whole lines for the client: `outcome-unknown` for each request that
+    /// may have been executed, and a cancellation for each server request.
     pub(super) fn handle_connection_lost(&mut self, cause: &str) -> Vec<u8> {
         self.phase = SessionPhase::Detached;
         self.replay.clear();
@@ -507,7 +508,7 @@ impl StdioClientSession {
             params.extend_from_slice(b",\"reason\":\"the daemon that asked has ended\"}");
             write_notification(&mut lines, "notifications/cancelled", Some(&params));
         }
-        // A read whose daemon is lost a second time may be what ends daemons.
+        // A read that loses a second daemon may be the cause.
         let is_spent = |pending: &PendingRequest| pending.is_repeated && pending.kind != RequestKind::Listen;
         let gone = self.ordered(|pending| pending.is_sent && (pending.line.is_none() || is_spent(pending)));
         for id in gone {
@@ -523,7 +524,7 @@ impl StdioClientSession {
         lines
     }
 
-    /// The requests that are such, in the order in which they came.
+    /// Returns the requests that match, in the order in which they came.
     fn ordered(&self, is_such: impl Fn(&PendingRequest) -> bool) -> Vec<RequestId> {
         let mut found: Vec<(u64, &RequestId)> = self
             .pending
@@ -535,17 +536,17 @@ impl StdioClientSession {
         found.into_iter().map(|(_, id)| id.clone()).collect()
     }
 
-    /// Whether something waits for a daemon. What lasts until it is ended does not.
+    /// Returns whether a message waits for a daemon. Long-lived requests do not count.
     pub(super) fn wants_daemon(&self) -> bool {
         !self.queued.is_empty() || self.pending.values().any(|pending| pending.kind != RequestKind::Listen)
     }
 
-    /// Whether nothing is left to be said or heard.
+    /// Returns whether nothing is left to send or to receive.
     pub(super) fn is_finished(&self) -> bool {
         self.is_client_done && !self.wants_daemon()
     }
 
-    /// A daemon is attached again. It is told what the last one knew, then what waits.
+    /// Starts to resume with a new daemon: the state of the session comes first, then the queue.
     pub(super) fn resume(&mut self) {
         self.phase = SessionPhase::Resuming;
         if let Some(opening) = self.session.as_ref().filter(|opening| opening.version.is_some()) {
@@ -579,7 +580,7 @@ impl StdioClientSession {
         self.replay.push_back(line.into());
     }
 
-    /// The next line for a daemon that was attached again; `None` when it knows everything, or is leaving already.
+    /// Returns the next line for a resuming daemon; `None` when everything is sent, or the daemon is draining already.
     pub(super) fn next_to_send(&mut self) -> Option<Bytes> {
         if self.phase != SessionPhase::Resuming {
             return None;
@@ -607,12 +608,13 @@ impl StdioClientSession {
         }
     }
 
-    /// Whether the daemon is to hear that the client has said its last word, now that it knows everything.
+    /// Returns whether the daemon has to be told that the client has closed its input, now that everything is sent.
     pub(super) fn must_finish_daemon(&self) -> bool {
         self.phase == SessionPhase::Attached && self.is_client_done
     }
 
-    /// No daemon can be reached: whoever waits is told so, with this error object. Returns whole lines for the client.
+    /// Fails all pending requests with this error object, because no daemon can be reached. Returns whole lines for the
+    /// client.
     pub(super) fn fail_pending(&mut self, error: &[u8]) -> Vec<u8> {
         let mut lines = Vec::new();
         for id in self.ordered(|pending| pending.kind != RequestKind::Listen) {
@@ -638,7 +640,7 @@ impl StdioClientSession {
     }
 }
 
-/// Answers a message of the client that is longer than the daemon takes. Without a request's id it is `null`.
+/// Returns the error for a message that is longer than the daemon accepts. Without a request's id it is `null`.
 pub(super) fn refuse_oversize(request: Option<RequestId>, longest: usize) -> Vec<u8> {
     let id = request.as_ref().map_or(&b"null"[..], RequestId::raw);
     let why = format!("a message has at most {longest} bytes; `gateway.max_body` in the config raises that");
@@ -646,24 +648,24 @@ pub(super) fn refuse_oversize(request: Option<RequestId>, longest: usize) -> Vec
     [b"{\"jsonrpc\":\"2.0\",\"id\":", id, b",\"error\":", &error, b"}\n"].concat()
 }
 
-/// The request that `notifications/cancelled` is about.
+/// Returns the request that `notifications/cancelled` names.
 fn cancelled(params: Option<&Bytes>) -> Option<RequestId> {
     let id = ostler_wire::member(params?, "requestId")?;
     RequestId::parse(Bytes::copy_from_slice(id)).ok()
 }
 
-/// Whether a request continues an earlier one: its daemon has used up what it carries.
+/// Returns whether a request continues an earlier one: its daemon has consumed the state that it carries.
 fn is_continuation(params: Option<&Bytes>) -> bool {
     params.is_some_and(|params| Params::parse(params.clone()).map_or(true, |params| params.is_continuation()))
 }
 
-/// The number of a request of ours.
+/// Returns the number of an own request.
 fn own_number(id: &RequestId) -> Option<u64> {
     let text = std::str::from_utf8(id.raw()).ok()?;
     text.strip_prefix('"')?.strip_prefix(OWN_ID)?.strip_suffix('"')?.parse().ok()
 }
 
-/// The messages of a batch.
+/// Returns the messages of a batch.
 fn batch(line: &Bytes) -> Vec<Bytes> {
     let messages: Vec<&serde_json::value::RawValue> = serde_json::from_slice(line).unwrap_or_default();
     messages.into_iter().map(|message| line.slice_ref(message.get().as_bytes())).collect()

@@ -1,4 +1,4 @@
-//! Conversations, line by line.
+//! Tests of sessions, line by line.
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn parsed(lines: &[u8]) -> Vec<Value> {
         .collect()
 }
 
-/// All that a daemon is sent that was attached again.
+/// Returns all lines for a newly attached daemon.
 fn resent(conversation: &mut StdioClientSession) -> Vec<Value> {
     conversation.resume();
     std::iter::from_fn(|| conversation.next_to_send())
@@ -47,7 +47,7 @@ fn methods(messages: &[Value]) -> Vec<&str> {
     messages.iter().map(|message| message["method"].as_str().unwrap()).collect()
 }
 
-/// A legacy client that has opened its session.
+/// Returns an initialized session of a legacy client.
 fn legacy(version: &str) -> StdioClientSession {
     let mut conversation = StdioClientSession::new();
     let params = json!({"protocolVersion": version, "capabilities": {"roots": {}}});
@@ -156,7 +156,7 @@ fn a_request_that_is_cancelled_before_a_daemon_has_it_is_neither_sent_nor_answer
     let mut conversation = StdioClientSession::new();
     conversation.handle_client_line(&request(1, "tools/list", json!({})));
     farewell(&mut conversation);
-    // While the daemon ends, while there is none, and while the next one is told what waits.
+    // While the daemon drains, while there is none, and while the next one is resumed.
     for id in 2..=6 {
         assert_eq!(conversation.handle_client_line(&call(id)), ClientLineAction::Queue);
     }

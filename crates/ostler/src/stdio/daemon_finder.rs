@@ -1,4 +1,4 @@
-//! The daemon of a client: the one that runs, or one that is started.
+//! Finder of a client's daemon: the one that runs, or one that it starts.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -18,32 +18,32 @@ use crate::invocation::command;
 use crate::output::{escape_line, print_stderr};
 use crate::trust;
 
-/// How long a daemon that was started for a client stays without any.
+/// Idle time after which a daemon that a client started exits.
 const LINGER: &str = "10m";
-/// How long the first daemon may take to come up.
+/// Timeout of the first daemon's start.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long one that says where it is may be out of reach meanwhile: it has just ended, or is about to.
+/// Time for which a published daemon may be unreachable: it has just ended, or is about to.
 const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the next daemon may take: the one before may have calls to finish.
+/// Timeout of the next daemon: the one before may have calls to finish.
 pub(super) const NEXT_DAEMON_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often it is looked for, and how long before that is ten times less often.
+/// Poll interval, and the time after which polling slows down tenfold.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 const FAST_POLL_TIME: Duration = Duration::from_secs(2);
-/// How long after the last start another one is tried, if no daemon came of it.
+/// Pause after a start before the next one, if no daemon came of it.
 const RESTART_DELAY: Duration = Duration::from_millis(500);
-/// Lines and bytes of its log that are shown when it does not come up.
+/// Lines and bytes of the daemon's log that are shown when it does not come up.
 const LOG_TAIL_LINES: usize = 8;
 const LOG_TAIL_BYTES: u64 = 4 << 10;
-/// A log that is longer than this begins anew.
+/// Size at which the log is truncated.
 const MAX_LOG_BYTES: u64 = 1 << 20;
 
-/// A daemon that has let the client in, and what it has said already.
+/// Daemon that has attached the client, and the bytes it has sent already.
 #[derive(Debug)]
 pub(super) struct DaemonConnection {
     pub(super) reader: BufReader<TcpStream>,
-    /// Where it is.
+    /// Address of the daemon.
     pub(super) url: String,
-    /// The longest message that it takes, in bytes.
+    /// Upper bound on a message to the daemon, in bytes.
     pub(super) max_message: usize,
 }
 
@@ -51,12 +51,12 @@ pub(super) struct DaemonConnection {
 #[derive(Debug)]
 pub(super) struct DaemonFinder {
     found: FoundConfig,
-    /// The daemon that was named; the only one that does.
+    /// Daemon that was named; no other is used.
     named: Option<DaemonAddress>,
     caller_token: Option<String>,
-    /// The last one that was started here.
+    /// Last daemon that was started here.
     child: Option<Child>,
-    /// The version that the user was told of.
+    /// Version that the user was warned of.
     warned_version: Option<String>,
 }
 
@@ -69,7 +69,7 @@ impl DaemonFinder {
         Self { found, named, caller_token, child: None, warned_version: None }
     }
 
-    /// Returns the first daemon. One that was named is there or is not.
+    /// Returns the first daemon. A named one is not waited for.
     pub(super) fn first(&mut self) -> Result<DaemonConnection, CommandFailure> {
         match self.named {
             Some(_) => self.try_once(),
@@ -80,12 +80,12 @@ impl DaemonFinder {
         }
     }
 
-    /// Returns the daemon that comes after one that has ended.
+    /// Returns the daemon that succeeds one that has ended.
     pub(super) fn next(&mut self) -> Result<DaemonConnection, CommandFailure> {
         self.find(NEXT_DAEMON_TIMEOUT, NEXT_DAEMON_TIMEOUT)
     }
 
-    /// Whether a daemon runs that can be attached to without starting one.
+    /// Returns whether a daemon runs, so that attaching starts none.
     pub(super) fn is_daemon_running(&mut self) -> bool {
         self.reap();
         self.named.is_none() && self.instance().is_ok_and(|spot| spot.running().is_some())
@@ -139,7 +139,7 @@ impl DaemonFinder {
             DaemonAddress::local(&note.url).ok_or_else(|| unreachable("its address can't be read"))?;
         self.attach(&address, admin).map_err(|failure| match spot.running() {
             Some(now) if now == note => failure,
-            // Another one may listen there by now, and has another token.
+            // Another process may listen there by now, and has another token.
             _ => unreachable("it has ended"),
         })
     }
@@ -156,7 +156,7 @@ impl DaemonFinder {
         DaemonInstance::for_config(self.found.file())
     }
 
-    /// Says once that a daemon is of another version. It serves this client all the same.
+    /// Warns once that the daemon has another version. It serves this client all the same.
     fn warn_version(&mut self, note: &DaemonRecord) {
         let own = env!("CARGO_PKG_VERSION");
         if note.version == own || self.warned_version.as_ref() == Some(&note.version) {
@@ -192,7 +192,8 @@ impl DaemonFinder {
             return Ok(());
         }
         if let FoundConfig::File { file, origin: ConfigOrigin::WorkingDirectory } = &self.found {
-            // The daemon has no terminal and a log that few read: the client's side asks, and says what is missing.
+            // The daemon has no terminal, and few people read its log: the client's side checks the config and reports
+            // problems.
             let LoadedConfig { config, problems, .. } = config_file::read(file.clone())?;
             trust::require_trust(
                 ConfigOrigin::WorkingDirectory,
@@ -205,14 +206,14 @@ impl DaemonFinder {
         Ok(())
     }
 
-    /// Leaves no dead process behind of a daemon that was started here.
+    /// Reaps a daemon that was started here and has exited.
     fn reap(&mut self) {
         self.child.take_if(|child| !matches!(child.try_wait(), Ok(None)));
     }
 }
 
-/// The daemon: in a session of its own, and with nothing of the client's in its
-/// hands that would keep the client from ending.
+/// Starts the daemon in a session of its own, without any of the client's file descriptors, which would keep the client
+/// from ending.
 fn launch(found: &FoundConfig, spot: &DaemonInstance) -> io::Result<Child> {
     let config = found.file();
     let log = spot.open_log()?;
@@ -221,7 +222,7 @@ fn launch(found: &FoundConfig, spot: &DaemonInstance) -> io::Result<Child> {
     }
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["serve", "--linger", LINGER]);
-    // It serves others than this client, and hears of each what it comes through.
+    // It serves other clients too, and learns the origin of each from the connection.
     command.env_remove(VIA_VARIABLE);
     match config {
         Some(file) => command.arg("--config").arg(file),
@@ -230,12 +231,12 @@ fn launch(found: &FoundConfig, spot: &DaemonInstance) -> io::Result<Child> {
     if let FoundConfig::File { origin: ConfigOrigin::WorkingDirectory, .. } = found {
         command.arg("--found");
     }
-    // Where the client was started is its affair, and may be gone before the daemon is.
+    // The client's directory may be deleted before the daemon ends.
     command.current_dir(config.and_then(Path::parent).unwrap_or(Path::new("/")));
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()
 }
 
-/// The end of the log, for when nothing else tells what happened.
+/// Returns the end of the log, for a start that failed without a message.
 fn log_tail(log: &Path) -> Vec<String> {
     let read = || -> io::Result<String> {
         let mut file = File::open(log)?;

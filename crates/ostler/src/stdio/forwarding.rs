@@ -1,4 +1,4 @@
-//! The two directions of a client's bytes, and the change from one daemon to the next.
+//! Forwarding between client and daemon in both directions, and the change from one daemon to the next.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -14,12 +14,12 @@ use crate::failure::CommandFailure;
 use crate::output::{Style, print_stderr};
 use crate::stdio_failure;
 
-/// How much is read at once.
+/// Bytes per read.
 const CHUNK: usize = 16 << 10;
-/// How often it is looked for the next daemon while nothing waits for it.
+/// Poll interval for the next daemon while no message waits for it.
 const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What both directions share.
+/// State that both directions share.
 struct ForwardingShared {
     state: Mutex<ForwardingState>,
     changed: Condvar,
@@ -27,16 +27,16 @@ struct ForwardingShared {
 
 struct ForwardingState {
     session: StdioClientSession,
-    /// The way to the daemon, while there is one.
+    /// Writer to the daemon, while one is attached.
     daemon: Option<Arc<DaemonWriter>>,
-    /// The longest message that the daemon takes, or took if there is none.
+    /// Upper bound on a message to the daemon, or to the last one.
     max_message: usize,
 }
 
-/// The way to a daemon.
+/// Writer to a daemon.
 struct DaemonWriter {
     stream: TcpStream,
-    /// Held while a line is written, so that no other gets into it.
+    /// Held while a line is written, so that lines do not mix.
     write_lock: Mutex<()>,
 }
 
@@ -55,7 +55,7 @@ impl DaemonWriter {
         (&self.stream).write_all(&whole)
     }
 
-    /// Says that nothing more will be said. The daemon finishes what it was asked, and then hangs up.
+    /// Closes the write direction. The daemon finishes its requests, and then closes the connection.
     fn shutdown_write(&self) {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
@@ -73,7 +73,7 @@ impl ForwardingShared {
     }
 }
 
-/// Copies messages both ways until the client has said all that it had to say and has its answers.
+/// Forwards messages in both directions until the client has closed its input and has its responses.
 pub(super) fn run(mut finder: DaemonFinder, first: DaemonConnection) -> Result<(), CommandFailure> {
     let daemon = Some(DaemonWriter::of(&first)?);
     let state = Mutex::new(ForwardingState {
@@ -109,14 +109,14 @@ pub(super) fn run(mut finder: DaemonFinder, first: DaemonConnection) -> Result<(
             state.max_message = connection.max_message;
             state.session.resume();
         });
-        // Not by this thread: the daemon may have to be heard before it takes everything.
+        // Another thread sends: the daemon may block until its own lines are read.
         let resuming = Arc::clone(&shared);
         std::thread::spawn(move || send_backlog(&resuming, &daemon));
     }
 }
 
-/// The next daemon; none if the client leaves before it needs one. After an orderly end none is started until
-/// something waits for it: whoever ended the daemon wanted that.
+/// Returns the next daemon; `None` if the client leaves before it needs one. After an orderly end no daemon is started
+/// until a message waits for it: the operator wanted that end.
 fn next_connection(
     shared: &ForwardingShared,
     finder: &mut DaemonFinder,
@@ -143,7 +143,7 @@ fn next_connection(
         let (answers, is_done) = shared
             .change(|state| (state.session.fail_pending(error.as_bytes()), state.session.is_finished()));
         write_client(&answers)?;
-        // What was refused is refused again; the rest may be mended before the client's next request.
+        // A refusal is permanent; other failures may be repaired before the client's next request.
         if is_done
             || !matches!(
                 failure,
@@ -157,7 +157,7 @@ fn next_connection(
     }
 }
 
-/// Sends what the new daemon has to know, and what waits for it.
+/// Sends the session's state and the queue to the new daemon.
 fn send_backlog(shared: &ForwardingShared, daemon: &Arc<DaemonWriter>) {
     let is_current =
         |state: &ForwardingState| state.daemon.as_ref().is_some_and(|now| Arc::ptr_eq(now, daemon));
@@ -178,8 +178,8 @@ fn send_backlog(shared: &ForwardingShared, daemon: &Arc<DaemonWriter>) {
     }
 }
 
-/// Reads the client and sends what it says, or keeps it for the next daemon. A message that the daemon would not take is
-/// refused here, and never held.
+/// Reads the client's messages and sends or queues them. A message above the daemon's limit is refused here, and never
+/// kept.
 fn read_client(shared: &ForwardingShared) {
     let mut stdin = io::stdin().lock();
     let mut lines = LineSplitter::new(shared.state().max_message);
@@ -217,16 +217,16 @@ fn forward_client_line(shared: &ForwardingShared, line: &Bytes) {
     };
     drop(state);
     match daemon {
-        // A daemon that does not take it is lost, which its other direction tells.
+        // A failed write means that the daemon is lost, which the other direction reports.
         Some(daemon) => drop(daemon.send(line)),
         None => shared.changed.notify_all(),
     }
 }
 
-/// Reads the daemon and passes on what it says, until it hangs up.
+/// Reads the daemon's messages and passes them on, until it closes the connection.
 fn read_daemon(shared: &ForwardingShared, connection: DaemonConnection) -> Result<(), CommandFailure> {
     let mut reader = connection.reader;
-    // The daemon bounds what it sends.
+    // The daemon bounds its messages.
     let mut lines = LineSplitter::new(usize::MAX / 2);
     let mut out = Vec::new();
     while let Ok(1..) = read_some(&mut reader, &mut lines) {
@@ -245,13 +245,13 @@ fn read_daemon(shared: &ForwardingShared, connection: DaemonConnection) -> Resul
         }
         write_client(&out)?;
         out.clear();
-        // One huge answer must not stay allocated for the rest of the connection.
+        // The memory of one huge response must not stay allocated for the rest of the connection.
         out.shrink_to(CHUNK);
     }
     Ok(())
 }
 
-/// Reads what there is.
+/// Reads the bytes that are there.
 fn read_some(from: &mut impl Read, lines: &mut LineSplitter) -> io::Result<usize> {
     let mut buffer = [0; CHUNK];
     loop {
@@ -266,7 +266,7 @@ fn read_some(from: &mut impl Read, lines: &mut LineSplitter) -> io::Result<usize
     }
 }
 
-/// Writes whole lines to the client, at once: a message must not wait for the next.
+/// Writes whole lines to the client, and flushes: a message must not wait for the next.
 fn write_client(lines: &[u8]) -> Result<(), CommandFailure> {
     if lines.is_empty() {
         return Ok(());

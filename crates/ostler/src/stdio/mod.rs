@@ -1,14 +1,14 @@
-//! `ostler stdio`: an MCP client's pipes, led to the daemon.
+//! `ostler stdio`: forwarding between an MCP client's pipes and the daemon.
 //!
 //! ```text
-//! stdin ──thread──▶ conversation.rs ──▶ daemon     exchange.rs: each direction has its own thread
-//! stdout ◀──main──  conversation.rs ◀── daemon     and waits for nothing else
+//! stdin ──thread──▶ client_session.rs ──▶ daemon     forwarding.rs: each direction has its own thread
+//! stdout ◀──main──  client_session.rs ◀── daemon     and waits for nothing else
 //!                     │ connection lost
-//!                     └▶ find.rs: the next daemon, found or started ─▶ attach.rs
+//!                     └▶ daemon_finder.rs: the next daemon, found or started ─▶ attach.rs
 //! ```
 //!
-//! A client that stops reading while it writes stops only itself. No runtime is started: one of these runs for
-//! every client, and most of them sleep.
+//! A client that stops reading while it writes blocks only itself. No runtime is started: one such process runs for
+//! every client, and most of them are idle.
 
 mod attach;
 mod client_session;
@@ -26,27 +26,26 @@ use crate::invocation::command;
 use crate::output::print_stderr;
 use crate::{cli, stdio_failure};
 
-/// Carries the token of the client's caller, beside the admin token.
+/// Header with the token of the client's caller, beside the admin token.
 pub(crate) const TOKEN_HEADER: &str = "ostler-token";
-/// The variable that holds such a token.
+/// Variable with such a token.
 pub(crate) const TOKEN_VARIABLE: &str = "OSTLER_TOKEN";
-/// The longest file of a token.
+/// Upper bound on a token file.
 const MAX_TOKEN_BYTES: u64 = 32 << 10;
 
-/// What the connection is upgraded to.
+/// Protocol that the connection is upgraded to.
 pub(crate) const PROTOCOL: &str = "ostler-stdio";
-/// Says that the client is a command of this program, which is told results and errors as they are.
+/// Header of a client that is a command of this program, which gets results and errors in full.
 pub(crate) const COMMANDS_HEADER: &str = "ostler-commands";
-/// Says that the client understands [`FAREWELL`].
+/// Header of a client that understands [`FAREWELL`].
 pub(crate) const FAREWELL_HEADER: &str = "ostler-farewell";
-/// Header of the daemon's answer: the longest message that it takes, in bytes. The client's pipe refuses longer ones.
+/// Header of the daemon's response: the upper bound on a message, in bytes. The client's pipe refuses longer ones.
 pub(crate) const MAX_MESSAGE_HEADER: &str = "ostler-max-message";
-/// The line of a daemon that ends: it takes what is on its way and answers what it was asked, and the client goes on
-/// with another daemon. Every other line is JSON.
+/// Line of a daemon that ends: it finishes the requests it has, and the client continues with another daemon. Every
+/// other line is JSON.
 pub(crate) const FAREWELL: &str = "farewell";
 
-/// Attaches stdin and stdout to the daemon of a config, which is started if it
-/// does not run, and to the next one if that ends.
+/// Attaches stdin and stdout to the daemon of a config, and to the next one if that ends. Starts a daemon if none runs.
 pub(crate) fn run(
     shared: &cli::GlobalOptions,
     token_file: Option<&Path>,
@@ -76,8 +75,7 @@ fn attach_first(
     Ok((finder, first))
 }
 
-/// The token of the client's caller. One that can't be read is an error: the
-/// client must not be taken for somebody else.
+/// Reads the token of the client's caller. An unreadable token is an error: the client must not become another caller.
 pub(crate) fn read_token(file: Option<&Path>) -> Result<Option<String>, CommandFailure> {
     let text = match file {
         Some(file) => config_file::read_named_at_most(file, MAX_TOKEN_BYTES).map_err(|why| {
@@ -103,7 +101,7 @@ pub(crate) fn read_token(file: Option<&Path>) -> Result<Option<String>, CommandF
     Ok(Some(token.to_owned()))
 }
 
-/// Copies at once whatever comes: a message must not wait for the next.
+/// Copies bytes as they come: a message must not wait for the next.
 pub(crate) fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
     let mut buffer = [0; 16 << 10];
     loop {

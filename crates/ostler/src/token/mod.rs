@@ -1,4 +1,4 @@
-//! Ostler's own tokens: what they look like, and what is kept of them.
+//! Ostler's own tokens: their format, and their stored record.
 //!
 //! ```text
 //! ostler_1f2e3d4c5b6a_8f…64 digits…e1
@@ -14,30 +14,30 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// How every token begins, so that programs that look for secrets find it.
+/// Prefix of every token, so that secret scanners find it.
 pub(crate) const PREFIX: &str = "ostler_";
 
 const ID_DIGITS: usize = 12;
 const SECRET_DIGITS: usize = 64;
 const LENGTH: usize = PREFIX.len() + ID_DIGITS + 1 + SECRET_DIGITS;
 
-/// What is kept of a token.
+/// Stored record of a token; it never holds the secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TokenRecord {
-    /// What people call it; unique.
+    /// Name for people; unique.
     pub(crate) name: String,
-    /// What its callers may do.
+    /// Role of its callers.
     pub(crate) role: String,
-    /// Finds the record when the token is shown.
+    /// Id that finds the record when the token is presented.
     pub(crate) id: String,
-    /// Of the secret, in hexadecimal digits.
+    /// SHA-256 of the secret, in hexadecimal digits.
     pub(crate) sha256: String,
-    /// When it was made, in seconds since 1970.
+    /// Time of creation, in seconds since 1970.
     pub(crate) created: u64,
-    /// From when on it is good no more; for ever good if absent.
+    /// Time from which it is invalid; `None` if it never expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) expires: Option<u64>,
-    /// How much it may be used.
+    /// Budget of its calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) budget: Option<TokenBudget>,
 }
@@ -55,14 +55,14 @@ impl TokenBudget {
     }
 }
 
-/// A token as its owner holds it.
+/// Token in full, for its owner.
 pub(crate) struct CreatedToken {
     pub(crate) text: String,
     pub(crate) id: String,
     pub(crate) sha256: String,
 }
 
-/// Makes a token that nobody can guess.
+/// Creates a token with a random secret.
 pub(crate) fn create() -> io::Result<CreatedToken> {
     let mut bits = [0; (ID_DIGITS + SECRET_DIGITS) / 2];
     getrandom::fill(&mut bits).map_err(|error| io::Error::other(error.to_string()))?;
@@ -71,8 +71,7 @@ pub(crate) fn create() -> io::Result<CreatedToken> {
     Ok(CreatedToken { text: format!("{PREFIX}{id}_{secret}"), sha256: hex(&digest(&secret)), id })
 }
 
-/// The id and the secret of a token; `None` for what is no token, which costs
-/// no more than a look at its length.
+/// Returns the id and the secret of a token; `None` for other text, which costs one look at its length.
 pub(crate) fn parse(text: &str) -> Option<(&str, &str)> {
     if text.len() != LENGTH {
         return None;
@@ -82,23 +81,23 @@ pub(crate) fn parse(text: &str) -> Option<(&str, &str)> {
     (id.len() == ID_DIGITS && is_hex(id) && is_hex(secret)).then_some((id, secret))
 }
 
-/// The SHA-256 of a secret.
+/// Returns the SHA-256 of a secret.
 pub(crate) fn digest(secret: &str) -> [u8; 32] {
     Sha256::digest(secret.as_bytes()).into()
 }
 
-/// Compares without telling by its time how much was right.
+/// Compares in constant time.
 pub(crate) fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
 }
 
-/// Whether a text can be the name of a token or of a role.
+/// Returns whether a text can be the name of a token or of a role.
 pub(crate) fn is_valid_name(text: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     !text.is_empty() && text.len() <= 64 && text.bytes().all(is_word)
 }
 
-/// The bytes that hexadecimal digits stand for, if they are 32.
+/// Decodes hexadecimal digits, if they stand for 32 bytes.
 pub(crate) fn decode_hex_32(text: &str) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
     if text.len() != 64 {

@@ -1,5 +1,4 @@
-//! The tokens of a config on disk: one file that only its user may read,
-//! written whole or not at all.
+//! Token store of a config: one file that only its user may read, replaced as a whole.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -13,21 +12,21 @@ use serde::{Deserialize, Serialize};
 use super::TokenRecord;
 use crate::config_file;
 
-/// The most tokens of a config; more are kept by an identity provider.
+/// Upper bound on tokens of a config; an identity provider is better for more.
 pub(crate) const MAX_TOKENS: usize = 10_000;
-/// As many of the longest records fit.
+/// Fits [`MAX_TOKENS`] of the longest records.
 const MAX_FILE_BYTES: u64 = 16 << 20;
-/// How long another command may take that is changing them.
+/// Timeout of the lock that another command holds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 const LOCK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The format of the file.
+/// Format version of the file.
 const VERSION: u32 = 1;
 
-/// When tokens were last used, by their ids.
+/// Last uses of tokens, by id.
 pub(crate) type TokenUses = BTreeMap<String, u64>;
 
-/// Where the tokens of a config are.
+/// Token store of a config.
 #[derive(Debug, Clone)]
 pub(crate) struct TokenStore {
     file: PathBuf,
@@ -48,8 +47,7 @@ impl TokenStore {
         &self.file
     }
 
-    /// All tokens. A file that is not there has none; one that can't be read
-    /// is an error, since nobody knows what it had.
+    /// Returns all tokens: none without a file. An unreadable file is an error, because its tokens are unknown.
     pub(crate) fn read(&self) -> io::Result<Vec<TokenRecord>> {
         let text = match config_file::read_at_most(&self.file, MAX_FILE_BYTES) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -67,8 +65,7 @@ impl TokenStore {
         Ok(tokens)
     }
 
-    /// Changes the tokens, one command at a time. What the change refuses is
-    /// not written.
+    /// Changes the tokens, one command at a time. A change that fails is not written.
     pub(crate) fn update<T, E: From<io::Error>>(
         &self,
         change: impl FnOnce(&mut Vec<TokenRecord>) -> Result<T, E>,
@@ -81,26 +78,26 @@ impl TokenStore {
         Ok(done)
     }
 
-    /// Returns when tokens were last used, in seconds since 1970, by their ids. It is of no use but to people, so that a
-    /// file that can't be read says nothing.
+    /// Returns the last uses of tokens, in seconds since 1970, by id. Only people read them, so an unreadable file
+    /// counts as empty.
     pub(crate) fn read_uses(&self) -> TokenUses {
         let read = config_file::read_at_most(&self.with_suffix(".used"), MAX_FILE_BYTES).ok();
         read.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
     }
 
-    /// Writes down when tokens were last used.
+    /// Writes the last uses of tokens.
     pub(crate) fn write_uses(&self, uses: &TokenUses) -> io::Result<()> {
         private_file::replace_file(&self.with_suffix(".used"), &serde_json::to_vec(uses)?)
     }
 
-    /// A file with the name of this one and an ending.
+    /// Returns a path beside the file: its name with a suffix.
     fn with_suffix(&self, ending: &str) -> PathBuf {
         let mut path = self.file.clone().into_os_string();
         path.push(ending);
         PathBuf::from(path)
     }
 
-    /// A lock of its own: the file itself is replaced by every change.
+    /// Locks a file of its own, because every change replaces the store.
     fn lock(&self) -> io::Result<File> {
         let path = self.with_suffix(".lock");
         private_file::create_parent_dir(&path)?;

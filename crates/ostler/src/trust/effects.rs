@@ -15,18 +15,18 @@ use crate::instance::hex;
 use crate::invocation::command;
 use crate::output::{Style, Tint, escape_line};
 
-/// Characters of one effect that are shown; a longer command is to be read in its file.
+/// Upper bound on shown characters of one effect; a longer command is in its file.
 const MAX_SHOWN_CHARS: usize = 600;
-/// Effects that are shown.
+/// Upper bound on shown effects.
 const MAX_SHOWN_LINES: usize = 64;
 
 /// Everything that a config runs, contacts and listens on.
 #[derive(Debug)]
 pub(crate) struct ConfigEffects {
-    /// A verb, and what it is done with.
+    /// Verb and object of each effect.
     lines: Vec<(&'static str, String)>,
-    /// SHA-256 in hexadecimal digits. References such as `${env:X}` count as they are written; of programs only
-    /// the command line counts, not the file it names.
+    /// SHA-256 in hexadecimal digits. References such as `${env:X}` count as they are written; of programs only the
+    /// command line counts, not the file it names.
     pub(crate) fingerprint: String,
 }
 
@@ -91,8 +91,8 @@ impl ConfigEffects {
     }
 }
 
-/// Returns what the broker of workers is and shown. A password counts as it is written. Everything is named here, so
-/// that consent does not depend on the names of types.
+/// Returns the broker of workers and the credentials it gets. A password counts as it is written. Every field is named
+/// here, so that consent does not depend on the names of types.
 fn relay_effects(relay: &RelayConfig) -> Value {
     let RelayConfig { nats, tenant, host, credentials, tls, max_in_flight: _, journal, allow_open_broker } =
         relay;
@@ -109,7 +109,7 @@ fn relay_effects(relay: &RelayConfig) -> Value {
     })
 }
 
-/// Returns whose tokens are taken, and as whom.
+/// Returns the accepted issuers, and the roles of their tokens.
 fn auth_effects(auth: &AuthConfig) -> Value {
     let AuthConfig { local, jwt } = auth;
     let jwt = jwt.as_ref().map(|jwt| {
@@ -135,7 +135,7 @@ fn pin_mode(mode: PinMode) -> &'static str {
     }
 }
 
-/// A server without the working directory that its file does not name.
+/// Returns a server without the working directory that its file does not name.
 fn as_written(config: &Config, spec: &ServerSpec) -> ServerSpec {
     let mut spec = spec.clone();
     if let ServerTransport::Stdio(process) = &mut spec.transport
@@ -146,7 +146,7 @@ fn as_written(config: &Config, spec: &ServerSpec) -> ServerSpec {
     spec
 }
 
-/// Arguments stay whole: a pattern that hides secrets would hide commands too.
+/// Describes a server. Arguments stay whole: a pattern that redacts secrets would hide commands too.
 fn describe_server(spec: &ServerSpec) -> (&'static str, String) {
     match &spec.transport {
         ServerTransport::Stdio(process) => {
@@ -180,8 +180,8 @@ fn describe_server(spec: &ServerSpec) -> (&'static str, String) {
     }
 }
 
-/// References are shown, and literal values unless the name says that they are secret. A value that could be a
-/// command is shown whatever its name says.
+/// Describes values: references are shown, and literal values unless the name says that they are secret. A value that
+/// could be a command is always shown.
 fn describe_values(values: &BTreeMap<String, String>) -> String {
     let is_word = |value: &str| !value.contains(|c: char| c.is_whitespace() || "/$`;|&<>(){}".contains(c));
     let shown = |(name, value): (&String, &String)| match is_secret_key(name) && is_word(value) {
@@ -191,8 +191,8 @@ fn describe_values(values: &BTreeMap<String, String>) -> String {
     values.iter().map(shown).collect::<Vec<_>>().join(" ")
 }
 
-/// Headers run nothing, so of secret ones only the scheme and the references are shown; of others what looks like a token
-/// is left out.
+/// Describes headers. They run nothing, so of secret ones only the scheme and the references are shown; in others,
+/// token-like text is redacted.
 fn describe_headers(headers: &BTreeMap<String, String>) -> String {
     let is_secret = |name: &str| is_secret_key(name) || name.to_ascii_lowercase().ends_with("cookie");
     let shown = |(name, value): (&String, &String)| match is_secret(name) {
@@ -202,7 +202,7 @@ fn describe_headers(headers: &BTreeMap<String, String>) -> String {
     headers.iter().map(shown).collect::<Vec<_>>().join(" ")
 }
 
-/// Puts `…` in the place of everything but an authentication scheme and references such as `${env:TOKEN}`.
+/// Replaces everything by `…` but an authentication scheme and references such as `${env:TOKEN}`.
 fn redact_header(value: &str) -> String {
     const SCHEMES: [&str; 3] = ["Bearer", "Basic", "Token"];
     let (mut shown, mut rest) = (String::new(), value);

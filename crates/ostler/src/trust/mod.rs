@@ -2,7 +2,7 @@
 //!
 //! Such a file may be another person's. None of its commands runs and none of its addresses is contacted before the
 //! user consents, with `ostler trust` or at a terminal. `--config` is consent; the user's own config needs none.
-//! Consent is for one path and one [`Effects::fingerprint`]: limits and roles may change, commands may not.
+//! Consent is for one path and one [`ConfigEffects::fingerprint`]: limits and roles may change, commands may not.
 
 pub(crate) mod effects;
 pub(crate) mod store;
@@ -18,10 +18,10 @@ use crate::config_file::{ConfigOrigin, relative_to_cwd};
 use crate::failure::CommandFailure;
 use crate::output::{Style, Tint, print_stderr};
 
-/// The longest answer that is read from a terminal.
+/// Upper bound on an answer from a terminal.
 const MAX_ANSWER_BYTES: u64 = 16;
 
-/// State of a config that was found in the working directory.
+/// Trust in a config that was found in the working directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TrustState {
     Trusted,
@@ -30,7 +30,7 @@ pub(crate) enum TrustState {
     New,
 }
 
-/// Refuses a config that needs consent and has none. A terminal is asked.
+/// Refuses a config that needs consent and has none. Asks at a terminal.
 pub(crate) fn require_trust(
     origin: ConfigOrigin,
     file: &Path,
@@ -55,7 +55,7 @@ pub(crate) fn require_trust(
     })
 }
 
-/// State of a config. Without a state directory nothing has been consented to.
+/// Returns the trust in a config. Without a state directory no config is trusted.
 pub(crate) fn trust_state(origin: ConfigOrigin, file: &Path, config: &Config) -> TrustState {
     if origin != ConfigOrigin::WorkingDirectory {
         return TrustState::Trusted;
@@ -68,7 +68,7 @@ pub(crate) fn trust_state(origin: ConfigOrigin, file: &Path, config: &Config) ->
     }
 }
 
-/// Tells that a config needs consent before its servers run, if it does.
+/// Reports that a config needs consent before its servers run, if it does.
 pub(crate) fn print_trust_state(origin: ConfigOrigin, file: &Path, config: &Config) {
     match trust_state(origin, file, config) {
         TrustState::Trusted => {}

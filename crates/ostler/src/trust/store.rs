@@ -11,9 +11,9 @@ use crate::config_file::read_at_most;
 use crate::failure::CommandFailure;
 use crate::xdg;
 
-/// Configs that are kept; the oldest consent goes first.
+/// Upper bound on trusted configs; the oldest consent is evicted.
 const MAX_ENTRIES: usize = 1_000;
-/// Fits [`MOST`] entries with paths of the usual length.
+/// Fits [`MAX_ENTRIES`] entries with paths of the usual length.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Configs with consent, by path.
@@ -38,15 +38,15 @@ struct TrustFile {
     trusted: Vec<TrustEntry>,
 }
 
-/// The path that consent is for. Its directory is resolved, and the file itself is not: a link to a trusted file is
-/// another config, whose paths begin elsewhere.
+/// Returns the path that consent is for. Its directory is resolved, and the file itself is not: a link to a trusted
+/// file is another config, whose relative paths start elsewhere.
 pub(crate) fn consent_path(file: &Path) -> PathBuf {
     let folder = file.parent().and_then(|folder| folder.canonicalize().ok());
     folder.zip(file.file_name()).map_or_else(|| file.to_owned(), |(folder, name)| folder.join(name))
 }
 
 impl TrustStore {
-    /// Reads the store. One that can't be read trusts nothing.
+    /// Reads the store. An unreadable store trusts no config.
     pub(crate) fn open() -> Result<Self, CommandFailure> {
         let homeless = || io::Error::new(io::ErrorKind::NotFound, "neither XDG_STATE_HOME nor HOME is set");
         let file =
@@ -61,7 +61,7 @@ impl TrustStore {
         self.entries.iter().find(|entry| entry.file == path).map(|entry| entry.sha256.clone())
     }
 
-    /// Paths of all configs with consent, sorted.
+    /// Returns the paths of all configs with consent, sorted.
     pub(crate) fn paths(&self) -> Vec<&Path> {
         let mut paths: Vec<&Path> = self.entries.iter().map(|entry| entry.file.as_path()).collect();
         paths.sort_unstable();
@@ -76,7 +76,7 @@ impl TrustStore {
         self.entries.drain(..surplus);
     }
 
-    /// Removes a config; whether it was there.
+    /// Removes a config. Returns whether it was there.
     pub(crate) fn remove(&mut self, path: &Path) -> bool {
         let before = self.entries.len();
         self.entries.retain(|entry| entry.file != path);

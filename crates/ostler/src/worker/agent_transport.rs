@@ -1,4 +1,4 @@
-//! How the agent reaches the worker.
+//! Transport between the agent and the worker.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,23 +12,23 @@ use super::{StatusPrinter, stdio_stream};
 use crate::failure::CommandFailure;
 use crate::instance;
 
-/// How the agent reaches the worker.
+/// Transport between the agent and the worker.
 #[derive(Debug)]
 pub(crate) enum AgentTransport {
-    /// By stdin and stdout.
+    /// stdin and stdout.
     Stdio,
-    /// By HTTP.
+    /// HTTP on a loopback address.
     Http {
-        /// Of this machine only.
+        /// Always a loopback address.
         address: SocketAddr,
-        /// Where to write the port.
+        /// File for the port.
         port_file: Option<PathBuf>,
     },
 }
 
 impl AgentTransport {
-    /// What was typed. Whoever reaches the worker has its credentials, so it
-    /// can't be reached from other machines.
+    /// Returns the transport of the command line. A client of the worker acts with its credentials, so only this
+    /// machine may connect.
     pub(crate) fn new(
         listen: Option<SocketAddr>,
         port_file: Option<PathBuf>,
@@ -45,7 +45,7 @@ impl AgentTransport {
         }
     }
 
-    /// Serves until the agent has gone; over HTTP there is no such end.
+    /// Serves until the agent closes stdin; over HTTP there is no such end.
     pub(super) async fn serve(
         &self,
         gateway: &Gateway,

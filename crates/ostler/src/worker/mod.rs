@@ -1,13 +1,12 @@
-//! `ostler worker`: the tools of a host elsewhere, for an agent here.
+//! `ostler worker`: the tools of a remote host, for an agent on this machine.
 //!
 //! ```text
-//! agent ─ stdin, stdout (pipes.rs) or loopback HTTP ─ gateway ─ host ─┬─ bridge.rs: the URL of the host
-//!                        door.rs                      (in here)       └─ broker.rs: the relay
+//! agent ─ stdin, stdout (stdio_stream.rs) or loopback HTTP ─ gateway ─ host ─┬─ url_host.rs: the URL of the host
+//!                  agent_transport.rs                       (local)          └─ relay_host.rs: the relay
 //! ```
 //!
-//! The host in here supervises the way to the one elsewhere. It has no rules
-//! and remembers no answers: who may call what, and how often, is decided and
-//! written down there.
+//! The local host supervises the connection to the remote one. It has no rules and no cache: the remote host
+//! authorizes, limits and records calls.
 
 mod agent_transport;
 mod relay_host;
@@ -28,21 +27,21 @@ use crate::failure::CommandFailure;
 use crate::output::print_stderr;
 use crate::signals::SignalListener;
 
-/// How long the end of sessions with the host elsewhere may take.
+/// Timeout of closing the sessions with the remote host.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long what the runtime still does may take at the end.
+/// Timeout of the runtime's remaining tasks at the end.
 const RUNTIME_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Says something to people, or does not.
+/// Prints a status message, or drops it.
 pub(crate) type StatusPrinter = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// What is said goes to stderr, unless somebody wants quiet.
+/// Returns a printer to stderr, or one that drops messages.
 pub(crate) fn status_printer(is_quiet: bool) -> StatusPrinter {
     if is_quiet { Arc::new(|_| {}) } else { Arc::new(print_stderr) }
 }
 
-/// Serves the tools behind a URL until the agent has gone or a signal comes.
+/// Serves the tools behind a URL until the agent leaves or a signal comes.
 pub(crate) fn run_url(
     bridge: UrlHost,
     door: AgentTransport,
@@ -58,17 +57,17 @@ pub(crate) fn run_url(
         };
         let gateway = Gateway::new(host.clone(), options);
         let served = serve(&gateway, Scope::Server(server), &door, &voice).await;
-        // The observer knows the host, which knows the observer.
+        // The observer holds the host, which holds the observer.
         host.set_observer(None);
         let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, host.shutdown()).await;
         served
     })
 }
 
-/// A host that only carries.
+/// Returns a host that only forwards.
 fn build_host() -> Result<Host, CommandFailure> {
     let start_patience = StartRetry::UntilReached;
-    // It may be a server of another host.
+    // This process may be a server of another host.
     let via = match std::env::var(VIA_VARIABLE) {
         Ok(value) => LoopDetector::random().with_client_hosts(&value),
         Err(_) => LoopDetector::random(),
@@ -82,7 +81,7 @@ fn build_host() -> Result<Host, CommandFailure> {
     })?)
 }
 
-/// Serves until the agent has gone. A signal is a way to end like any other.
+/// Serves until the agent leaves. A signal is a regular end.
 async fn serve(
     gateway: &Gateway,
     face: Scope,

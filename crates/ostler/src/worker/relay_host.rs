@@ -1,4 +1,4 @@
-//! A host behind the relay.
+//! Remote host behind the relay.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,12 +13,10 @@ use super::{AgentTransport, SHUTDOWN_TIMEOUT, StatusPrinter, build_host, run, se
 use crate::failure::CommandFailure;
 use crate::output::count;
 
-/// How long a host may take to say what there is before people are told that
-/// none has.
+/// Time without a manifest after which people are told that no host has sent one.
 const NO_TOOLS_AFTER: Duration = Duration::from_secs(5);
 
-/// Serves the tools of the hosts behind a broker until the agent has gone or a
-/// signal comes.
+/// Serves the tools of the hosts behind a broker until the agent leaves or a signal comes.
 pub(crate) fn run_relay(
     nats: NatsOptions,
     mut options: WorkerOptions,
@@ -41,14 +39,14 @@ pub(crate) fn run_relay(
         let served = serve(&gateway, Scope::All, &door, &voice).await;
         telling.abort();
         drop(mirror);
-        // What is under way is cancelled while there is a way to say so.
+        // Calls in flight are cancelled while the broker can still be reached.
         let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, worker.shutdown()).await;
         let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, host.shutdown()).await;
         served
     })
 }
 
-/// Says once what there is, and before that why there is nothing.
+/// Reports the tools once, and before that the reason why there are none.
 async fn report_tools(worker: Worker, voice: StatusPrinter, is_connected: Arc<AtomicBool>) {
     let mut manifest = worker.manifest();
     let mut said = None;
@@ -62,7 +60,7 @@ async fn report_tools(worker: Worker, voice: StatusPrinter, is_connected: Arc<At
                 return;
             }
             Ok(Err(_)) => return,
-            // Without a connection it has been said what is wrong.
+            // Without a connection the cause has been printed.
             Err(_) if !is_connected.load(Ordering::Relaxed) => {}
             Err(_) => {
                 let trouble = worker.problem();

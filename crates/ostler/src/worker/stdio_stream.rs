@@ -1,8 +1,7 @@
 //! stdin and stdout as one connection.
 //!
-//! Each has a thread that copies. Reading stdin can't be interrupted, and a
-//! thread that nobody waits for keeps the program from ending as little as a
-//! client that has stopped reading.
+//! A thread copies each direction, because reading stdin can't be interrupted. Neither thread is joined, so neither a
+//! blocked read nor a client that has stopped reading keeps the program from ending.
 
 use std::io;
 use std::net::Shutdown;
@@ -15,26 +14,26 @@ use tokio::net::UnixStream;
 use crate::failure::CommandFailure;
 use crate::stdio::copy;
 
-/// How long the last answers may take to leave.
+/// Timeout of the last responses.
 const RESPONSES_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What becomes of the output.
+/// Result of copying to stdout.
 pub(super) struct StdoutCopy(mpsc::Receiver<io::Result<()>>);
 
-/// The two of them as one connection; it ends when stdin does.
+/// Opens both as one connection; it ends when stdin does.
 pub(super) fn open() -> io::Result<(UnixStream, StdoutCopy)> {
     let (near, far) = Socket::pair()?;
     near.set_nonblocking(true)?;
     let (incoming, outgoing) = (far.try_clone()?, far);
     std::thread::Builder::new().name("stdin".into()).spawn(move || {
-        // Whatever ends it, there is no more to come.
+        // An error ends the input like its end.
         let _ = copy(&mut io::stdin().lock(), &mut &incoming);
         let _ = incoming.shutdown(Shutdown::Write);
     })?;
     let (tell, told) = mpsc::sync_channel(1);
     std::thread::Builder::new().name("stdout".into()).spawn(move || {
         let copied = copy(&mut &outgoing, &mut io::stdout().lock());
-        // Nobody reads the answers, so nobody needs them.
+        // The client has stopped reading, so responses are of no use.
         let _ = outgoing.shutdown(Shutdown::Both);
         let _ = tell.send(copied);
     })?;
@@ -42,7 +41,7 @@ pub(super) fn open() -> io::Result<(UnixStream, StdoutCopy)> {
 }
 
 impl StdoutCopy {
-    /// Waits until everything has left, but not for ever.
+    /// Waits until everything is written, but not for ever.
     pub(super) fn finish(&self) -> Result<(), CommandFailure> {
         match self.0.recv_timeout(RESPONSES_TIMEOUT) {
             Ok(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => Err(CommandFailure::OutputClosed),

@@ -1,4 +1,4 @@
-//! A host behind a URL: its own HTTP endpoint, without a broker.
+//! Remote host behind a URL: its own HTTP endpoint, without a broker.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,37 +14,35 @@ use super::StatusPrinter;
 use crate::failure::CommandFailure;
 use crate::stdio;
 
-/// How long an agent is kept waiting for a host that is not there. Clients
-/// give up after a minute, and would rather be told.
+/// Timeout of an agent's wait for an unreachable host: clients give up after a minute, and an error tells them more.
 pub(super) const INITIALIZE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the host elsewhere is called in here, and in errors.
+/// Name of the remote host in this process and in errors.
 const SERVER_NAME: &str = "host";
 
-/// Calls at the host at once, and those that wait for a place. The host
-/// elsewhere has bounds of its own, which it names in its errors.
+/// Upper bound on concurrent calls at the host, and on queued ones. The remote host has limits of its own, which it
+/// names in its errors.
 const MAX_CALLS: usize = 1_024;
 
-/// The longest answer: as long as one of the relay.
+/// Upper bound on a response: as long as one of the relay.
 const MAX_ANSWER: usize = 64 << 20;
 
-/// A call that reports progress may take this much longer than the longest of
-/// a host with the usual settings, so that the host's own answer comes first.
+/// Upper bound on a call that reports progress: slightly more than the longest of a host with default settings, so that
+/// the host's own error comes first.
 const MAX_CALL_TIME: Duration = Duration::from_secs(610);
 
-/// A host behind a URL.
+/// Remote host behind a URL.
 #[derive(Debug)]
 pub(crate) struct UrlHost {
     url: String,
-    /// What stands behind `Bearer`, as a reference that is resolved for every session.
+    /// Bearer token, as a reference that is resolved for every session.
     token: Option<String>,
-    /// How long a call may take without a sign of progress.
+    /// Timeout of a call without progress.
     timeout: Duration,
 }
 
 impl UrlHost {
-    /// What was typed. A token that can't be read is an error now, and not
-    /// when the first call fails.
+    /// Returns the host of the command line. An unreadable token fails here, and not at the first call.
     pub(crate) fn new(
         url: &str,
         token_file: Option<&Path>,
@@ -62,11 +60,11 @@ impl UrlHost {
             (Some(_), None) => Some(format!("${{env:{}}}", stdio::TOKEN_VARIABLE)),
             (Some(_), Some(file)) => Some(token_reference(file)?),
         };
-        // Of the address nothing is a reference.
+        // The address contains no references.
         Ok(Self { url: url.replace("${", "$${"), token, timeout })
     }
 
-    /// Lets a host have it as its only server, and says how it is.
+    /// Registers the remote host as the only server of a host, and reports its status.
     pub(super) async fn register(
         &self,
         host: &Host,
@@ -94,9 +92,9 @@ impl UrlHost {
             max_in_flight: MAX_CALLS,
             max_queued: MAX_CALLS,
             max_line: MAX_ANSWER,
-            // The host behind it checks.
+            // The remote host validates.
             validate: false,
-            // It is tried for ever: nobody is here who could let it in again.
+            // Restarts have no budget: no operator is here who could readmit it.
             restart: RestartSettings {
                 max: u32::MAX,
                 window: Duration::from_millis(1),
@@ -108,7 +106,7 @@ impl UrlHost {
     }
 }
 
-/// The content of a file, read whenever it is needed: a token may be renewed.
+/// Returns a reference to the content of a file, read for every session: a token may be renewed.
 fn token_reference(file: &Path) -> Result<String, CommandFailure> {
     let file: PathBuf = std::path::absolute(file).map_err(CommandFailure::Machine)?;
     match file.to_str().filter(|path| !path.contains('}')) {
@@ -120,7 +118,7 @@ fn token_reference(file: &Path) -> Result<String, CommandFailure> {
     }
 }
 
-/// Says how the way to the host is, once for each change.
+/// Reports the state of the connection to the remote host, once for each change.
 struct ConnectionReporter {
     place: String,
     last_state: Mutex<Option<ReportedState>>,

@@ -1,4 +1,4 @@
-//! What a token says, and whether it is meant for us, now.
+//! Claims of a JSON web token, and the checks that it is valid for this audience now.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,25 +8,25 @@ use serde_json::Value;
 
 use super::key_set::KeySet;
 
-/// Tokens are some hundred bytes; who sends more wants us to hash.
+/// Upper bound on a token: real ones have some hundred bytes, and hashing longer ones is wasted work.
 pub(super) const MAX_TOKEN_BYTES: usize = 16 << 10;
-/// The longest name of a caller.
+/// Upper bound on the name of a caller.
 const MAX_SUBJECT_BYTES: usize = 256;
 
-/// Why a token is not taken.
+/// Reason to reject a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JwtError {
-    /// It is no token, or one that asks for something that is not understood.
+    /// No token, or one with a critical extension that is not supported.
     Malformed,
-    /// Its algorithm is not taken, or not that of its key.
+    /// An algorithm that is not accepted, or not that of its key.
     Algorithm,
-    /// It was signed with a key that is not known, or not known yet.
+    /// Signed with a key that is not known, or not known yet.
     UnknownKey,
     Signature,
     Issuer,
     Audience,
     Expired,
-    /// It has no end, and would be good for ever.
+    /// No expiry, so that the token would be valid for ever.
     NoExpiry,
     NotYet,
     Subject,
@@ -34,7 +34,7 @@ pub(super) enum JwtError {
 }
 
 impl JwtError {
-    /// What is said to the client.
+    /// Returns the message for the client.
     pub(super) fn message(self) -> &'static str {
         match self {
             Self::Malformed => "the token can't be read",
@@ -52,13 +52,13 @@ impl JwtError {
     }
 }
 
-/// What a good token says.
+/// Claims of a valid token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct JwtClaims {
     pub(super) subject: String,
     /// In the order of the token; never empty.
     pub(super) roles: Vec<String>,
-    /// From when on it is good no more, leeway included.
+    /// Time from which the token is invalid, leeway included.
     pub(super) until: u64,
 }
 
@@ -66,11 +66,11 @@ pub(super) struct JwtClaims {
 struct JwtHeader {
     alg: String,
     kid: Option<String>,
-    /// Extensions that must be understood, of which none is.
+    /// Critical extensions, of which none is supported.
     crit: Option<Value>,
 }
 
-/// Reads a token. Nothing of what it says counts before its signature does.
+/// Verifies a token. No claim counts before the signature is verified.
 pub(super) fn verify(rules: &JwtConfig, keys: &KeySet, token: &str, now: u64) -> Result<JwtClaims, JwtError> {
     let (signed, signature) = token.rsplit_once('.').ok_or(JwtError::Malformed)?;
     let (header, payload) = signed.split_once('.').ok_or(JwtError::Malformed)?;
@@ -82,7 +82,7 @@ pub(super) fn verify(rules: &JwtConfig, keys: &KeySet, token: &str, now: u64) ->
     let taken = Algorithm::from_name(&header.alg).filter(|named| rules.algorithms.contains(named));
     let algorithm = taken.ok_or(JwtError::Algorithm)?;
     let Some(key) = keys.find(header.kid.as_deref(), algorithm) else {
-        // A key that is there and is for something else will not become another.
+        // A known key for another purpose does not become another key.
         let is_known = keys.knows(header.kid.as_deref());
         return Err(if is_known { JwtError::Algorithm } else { JwtError::UnknownKey });
     };
@@ -128,7 +128,7 @@ fn check(rules: &JwtConfig, claims: &Value, now: u64) -> Result<JwtClaims, JwtEr
         Some(Value::Array(roles)) => roles.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
         _ => Vec::new(),
     };
-    // What can be the name of no role is none.
+    // A text that can't name a role grants none.
     let roles: Vec<String> = roles.into_iter().filter(|role| crate::token::is_valid_name(role)).collect();
     if roles.is_empty() {
         return Err(JwtError::Role);
@@ -136,13 +136,13 @@ fn check(rules: &JwtConfig, claims: &Value, now: u64) -> Result<JwtClaims, JwtEr
     Ok(JwtClaims { subject: subject.to_owned(), roles, until })
 }
 
-/// A moment in whole seconds; issuers also write fractions.
+/// Returns a time in whole seconds; issuers also write fractions.
 fn seconds(value: &Value) -> Option<u64> {
-    // Both ends of the range of such floats are moments nobody means.
+    // Values outside this range are mistakes.
     value.as_u64().or_else(|| value.as_f64().filter(|at| (0.0..1e15).contains(at)).map(|at| at as u64))
 }
 
-/// A claim by its whole name, which may have dots of its own, or else by its path.
+/// Finds a claim by its whole name, which may contain dots, or else by its path.
 fn find<'a>(claims: &'a Value, name: &str) -> Option<&'a Value> {
     claims.get(name).or_else(|| name.split('.').try_fold(claims, |inside, part| inside.get(part)))
 }

@@ -1,8 +1,7 @@
-//! The keys that are known, and how they are kept fresh.
+//! Cache of an issuer's keys, and its refresh.
 //!
-//! One task looks at the source: every hour, and when a token names a key
-//! that is not known, at most every ten seconds. Whoever needs such a key
-//! waits for that look; all of them for the same one.
+//! One task fetches the keys: every hour, and when a token names an unknown key, at most every ten seconds. All
+//! requests with unknown keys wait for the same fetch.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -18,22 +17,22 @@ use super::key_set::KeySet;
 use super::key_source::KeySource;
 use crate::output::print_timed;
 
-/// How often an address is asked.
+/// Refresh interval of a URL.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(3600);
-/// How soon again when it did not answer.
+/// Retry interval after a failed fetch.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
-/// How often a file is looked at.
+/// Poll interval of a file.
 const FILE_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How often a key that is not known is worth a look.
+/// Shortest interval of fetches for unknown keys.
 const UNKNOWN_KEY_INTERVAL: Duration = Duration::from_secs(10);
-/// How long a request waits for such a look.
+/// Timeout of a request's wait for a fetch.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The keys of an issuer.
+/// Keys of an issuer.
 #[derive(Debug)]
 pub(super) struct KeyCache {
     keys: ArcSwap<KeySet>,
-    /// Rises whenever what was verified must be verified again.
+    /// Grows whenever verified tokens must be verified again.
     epoch: AtomicU64,
     refreshes: watch::Sender<RefreshCounts>,
     refresh_wanted: Notify,
@@ -41,12 +40,12 @@ pub(super) struct KeyCache {
     is_file: bool,
 }
 
-/// Looks that were begun and that are over.
+/// Counts of fetches that have started and that have ended.
 #[derive(Debug, Clone, Copy, Default)]
 struct RefreshCounts {
     started: u64,
     finished: u64,
-    /// When the last one began.
+    /// Start of the last fetch.
     last_start: Option<Instant>,
 }
 
@@ -76,13 +75,12 @@ impl KeyCache {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// What was verified must be verified again.
+    /// Invalidates all verified tokens.
     pub(super) fn bump_epoch(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The end of a look that may bring a key that is not known; `None` if it
-    /// is too early for one.
+    /// Returns the end of a fetch that may bring an unknown key; `None` if it is too early for one.
     pub(super) fn wait_for_refresh(self: &Arc<Self>) -> Option<impl Future<Output = ()> + Send + use<>> {
         let looks = *self.refreshes.borrow();
         let is_looking = looks.started > looks.finished;
@@ -98,7 +96,7 @@ impl KeyCache {
         })
     }
 
-    /// Looks at the source for as long as the future is polled.
+    /// Refreshes the keys for as long as the future is polled.
     pub(super) async fn refresh(&self) {
         let mut source = self.source.lock().await;
         let mut had_trouble = false;
@@ -117,7 +115,7 @@ impl KeyCache {
                 }
                 Err(_) => {}
             }
-            // Said once, and again when it had worked in between.
+            // Reported once, and again after a success in between.
             had_trouble = !is_good;
             self.refreshes.send_modify(|looks| looks.finished = looks.started);
             let pause = match (self.is_file, is_good) {
@@ -129,8 +127,8 @@ impl KeyCache {
         }
     }
 
-    /// Waits until somebody wants a key, and a look for it is not too early.
-    /// Those who came while the last look was under way have had it.
+    /// Waits until a request needs an unknown key, and a fetch is not too early. Requests that came during the last
+    /// fetch are served by it.
     async fn until_refresh_wanted(&self) {
         loop {
             self.refresh_wanted.notified().await;
@@ -140,7 +138,7 @@ impl KeyCache {
         }
     }
 
-    /// How long after a look the next one is worth it for a key that is not known.
+    /// Returns the shortest interval between fetches for unknown keys.
     fn min_interval(&self) -> Duration {
         if self.is_file { FILE_POLL_INTERVAL } else { UNKNOWN_KEY_INTERVAL }
     }

@@ -9,10 +9,10 @@ use ostler_core::config::Algorithm;
 use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey};
 use serde::Deserialize;
 
-/// The most keys of a set; issuers have a handful.
+/// Upper bound on keys of a set; issuers have a handful.
 const MAX_KEYS: usize = 128;
 
-/// The keys of an issuer that can be used.
+/// Usable keys of an issuer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct KeySet(Vec<JwtKey>);
 
@@ -20,7 +20,7 @@ pub(super) struct KeySet(Vec<JwtKey>);
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct JwtKey {
     id: Option<String>,
-    /// The only algorithm it is for, where it says so.
+    /// The only algorithm of the key, where it names one.
     algorithm: Option<String>,
     material: Material,
 }
@@ -31,7 +31,7 @@ enum Material {
         n: Vec<u8>,
         e: Vec<u8>,
     },
-    /// Points as SEC 1 writes them, uncompressed.
+    /// Points in the uncompressed form of SEC 1.
     P256(Vec<u8>),
     P384(Vec<u8>),
     Ed25519(Vec<u8>),
@@ -43,7 +43,7 @@ struct JwksDocument<'a> {
     keys: Vec<&'a serde_json::value::RawValue>,
 }
 
-/// A key as RFC 7517 writes it.
+/// Key as RFC 7517 writes it.
 #[derive(Deserialize)]
 struct Jwk {
     kty: String,
@@ -60,8 +60,7 @@ struct Jwk {
 }
 
 impl KeySet {
-    /// Reads a set. Keys that are for something else, or of a kind that is not
-    /// known, are left out; a set without any other is no set.
+    /// Parses a set. Leaves out keys for other purposes and of unknown kinds; fails if no key is left.
     pub(super) fn parse(text: &[u8]) -> Result<Self, String> {
         let JwksDocument { keys } =
             serde_json::from_slice(text).map_err(|error| format!("it is no key set: {error}"))?;
@@ -78,8 +77,7 @@ impl KeySet {
         }
     }
 
-    /// The key that a token names, as far as it is one for that algorithm. A
-    /// token that names none gets the only one there is.
+    /// Returns the key that a token names, if it supports the algorithm. A token that names none gets the only key.
     pub(super) fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Option<&JwtKey> {
         let mut fitting = self.0.iter().filter(|key| key.supports(algorithm));
         match id {
@@ -88,7 +86,7 @@ impl KeySet {
         }
     }
 
-    /// Whether there is a key of that name, for whatever algorithm.
+    /// Returns whether there is a key of that name, for any algorithm.
     pub(super) fn knows(&self, id: Option<&str>) -> bool {
         !self.0.is_empty() && id.is_none_or(|id| self.0.iter().any(|key| key.id.as_deref() == Some(id)))
     }
@@ -117,7 +115,7 @@ impl JwtKey {
         Some(Self { id: jwk.kid, algorithm: jwk.alg, material })
     }
 
-    /// Whether it is a key for that algorithm.
+    /// Returns whether the key supports that algorithm.
     fn supports(&self, algorithm: Algorithm) -> bool {
         use Algorithm::*;
         let is_kind = match self.material {
@@ -129,7 +127,7 @@ impl JwtKey {
         is_kind && self.algorithm.as_deref().is_none_or(|only| only == algorithm.as_str())
     }
 
-    /// Whether a signature is its owner's.
+    /// Returns whether a signature was made by the owner of the key.
     pub(super) fn verify(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
         use Algorithm::*;
         let verified = match (&self.material, algorithm) {

@@ -1,4 +1,4 @@
-//! Where the keys of an issuer come from.
+//! Source of an issuer's keys: a URL or a file.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use super::key_set::KeySet;
 use crate::config_file;
 use crate::file_stamp::FileStamps;
 
-/// How long the issuer may take.
+/// Timeout of a fetch from the issuer.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
-/// The largest set of keys.
+/// Upper bound on a set of keys.
 const MAX_KEY_SET_BYTES: usize = 1 << 20;
-/// Redirects that are followed.
+/// Upper bound on redirects.
 const MAX_REDIRECTS: usize = 3;
 
-/// The source, and what is kept between looks at it.
+/// Source, and its state between fetches.
 #[derive(Debug)]
 pub(super) enum KeySource {
-    /// Made with the first look: reading the machine's certificates takes time.
+    /// Client created with the first fetch: reading the machine's certificates takes time.
     Url(String, Option<Client>),
-    /// As it was when it was last read.
+    /// Stamps of the last read.
     File(std::path::PathBuf, FileStamps),
 }
 
@@ -35,7 +35,7 @@ impl KeySource {
         }
     }
 
-    /// The keys as they are now; `None` if they are the same as before.
+    /// Fetches the keys; `None` if they have not changed.
     pub(super) async fn fetch_if_changed(&mut self) -> Result<Option<KeySet>, String> {
         match self {
             Self::Url(url, client) => {
@@ -52,7 +52,7 @@ impl KeySource {
                     return Ok(None);
                 }
                 let read = read(file).await;
-                // One that can't be read is read again when it has changed.
+                // An unreadable file is read again only after a change.
                 *seen = now;
                 read.map(Some)
             }
@@ -68,7 +68,7 @@ async fn read(file: &Path) -> Result<KeySet, String> {
     }
 }
 
-/// The keys in a file.
+/// Reads the keys in a file.
 pub(super) fn read_file_blocking(file: &Path) -> Result<KeySet, String> {
     match config_file::read_at_most(file, MAX_KEY_SET_BYTES as u64) {
         Ok(text) if text.len() <= MAX_KEY_SET_BYTES => KeySet::parse(text.as_bytes()),
@@ -88,7 +88,7 @@ async fn build_client(url: &str) -> Result<Client, String> {
             .referer(false)
             .https_only(is_secure)
             .user_agent(concat!("ostler/", env!("CARGO_PKG_VERSION")));
-        // What is on this machine needs no proxy, whatever the environment says.
+        // An address of this machine needs no proxy, whatever the environment says.
         let builder = if is_secure { builder } else { builder.no_proxy() };
         builder.build()
     });
@@ -98,7 +98,7 @@ async fn build_client(url: &str) -> Result<Client, String> {
     }
 }
 
-/// Follows a redirect within the origin: the config names who is trusted.
+/// Follows a redirect within the origin: the config names the issuer to trust.
 fn follow_same_origin(attempt: Attempt<'_>) -> Action {
     let is_within = attempt.previous().first().is_some_and(|first| first.origin() == attempt.url().origin());
     if is_within && attempt.previous().len() <= MAX_REDIRECTS { attempt.follow() } else { attempt.stop() }
@@ -120,7 +120,7 @@ async fn fetch(client: &Client, url: &str) -> Result<KeySet, String> {
     KeySet::parse(&text)
 }
 
-/// An error and its causes in one line.
+/// Returns an error and its causes on one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut line = error.to_string();
     let mut source = error.source();

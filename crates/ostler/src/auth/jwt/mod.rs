@@ -1,9 +1,9 @@
 //! JSON web tokens of an issuer that the config names.
 //!
 //! ```text
-//! token ── memory.rs: verified before? ──▶ its caller
-//!   └───── claims.rs ── key.rs: signature, then issuer, audience, time, role
-//!              └ a key that is not known ── keys.rs: one look at the source ── once more
+//! token ── verified_tokens.rs: verified before? ──▶ its caller
+//!   └───── claims.rs ── key_set.rs: signature, then issuer, audience, time, role
+//!              └ an unknown key ── key_cache.rs: one fetch from key_source.rs ── retry
 //! ```
 
 mod claims;
@@ -28,21 +28,20 @@ use self::key_cache::KeyCache;
 use self::verified_tokens::VerifiedTokens;
 use super::monotonic_clock::MonotonicClock;
 
-/// Whether the keys in a file can be read, and why not.
+/// Checks that the keys in a file can be read.
 pub(super) fn check_file(file: &Path) -> Result<(), String> {
     key_source::read_file_blocking(file).map(drop)
 }
 
-/// The role that may do everything unless the config says otherwise. Whoever
-/// issues tokens must not give it away by chance.
+/// Role with all rights unless the config says otherwise. An issuer must not grant it by chance.
 const LOCAL_ROLE: &str = "local";
 
-/// Verifies the tokens of an issuer.
+/// Verifier of an issuer's tokens.
 #[derive(Debug)]
 pub(super) struct JwtVerifier {
     rules: config::JwtConfig,
     keys: Arc<KeyCache>,
-    /// The roles of the config.
+    /// Roles of the config.
     roles: ArcSwap<BTreeSet<String>>,
     verified: VerifiedTokens,
     clock: Arc<MonotonicClock>,
@@ -65,12 +64,12 @@ impl JwtVerifier {
         self.keys.refresh().await;
     }
 
-    /// Ends what was begun with tokens whose time is over.
+    /// Ends the lifetimes of expired tokens.
     pub(super) fn expire(&self, now: u64) {
         self.verified.expire(now);
     }
 
-    /// Whose token it is.
+    /// Authenticates a token.
     pub(super) fn authenticate(self: &Arc<Self>, token: &str) -> AuthOutcome {
         if token.len() > claims::MAX_TOKEN_BYTES {
             return refused(JwtError::Malformed);
@@ -93,7 +92,7 @@ impl JwtVerifier {
 
     fn verify(&self, token: &str) -> Result<Authenticated, JwtError> {
         let (name, now) = (verified_tokens::token_hash(token), self.clock.now());
-        // Asked before the keys are: what is verified with older ones is of an older epoch.
+        // Read before the keys, so that a token verified with older keys is of an older epoch.
         let epoch = self.keys.epoch();
         if let Some(admitted) = self.verified.get(&name, epoch, now) {
             return Ok(admitted);
@@ -107,8 +106,8 @@ impl JwtVerifier {
         Ok(admitted)
     }
 
-    /// The first role that the config has. A role that it does not have is a
-    /// role that may nothing; except that `local` would be one that may all.
+    /// Returns the first of the roles that the config has. A role that the config does not have grants nothing, except
+    /// `local`, which would grant everything.
     fn choose_role(&self, mut roles: Vec<String>) -> Result<String, JwtError> {
         let known = self.roles.load();
         if let Some(at) = roles.iter().position(|role| known.contains(role)) {

@@ -1,4 +1,4 @@
-//! Tokens that are good, and every way in which they are not.
+//! Tests of valid tokens, and of every way to be invalid.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn b64(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// An issuer with a key of each kind.
+/// Issuer with a key of each kind.
 struct JwtTestIssuer {
     rsa: RsaKeyPair,
     p256: EcdsaKeyPair,
@@ -110,7 +110,7 @@ impl JwtTestIssuer {
         }
     }
 
-    /// A token whose header says one thing and whose signature is another.
+    /// Returns a token whose header names one key and whose signature is by another.
     fn token(&self, header: &Value, claims: &Value, signed_with: &str) -> String {
         let signed = format!("{}.{}", b64(header.to_string()), b64(claims.to_string()));
         let signature = self.sign(signed_with, signed.as_bytes());

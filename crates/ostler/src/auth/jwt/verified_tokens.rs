@@ -1,4 +1,4 @@
-//! Tokens that were verified: what is shown again costs a hash and a look.
+//! Cache of verified tokens: a repeated token costs a hash and a lookup.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -6,27 +6,27 @@ use hashlink::LruCache;
 use ostler_gateway::{Authenticated, CredentialLifetime};
 use sha2::{Digest, Sha256};
 
-/// Tokens that are remembered.
+/// Upper bound on cached tokens.
 const MAX_TOKENS: usize = 4_096;
 
-/// Verified tokens by their SHA-256, and the passes of those in use.
+/// Verified tokens by their SHA-256, and the lifetimes of those in use.
 pub(super) struct VerifiedTokens(Mutex<VerifiedTokensInner>);
 
 struct VerifiedTokensInner {
     verified: LruCache<[u8; 32], VerifiedToken>,
-    /// What was begun with a token ends with it, also when the token is
-    /// forgotten meanwhile. As many as are in use, and were in the last second.
+    /// Lifetimes of tokens in use now or in the last second. A lifetime ends with its token, also after the token is
+    /// evicted.
     lifetimes: Vec<(u64, CredentialLifetime)>,
 }
 
 struct VerifiedToken {
     admitted: Authenticated,
     until: u64,
-    /// Under which keys and roles that was found out.
+    /// Epoch of the keys and roles that the token was verified with.
     epoch: u64,
 }
 
-/// The name of a token in the memory.
+/// Returns the key of a token in the cache.
 pub(super) fn token_hash(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
 }
@@ -36,7 +36,7 @@ impl VerifiedTokens {
         Self(Mutex::new(VerifiedTokensInner { verified: LruCache::new(MAX_TOKENS), lifetimes: Vec::new() }))
     }
 
-    /// Whose token it is, if that was found out and still holds.
+    /// Returns the caller of a token, if it was verified in this epoch and has not expired.
     pub(super) fn get(&self, name: &[u8; 32], epoch: u64, now: u64) -> Option<Authenticated> {
         let mut book = self.lock();
         let verified = book.verified.get(name)?;
@@ -47,15 +47,14 @@ impl VerifiedTokens {
         None
     }
 
-    /// Remembers whose token it is.
+    /// Caches the caller of a token.
     pub(super) fn insert(&self, name: [u8; 32], admitted: &Authenticated, until: u64, epoch: u64) {
         let mut book = self.lock();
         book.lifetimes.extend(admitted.lifetime.clone().map(|pass| (until, pass)));
         book.verified.insert(name, VerifiedToken { admitted: admitted.clone(), until, epoch });
     }
 
-    /// Ends what was begun with tokens whose time is over, and forgets passes
-    /// that nobody holds.
+    /// Ends the lifetimes of expired tokens, and drops lifetimes without a holder.
     pub(super) fn expire(&self, now: u64) {
         self.lock().lifetimes.retain(|(until, pass)| {
             if now >= *until {

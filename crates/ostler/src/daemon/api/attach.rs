@@ -1,5 +1,5 @@
-//! Clients that speak MCP over the connection that they ask for an upgrade on: those on pipes, attached through
-//! `ostler stdio`, and commands of this program.
+//! Attached clients: MCP over an upgraded connection. Clients are MCP clients on pipes, through `ostler stdio`, and
+//! commands of this program.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(super) async fn attach(State(daemon): State<Arc<Daemon>>, mut request: Reque
     }
     let admitted = match authenticate_caller(&daemon, request.headers()).await {
         Ok(Authenticated { caller, lifetime: pass }) => {
-            // The admin token has let it in, so that its roots may name a directory as well.
+            // The admin token has authorized the client, so its roots may name a directory as well.
             let caller =
                 workspace::caller_in_named_workspace(request.headers(), caller.allow_naming_workspace())
                     .await;
@@ -48,7 +48,7 @@ pub(super) async fn attach(State(daemon): State<Arc<Daemon>>, mut request: Reque
     };
     let leaves_when_told = request.headers().contains_key(FAREWELL_HEADER);
     let attached = daemon.attached_clients.attach(leaves_when_told);
-    // Counted first: either it is waited for, or it finds out here that it would not be.
+    // Counted before the check: either the shutdown waits for the client, or the client sees the shutdown here.
     if daemon.is_shutting_down() {
         return error_response(StatusCode::SERVICE_UNAVAILABLE, "ending", "this daemon is ending");
     }
@@ -70,7 +70,7 @@ pub(super) async fn attach(State(daemon): State<Arc<Daemon>>, mut request: Reque
     response
 }
 
-/// Attaches a command of this program, whose caller is the one of all commands.
+/// Attaches a command of this program with the caller of all commands.
 async fn attach_command(daemon: Arc<Daemon>, mut request: Request) -> Response {
     let caller = workspace::caller_in_named_workspace(request.headers(), daemon.local_caller.clone()).await;
     let attached = daemon.attached_clients.attach(true);
@@ -95,12 +95,12 @@ impl CommandExtensions for Daemon {
     }
 
     fn error_data(&self, error: &CallError) -> Vec<u8> {
-        // Texts, numbers and what was JSON before: nothing in it can't be written.
+        // Texts, numbers and JSON: serializing them can't fail.
         serde_json::to_vec(&ErrorBody::from(error)).unwrap_or_default()
     }
 }
 
-/// Says that the connection belongs to another protocol from here on.
+/// Returns the response after which the connection belongs to another protocol.
 pub(super) fn switching_protocols(protocol: &'static str) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -109,13 +109,13 @@ pub(super) fn switching_protocols(protocol: &'static str) -> Response {
     response
 }
 
-/// Returns whether a request asks for another protocol.
+/// Returns whether a request asks for an upgrade to a protocol.
 pub(super) fn is_upgrade_to(headers: &HeaderMap, protocol: &str) -> bool {
     let asked = headers.get(header::UPGRADE).and_then(|value| value.to_str().ok());
     asked.is_some_and(|asked| asked.eq_ignore_ascii_case(protocol))
 }
 
-/// Waits for the end of the daemon, and returns the line that tells a client of it.
+/// Waits for the shutdown, and returns the line that announces it to a client.
 async fn farewell_line(daemon: Arc<Daemon>, leaves_when_told: bool) -> Bytes {
     if !leaves_when_told {
         std::future::pending::<()>().await;
@@ -124,14 +124,14 @@ async fn farewell_line(daemon: Arc<Daemon>, leaves_when_told: bool) -> Bytes {
     Bytes::from_static(FAREWELL.as_bytes())
 }
 
-/// Who the client is: the owner of the token it shows beside the admin token,
-/// which only lets it in. Without one it is `local`, as on its own machine.
+/// Returns the client's caller: the owner of the token it sends beside the admin token, which only authorizes the
+/// connection. Without a token it is `local`, as on its own machine.
 async fn authenticate_caller(daemon: &Daemon, headers: &HeaderMap) -> Result<Authenticated, Unauthorized> {
     let Some(shown) = headers.get(TOKEN_HEADER) else { return Ok(Caller::local().into()) };
     match daemon.authenticator.check_token(shown.to_str().unwrap_or_default()) {
         AuthOutcome::Accepted(admitted) => Ok(admitted),
         AuthOutcome::Refused(why) => Err(why),
-        // Bounded by the wait for keys.
+        // Bounded by the timeout of the key fetch.
         AuthOutcome::Pending(waiting) => waiting.await,
     }
 }

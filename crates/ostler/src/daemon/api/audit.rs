@@ -1,4 +1,4 @@
-//! The audit, for the dashboard and for programs.
+//! Routes of the audit.
 
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -14,11 +14,11 @@ use crate::audit::query::{AuditFilter, AuditReader};
 use crate::daemon::Daemon;
 use crate::time_text::{TimeArg, Zone};
 
-/// Rows of one answer, if it is not said how many, and at most.
+/// Default and largest number of rows in one response.
 const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 1_000;
 
-/// The newest rows that fit the query, oldest first.
+/// Returns the newest rows that match the query, oldest first.
 pub(super) async fn read(State(daemon): State<Arc<Daemon>>, RawQuery(query): RawQuery) -> Response {
     let filter = match parse_filter(query.as_deref().unwrap_or_default()) {
         Ok(filter) => filter,
@@ -43,7 +43,7 @@ pub(super) async fn read(State(daemon): State<Arc<Daemon>>, RawQuery(query): Raw
     }
 }
 
-/// Returns the state of writing the audit.
+/// Returns the status of writing the audit.
 pub(super) fn audit_state(daemon: &Daemon) -> AuditState {
     let Some(audit) = &daemon.audit else { return AuditState::default() };
     let AuditStatus { error, log_gone, dropped } = audit.status();
@@ -72,7 +72,7 @@ fn parse_filter(query: &str) -> Result<AuditFilter, String> {
     Ok(filter)
 }
 
-/// A time ago, or a moment, in microseconds since 1970.
+/// Parses a duration before now, or a date, as microseconds since 1970.
 fn moment(text: &str) -> Result<i64, String> {
     let when = TimeArg::parse(text).map_err(|why| format!("`{text}`: {why}"))?;
     let since = when.to_system_time(Zone::Utc).duration_since(UNIX_EPOCH).unwrap_or_default();

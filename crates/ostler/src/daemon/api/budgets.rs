@@ -1,4 +1,4 @@
-//! Who has called how often.
+//! Route of the budgets: use by role and by token.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The config as it is applied.
+//! Routes of the config as it is applied.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ pub(super) async fn show(State(daemon): State<Arc<Daemon>>) -> Response {
     reply(StatusCode::OK, &shown)
 }
 
-/// Reads the config again. One that can't be used is told and changes nothing. With `keep_lock` the lock file on disk
-/// is not taken up.
+/// Reloads the config. A refused config is reported and changes nothing. With `keep_lock` the lock file on disk is not
+/// taken up.
 pub(super) async fn reload(State(daemon): State<Arc<Daemon>>, RawQuery(query): RawQuery) -> Response {
     let keeps_lock = QueryString(query.as_deref().unwrap_or_default()).is_set("keep_lock");
     let reload = daemon.reload(if keeps_lock { ReloadCause::File } else { ReloadCause::Operator }).await;

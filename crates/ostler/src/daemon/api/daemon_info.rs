@@ -1,4 +1,4 @@
-//! The daemon itself: what it is, and its end.
+//! Routes of the daemon itself: its description, and its shutdown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use super::query::QueryString;
 use super::{error_response, reply};
 use crate::daemon::Daemon;
 
-/// The longest time that calls in flight may be given at the end.
+/// Upper bound on the time for calls in flight at the shutdown.
 const MAX_CALLS_TIME: Duration = Duration::from_secs(600);
 
 pub(super) async fn show(State(daemon): State<Arc<Daemon>>) -> Response {
     reply(StatusCode::OK, &daemon.info())
 }
 
-/// Begins the end. Calls in flight have `calls_ms` to finish, or as long as after a signal.
+/// Begins the shutdown. Calls in flight have `calls_ms` to finish, or as long as after a signal.
 pub(super) async fn shut_down(State(daemon): State<Arc<Daemon>>, RawQuery(query): RawQuery) -> Response {
     let query = query.unwrap_or_default();
     let calls = match QueryString(&query).get("calls_ms").map(|text| text.parse().map(Duration::from_millis))

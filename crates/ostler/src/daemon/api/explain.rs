@@ -1,4 +1,4 @@
-//! Which rule decides, by what is in force.
+//! Route that explains the rule in force for a role and an item.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The stderr output of servers.
+//! Routes of the servers' stderr output.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -24,10 +24,10 @@ use crate::api;
 use crate::daemon::Daemon;
 use crate::time_text::{TimeArg, Zone, rfc3339};
 
-/// How often a reader that follows is sent new lines.
+/// Interval of new lines for a reader that follows.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Sends the lines of one server as text, without times.
+/// Returns the lines of one server as text, without times.
 pub(super) async fn read(
     State(daemon): State<Arc<Daemon>>,
     Path(name): Path<String>,
@@ -37,7 +37,7 @@ pub(super) async fn read(
     respond(LogTails::new(daemon, Some(vec![name])), QueryString(&query), LogFormat::Text)
 }
 
-/// Sends the lines of several servers, or of all, as JSON: one object a line, ordered by time.
+/// Returns the lines of several servers, or of all, as JSON: one object a line, ordered by time.
 pub(super) async fn read_all(State(daemon): State<Arc<Daemon>>, RawQuery(query): RawQuery) -> Response {
     let query = query.unwrap_or_default();
     let names = QueryString(&query).get("servers").filter(|names| !names.is_empty());
@@ -63,14 +63,14 @@ fn respond(mut tails: LogTails, query: QueryString<'_>, format: LogFormat) -> Re
     };
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::OK;
-    // It lasts as long as its reader wants, and no longer than the daemon.
+    // The response lasts as long as its reader wants, and no longer than the daemon.
     response.extensions_mut().insert(LongStream);
     let kind = header::HeaderValue::from_static(format.content_type());
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response
 }
 
-/// Which of the lines that are kept are sent.
+/// Selection of the kept lines.
 struct LogQuery {
     since: Option<SystemTime>,
     last: Option<usize>,
@@ -90,7 +90,7 @@ impl LogQuery {
             lines.retain(|line| line.log.at >= since);
         }
         let Some(last) = self.last else { return lines };
-        // Marks of starts are not the server's lines.
+        // Start marks are not the server's lines.
         let mut own = lines.iter().enumerate().rev().filter(|(_, line)| !line.log.is_start);
         let first = match last.checked_sub(1) {
             Some(before) => own.nth(before).map_or(0, |(at, _)| at),
@@ -100,16 +100,16 @@ impl LogQuery {
     }
 }
 
-/// A line and its server.
+/// Line and its server.
 struct ServerLine {
     server: Arc<str>,
     log: StderrLine,
 }
 
-/// The readers of the servers that are wanted.
+/// Readers of the selected servers.
 struct LogTails {
     daemon: Arc<Daemon>,
-    /// All servers of the config if absent, also those that an edit brings.
+    /// Named servers; `None` for all servers of the config, also those that an edit adds.
     names: Option<Vec<String>>,
     open: BTreeMap<Arc<str>, LogReader>,
 }
@@ -119,7 +119,7 @@ impl LogTails {
         Self { daemon, names, open: BTreeMap::new() }
     }
 
-    /// Opens readers. A server that was named must exist.
+    /// Opens readers. Fails if a named server does not exist.
     fn open(&mut self) -> Result<(), CallError> {
         for name in self.names.iter().flatten() {
             self.open.insert(name.as_str().into(), self.daemon.host.logs(name)?);
@@ -127,7 +127,7 @@ impl LogTails {
         Ok(())
     }
 
-    /// Reads new lines, ordered by time; `None` once every server that was named is gone.
+    /// Reads new lines, ordered by time; `None` once every named server is gone.
     fn read(&mut self) -> Option<Vec<ServerLine>> {
         if self.names.is_none() {
             for name in self.daemon.config_state.names() {
@@ -155,7 +155,7 @@ impl LogTails {
     }
 }
 
-/// How lines are written.
+/// Format of lines in a response.
 #[derive(Clone, Copy)]
 enum LogFormat {
     Text,
@@ -178,7 +178,7 @@ impl LogFormat {
                 Self::Json => {
                     let (server, at) = (Some(server.to_string()), Some(rfc3339(log.at)));
                     let line = api::ServerLogLine { server, at, line: log.text, start: log.is_start };
-                    // Strings alone: nothing in it can't be written.
+                    // Strings alone: serializing them can't fail.
                     text.push_str(&serde_json::to_string(&line).unwrap_or_default());
                 }
             }
@@ -188,12 +188,12 @@ impl LogFormat {
     }
 }
 
-/// A body that ends when no server is left, or the reader is gone.
+/// Body that ends when no server is left, or the reader is gone.
 struct FollowBody {
     tails: LogTails,
     every: Interval,
     format: LogFormat,
-    /// The lines of the beginning.
+    /// Lines that were kept before the request.
     first: Option<Vec<ServerLine>>,
 }
 
@@ -206,7 +206,7 @@ impl HttpBody for FollowBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let format = self.format;
-        // Sent even if it is empty, so that the head of the answer leaves.
+        // Sent even if it is empty, so that the head of the response is sent.
         if let Some(lines) = self.first.take() {
             return Poll::Ready(Some(Ok(Frame::data(format.write(lines)))));
         }

@@ -1,4 +1,4 @@
-//! The admin API: `/api/v1/…`, for the operator and the command line.
+//! Admin API `/api/v1/…`, for the operator and the command line.
 
 mod attach;
 mod audit;
@@ -62,24 +62,23 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<Daemon>>)> {
     ]
 }
 
-/// Begins every path.
+/// Prefix of every path.
 pub(super) const PREFIX: &str = "/api/";
 
-/// Makes the router of all paths, behind the checks.
+/// Returns the router of all paths, behind the checks.
 pub(super) fn router(daemon: &Arc<Daemon>) -> Router {
     let guarded = middleware::from_fn_with_state(Arc::clone(daemon), require_admin_token);
     let routes = routes().into_iter().fold(Router::new(), |router, (path, route)| router.route(path, route));
     routes.layer(guarded).with_state(Arc::clone(daemon))
 }
 
-/// Refuses requests of web pages and through names of other machines.
+/// Refuses requests from web pages, and requests to names of other machines.
 pub(super) fn refuse_foreign_origin() -> Response {
     let what = "the Host or Origin header names another machine";
     error_response(StatusCode::FORBIDDEN, "foreign-origin", what)
 }
 
-/// Lets in requests with the admin token. The proof is asked for before a
-/// command shows its token.
+/// Admits requests with the admin token. The proof needs none: a command asks for it before it sends its token.
 async fn require_admin_token(State(daemon): State<Arc<Daemon>>, request: Request, next: Next) -> Response {
     if request.uri().path() != daemon_proof::PATH && !daemon.admin_auth.is_authorized(request.headers()) {
         let what = "the admin token is missing or wrong; it stands in the state directory";
@@ -111,16 +110,16 @@ async fn openapi() -> Response {
     reply_with(StatusCode::OK, Body::from(OPENAPI))
 }
 
-/// An answer in JSON.
+/// Returns a JSON response.
 pub(super) fn reply(status: StatusCode, value: &impl Serialize) -> Response {
     match serde_json::to_vec(value) {
         Ok(text) => reply_with(status, Body::from(text)),
-        // Only a map with keys that are no strings can't be written, and there is none.
+        // Only a map with keys that are no strings can fail, and there is none.
         Err(_) => reply_with(StatusCode::INTERNAL_SERVER_ERROR, Body::from("{}")),
     }
 }
 
-/// An answer whose JSON is written already.
+/// Returns a response whose JSON is serialized already.
 fn reply_with(status: StatusCode, body: Body) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = status;
@@ -129,14 +128,14 @@ fn reply_with(status: StatusCode, body: Body) -> Response {
     response
 }
 
-/// An error that is no call's.
+/// Returns an error that belongs to no call.
 fn error_response(status: StatusCode, code: &str, what: &str) -> Response {
     let mut response = reply(status, &ErrorResponse { error: ErrorBody::new(code, what) });
     response.extensions_mut().insert(RefusalReason(what.into()));
     response
 }
 
-/// A call's error.
+/// Returns a call's error.
 fn call_error_response(error: &CallError) -> Response {
     let status = match error {
         CallError::Invalid { .. } | CallError::InvalidArguments { .. } => StatusCode::BAD_REQUEST,

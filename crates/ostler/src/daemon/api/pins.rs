@@ -1,4 +1,4 @@
-//! Pins: what is approved, what differs from it, and every definition as it is.
+//! Routes of pins: approved definitions, the differences from them, and every definition as it is.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::api::{
 use crate::daemon::Daemon;
 use crate::pins;
 
-/// What differs, as far as is known; nobody is asked.
+/// Returns the known differences, without a request to any server.
 pub(super) async fn show(State(daemon): State<Arc<Daemon>>) -> Response {
     let mode = daemon.config_state.with_config(|config, _, _| config.pins);
     let sha256 = daemon.config_state.lock_hash().map(|hash| hash.to_string());
@@ -34,7 +34,7 @@ pub(super) async fn show(State(daemon): State<Arc<Daemon>>) -> Response {
                 let servers = daemon.config_state.pinned_names().into_iter();
                 servers.map(|server| daemon.compare_pins(server)).collect()
             };
-            // Every definition is hashed, and how many bytes that are is known once they are copied.
+            // Every definition is hashed, and the number of bytes is known only after they are copied.
             run_blocking_if_large(usize::MAX, compare).await
         }
         false => Vec::new(),
@@ -50,7 +50,7 @@ pub(super) async fn show(State(daemon): State<Arc<Daemon>>) -> Response {
     reply(StatusCode::OK, &shown)
 }
 
-/// Takes up the lock file on disk, for the operator; with `sha256` only if it is that one.
+/// Takes up the lock file on disk for the operator; with `sha256` only if its hash is that one.
 pub(super) async fn reload(State(daemon): State<Arc<Daemon>>, RawQuery(query): RawQuery) -> Response {
     let wanted = QueryString(query.as_deref().unwrap_or_default()).get("sha256");
     match daemon.reload_pins(wanted).await {
@@ -66,8 +66,7 @@ pub(super) async fn reload(State(daemon): State<Arc<Daemon>>, RawQuery(query): R
     }
 }
 
-/// Every tool of one server or of all, asked for now, for the operator: neither
-/// rules nor pins leave any out.
+/// Fetches every tool of one server or of all for the operator, regardless of rules and pins.
 pub(super) async fn definitions(State(daemon): State<Arc<Daemon>>, RawQuery(query): RawQuery) -> Response {
     let names = daemon.config_state.names();
     let wanted = match QueryString(query.as_deref().unwrap_or_default()).get("server") {
@@ -127,7 +126,7 @@ impl Daemon {
         };
         let Some(known) = known else { return compared };
         for difference in compare(locked.as_ref(), known.items()) {
-            // A section that no list is known of has lost nothing.
+            // A section without a known list has lost nothing.
             if !known.sections.contains_key(&difference.section) {
                 continue;
             }

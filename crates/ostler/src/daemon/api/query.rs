@@ -1,17 +1,16 @@
-//! The query of an address, as far as the API needs one: names of servers and
-//! switches, in which nothing is ever escaped.
+//! Query string of a URL, as far as the API needs one: server names and switches, which are never escaped.
 
-/// The text after `?`.
+/// Text after `?`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct QueryString<'a>(pub(super) &'a str);
 
 impl<'a> QueryString<'a> {
-    /// The value of a key.
+    /// Returns the value of a key.
     pub(super) fn get(self, key: &str) -> Option<&'a str> {
         self.pairs().find(|(found, _)| *found == key).map(|(_, value)| value)
     }
 
-    /// Whether a switch is on: `follow`, `follow=true`, `follow=1`.
+    /// Returns whether a switch is on: `follow`, `follow=true`, `follow=1`.
     pub(super) fn is_set(self, key: &str) -> bool {
         self.get(key).is_some_and(|value| matches!(value, "" | "true" | "1"))
     }

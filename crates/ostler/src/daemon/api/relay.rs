@@ -1,4 +1,4 @@
-//! How the relay is doing.
+//! Route of the relay's status.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Servers: how they are, and what an operator does with them.
+//! Routes of servers: their status, and an operator's actions on them.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(super) async fn one(State(daemon): State<Arc<Daemon>>, Path(name): Path<Stri
     }
 }
 
-/// Reads the card of a server, which is not started for it.
+/// Reads the card of a server without starting the server.
 pub(super) async fn card(State(daemon): State<Arc<Daemon>>, Path(name): Path<String>) -> Response {
     match daemon.host.card(&name).await {
         Ok(report) => reply(StatusCode::OK, &report),
@@ -57,7 +57,7 @@ impl Daemon {
         Ok(ServerResponse { status, error: self.host.unusable_reason(name).as_ref().map(ErrorBody::from) })
     }
 
-    /// How a server is after something was done with it.
+    /// Returns a server's status after an action.
     fn respond_after(&self, name: &str, done: Result<(), CallError>) -> Response {
         match done.and_then(|()| self.server_response(name)) {
             Ok(shown) => reply(StatusCode::OK, &shown),

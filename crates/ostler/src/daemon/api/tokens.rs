@@ -1,4 +1,4 @@
-//! The tokens of callers, without anything that would make one.
+//! Routes of the callers' tokens. Nothing in a response can make a token.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) async fn list(State(daemon): State<Arc<Daemon>>) -> Response {
     reply(StatusCode::OK, &TokensResponse { tokens })
 }
 
-/// Reads the tokens again. A file that can't be read is told and changes nothing.
+/// Reads the tokens again. An unreadable file is reported and changes nothing.
 pub(super) async fn reload(State(daemon): State<Arc<Daemon>>) -> Response {
     match daemon.reload_tokens().await {
         Ok(tokens) => reply(StatusCode::OK, &TokenCount { tokens }),

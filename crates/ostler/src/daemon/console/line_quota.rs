@@ -1,4 +1,4 @@
-//! Share of the console that one server gets: a number of lines in a minute, the rest summed up in one.
+//! Quota of one server's console lines: a number of lines in a minute, the rest summed up in one.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::output::Tint;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The lines of one server in the current minute.
+/// Lines of one server in the current minute.
 #[derive(Debug, Default)]
 pub(super) struct LineQuota {
     began: Option<Instant>,
@@ -17,25 +17,25 @@ pub(super) struct LineQuota {
     held: Option<(Tint, HeldLines)>,
 }
 
-/// Lines that were not said.
+/// Lines that were held.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct HeldLines {
     pub(super) number: u32,
-    /// The last of them.
+    /// Text of the last of them.
     pub(super) last: String,
 }
 
-/// What becomes of a line.
+/// Decision about a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LineDecision {
-    /// It is said, after the sum of those that were held in the minute before.
+    /// Print it, after the summary of the lines that were held in the minute before.
     Print { before: Option<(Tint, HeldLines)> },
-    /// It is held; the first one has the sum said at a time.
+    /// Hold it; the first held line sets the time of the summary.
     Hold { until: Option<Instant> },
 }
 
 impl LineQuota {
-    /// Decides about a line.
+    /// Decides whether a line is printed or held.
     pub(super) fn check(&mut self, now: Instant, (tint, text): (Tint, &str)) -> LineDecision {
         let began = *self.began.get_or_insert(now);
         if now.duration_since(began) >= MINUTE {
@@ -50,7 +50,7 @@ impl LineQuota {
         LineDecision::Hold { until: (number == 1).then(|| began + MINUTE) }
     }
 
-    /// Takes the lines that were held, at the end of the minute.
+    /// Takes the held lines, at the end of the minute.
     pub(super) fn take_held(&mut self) -> Option<(Tint, HeldLines)> {
         self.held.take()
     }

@@ -1,4 +1,4 @@
-//! Words of the console: what happened, why, what to type next.
+//! Messages of the console: what happened, why, and the command to type next.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,25 +10,25 @@ use super::line_quota::HeldLines;
 use crate::invocation::Invocation;
 use crate::output::{Tint, escape_line};
 
-/// Characters of a cause; a longer one is cut.
+/// Upper bound on the characters of a cause.
 const MAX_CAUSE_CHARS: usize = 300;
 
-/// A line about a server, without its name and cause.
+/// Line about a server, without its name and cause.
 #[derive(Debug, Clone)]
 pub(super) enum ConsoleMessage {
-    /// It was up and ended by itself, or hung; it is started again after a delay, or with the next call.
+    /// The server was up and exited or hung; it restarts after a delay, or with the next call.
     Lost { delay: Option<Duration> },
-    /// It did not come up; it is tried again after a delay, or with the next call.
+    /// The server did not come up; it is retried after a delay, or with the next call.
     NotStarted { delay: Option<Duration> },
-    /// It is left alone.
+    /// The server is ejected.
     Ejected { ejection: EjectionReason, remedy: Option<String>, readmit_in: Option<Duration> },
-    /// It wants other credentials.
+    /// The server requires other credentials.
     NeedsAuth { retry_in: Duration },
-    /// It works again.
+    /// The server works again.
     Recovered { took: Duration },
-    /// Calls are held back from it.
+    /// The breaker holds calls back.
     BreakerOpened { wait: Duration },
-    /// Calls reach it again.
+    /// The breaker lets calls through again.
     BreakerClosed,
 }
 
@@ -41,7 +41,7 @@ impl ConsoleMessage {
         }
     }
 
-    /// Returns whether both say the same, whatever their times.
+    /// Returns whether both have the same kind, whatever their times.
     pub(super) fn is_same_kind(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Lost { delay: one }, Self::Lost { delay: other })
@@ -52,7 +52,7 @@ impl ConsoleMessage {
         }
     }
 
-    /// The line. The part of an isolated server's partition that names the caller is told.
+    /// Renders the line. The part of an isolated server's partition that names the caller is shown.
     pub(super) fn render(&self, server: &str, partition: &str, cause: &str, hints: &Invocation) -> String {
         let owner = partition.split('\0').next().unwrap_or_default();
         let whose = if owner.is_empty() { String::new() } else { format!(" (for {})", escape_line(owner)) };
@@ -98,7 +98,7 @@ impl ConsoleMessage {
     }
 }
 
-/// Definitions that are not what was approved: some names, and how many more.
+/// Renders a line about unapproved definitions: some names, and how many more.
 pub(super) fn unapproved_line(
     server: &str,
     (names, more): (&[String], usize),
@@ -122,7 +122,7 @@ pub(super) fn unapproved_line(
     )
 }
 
-/// Lines that were held, in one.
+/// Renders the summary of held lines.
 pub(super) fn summary_line(server: &str, held: &HeldLines, hints: &Invocation) -> String {
     let HeldLines { number, last } = held;
     let audit = hints.command(&format!("audit --server {server}"));
@@ -145,7 +145,7 @@ fn retry_time(delay: Duration) -> String {
     }
 }
 
-/// Whole milliseconds below a second, tenths below a minute.
+/// Rounds to whole milliseconds below a second, and to tenths below a minute.
 fn rounded(time: Duration) -> Duration {
     let unit = match time.as_secs() {
         0 => 1,
@@ -155,7 +155,7 @@ fn rounded(time: Duration) -> Duration {
     Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX) / unit * unit)
 }
 
-/// A cause on one line, cut where it is long.
+/// Cause on one line, truncated where it is long.
 pub(super) struct CauseText<'a>(pub(super) &'a str);
 
 impl fmt::Display for CauseText<'_> {

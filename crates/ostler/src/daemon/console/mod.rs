@@ -1,7 +1,8 @@
-//! Console of the daemon: one line on stderr for each thing that happens to a server.
+//! Console of the daemon: one line on stderr for each lifecycle event of a server.
 //!
-//! Each line says what happened, why, and what to type next. A server that flaps gets [`MOST_LINES`] lines a minute and
-//! then one that sums up. A thread of its own writes the lines, so a terminal that does not read holds up no server.
+//! Each line says what happened, why, and which command to type next. A server that flaps gets [`MAX_LINES_PER_MINUTE`]
+//! lines a minute and then one that sums up. A thread of its own writes the lines, so a terminal that does not read
+//! blocks no server.
 
 mod line_quota;
 mod messages;
@@ -28,43 +29,43 @@ use crate::time_text::log_time;
 /// Lines about one server in a minute: a crash and its recovery five times over.
 const MAX_LINES_PER_MINUTE: u32 = 10;
 
-/// Time in which changed definitions of one list arrive; they share a line.
+/// Time in which changed definitions of one list gather for one line.
 const GATHER_TIME: Duration = Duration::from_millis(200);
 
-/// Processes of one isolated server whose failures are remembered. Of others the recovery is not told.
+/// Upper bound on the processes of one isolated server whose failures are kept. Recovery of others is not reported.
 const MAX_PARTITIONS: usize = 64;
 
-/// Names of definitions in one line.
+/// Upper bound on names of definitions in one line.
 const MAX_NAMES: usize = 3;
 
-/// The console of one daemon.
+/// Console of one daemon.
 #[derive(Debug)]
 pub(crate) struct Console {
     writer: ConsoleWriter,
     style: Style,
-    /// Whether a person reads along: the time of day is enough then.
+    /// True for a terminal: a time of day is enough there.
     is_terminal: bool,
     hints: Invocation,
     servers: Mutex<BTreeMap<String, ConsoleServer>>,
 }
 
-/// What the console remembers of a server.
+/// Console state of a server.
 #[derive(Debug, Default)]
 struct ConsoleServer {
     quota: LineQuota,
-    /// What failed and has not recovered, by partition.
+    /// Failures without a recovery, by partition.
     failures: BTreeMap<String, PartitionFailure>,
-    /// Whether it was told that calls are held back.
+    /// True if an open breaker was reported.
     is_breaker_open: bool,
-    /// Definitions that are not approved, gathered for one line.
+    /// Unapproved definitions, gathered for one line.
     unapproved: UnapprovedItems,
 }
 
 #[derive(Debug, Default)]
 struct PartitionFailure {
-    /// A failure whose consequence is told next, by the same task.
+    /// Failure whose consequence the same task reports next.
     unreported: Option<UnreportedFailure>,
-    /// The line that was told last: a failure that repeats is told once.
+    /// Last printed line: a repeated failure is printed once.
     last_message: Option<(ConsoleMessage, String)>,
 }
 
@@ -93,12 +94,12 @@ impl Console {
         })
     }
 
-    /// The commands that lines name.
+    /// Returns the commands that lines name.
     pub(super) fn hints(&self) -> &Invocation {
         &self.hints
     }
 
-    /// Tells of everything that happens to the servers of a host from now on.
+    /// Prints lifecycle events of a host's servers from now on.
     pub(super) fn observe(self: &Arc<Self>, host: &Host) {
         let (console, secrets) = (Arc::clone(self), host.clone());
         host.add_observer(Arc::new(move |happening| {
@@ -106,7 +107,7 @@ impl Console {
         }));
     }
 
-    /// Writes a line, with the time before it.
+    /// Writes a line after its time.
     pub(super) fn write_line(&self, tint: Tint, text: &str) {
         let stamp = log_time(SystemTime::now(), self.is_terminal);
         self.writer.write(format!(
@@ -116,7 +117,7 @@ impl Console {
         ));
     }
 
-    /// Waits until all lines are written, or for as long as that may take.
+    /// Waits until all lines are written, at most `patience`.
     pub(super) fn close(&self, patience: Duration) {
         self.writer.close(patience);
     }
@@ -140,7 +141,7 @@ impl Console {
         );
     }
 
-    /// Says a line about a server unless it has had its share; then it is summed up later.
+    /// Prints a line about a server within its quota; holds it for the summary otherwise.
     fn write_server_line(
         self: &Arc<Self>,
         server: &str,
@@ -169,7 +170,7 @@ impl Console {
         messages::summary_line(server, held, &self.hints)
     }
 
-    /// Gathers definitions that are not approved; the first of them has the line said a moment later.
+    /// Gathers unapproved definitions; the first one schedules their line.
     fn gather_unapproved(self: &Arc<Self>, server: &str, name: &str, is_refused: bool) {
         let mut servers = self.servers();
         let unapproved = &mut servers.entry(server.to_owned()).or_default().unapproved;
@@ -189,10 +190,10 @@ impl Console {
         }
     }
 
-    /// Does something with what is known of a server at a later time, if both are there still.
+    /// Calls a function with the state of a server later, if console and server still exist.
     fn run_later(self: &Arc<Self>, server: &str, at: Instant, act: fn(&Arc<Self>, &str, &mut ConsoleServer)) {
         let (console, server): (Weak<Self>, String) = (Arc::downgrade(self), server.to_owned());
-        // Without a runtime there is no later: the host ends.
+        // Without a runtime the host is ending, and nothing runs later.
         let Ok(runtime) = Handle::try_current() else { return };
         runtime.spawn(async move {
             sleep_until(at).await;
@@ -210,7 +211,7 @@ impl Console {
 }
 
 impl ConsoleServer {
-    /// Takes note of something; gives what is to be told of it, and its cause.
+    /// Updates the state of a server; returns the message to print and its cause.
     fn handle_event(
         &mut self,
         partition: &str,
@@ -273,7 +274,7 @@ impl ConsoleServer {
         None
     }
 
-    /// Tells a failure and when the server is started again: after a delay, or with the next call.
+    /// Returns the message of a failure and its restart: after a delay, or with the next call.
     fn restart_message(
         &mut self,
         partition: &str,
@@ -289,7 +290,7 @@ impl ConsoleServer {
         self.failures.get_mut(partition)?.unreported.take()
     }
 
-    /// A failure that repeats in the same words is told once, until the server recovers.
+    /// Returns `None` for a failure with the same text as the last one, until the server recovers.
     fn unless_repeated(
         &mut self,
         partition: &str,

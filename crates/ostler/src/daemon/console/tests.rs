@@ -6,7 +6,7 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A console whose lines arrive without their times.
+/// Returns a console, and the receiver of its lines without their times.
 fn console(config: Option<&str>) -> (Arc<Console>, Receiver<String>) {
     let (said, lines) = channel();
     let say = move |text: &str| {

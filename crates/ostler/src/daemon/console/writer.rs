@@ -6,26 +6,26 @@ use std::time::Duration;
 
 use crate::output::print_stderr;
 
-/// Lines that wait for a terminal that does not read. A line has less than 2 KiB.
+/// Upper bound on lines that wait for a terminal that does not read. A line has less than 2 KiB.
 const QUEUE_CAPACITY: usize = 256;
 
-/// The queue of lines.
+/// Queue of lines.
 #[derive(Debug)]
 pub(super) struct ConsoleWriter {
     lines: SyncSender<WriterCommand>,
-    /// Lines that found the queue full.
+    /// Lines that were dropped because the queue was full.
     dropped: AtomicU64,
 }
 
 #[derive(Debug)]
 enum WriterCommand {
     Line(String),
-    /// Answers once all lines before it are written.
+    /// Acknowledges once all lines before it are written.
     Flush(SyncSender<()>),
 }
 
 impl ConsoleWriter {
-    /// Writes to stderr.
+    /// Returns a writer to stderr.
     pub(super) fn stderr() -> Self {
         Self::with_sink(print_stderr)
     }
@@ -33,7 +33,7 @@ impl ConsoleWriter {
     pub(super) fn with_sink(mut write: impl FnMut(&str) + Send + 'static) -> Self {
         let (lines, orders) = sync_channel(QUEUE_CAPACITY);
         let work = move || drain(&orders, &mut write);
-        // Without a thread the queue fills up, and lines are dropped like those that a terminal does not take.
+        // Without a thread the queue fills up, and lines are dropped as for a terminal that does not read.
         let _ = std::thread::Builder::new().name("ostler-console".into()).spawn(work);
         Self { lines, dropped: AtomicU64::new(0) }
     }
@@ -50,7 +50,7 @@ impl ConsoleWriter {
         }
     }
 
-    /// Waits until the queue is empty, or for as long as that may take.
+    /// Waits until the queue is empty, at most `patience`.
     pub(super) fn close(&self, patience: Duration) {
         let (done, is_done) = sync_channel(1);
         if self.lines.try_send(WriterCommand::Flush(done)).is_ok() {
