@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use crate::initialize_params::InitializeParams;
 use crate::notification_sink::NotificationSink;
+use crate::resumable_streams::SessionStreams;
 use crate::session_requests::SessionRequests;
-use crate::session_streams::SessionStreams;
 use ostler_host::Scope;
 
 /// Log level for a legacy client of a modern server until the client sets one. Modern servers send no log without a

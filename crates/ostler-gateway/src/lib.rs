@@ -27,10 +27,10 @@ mod modern_meta;
 mod notification_sink;
 mod options;
 mod reply;
+mod resumable_streams;
 mod retained_bytes;
 mod server;
 mod session_requests;
-mod session_streams;
 mod session_table;
 mod stdio;
 

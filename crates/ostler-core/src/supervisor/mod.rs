@@ -27,12 +27,12 @@ mod action;
 #[cfg(test)]
 mod delay_tests;
 mod failure;
-mod failure_policy;
 #[cfg(test)]
 mod model;
 mod phase;
 #[cfg(test)]
 mod remote_tests;
+mod restart_or_eject;
 #[cfg(test)]
 mod tests;
 
@@ -50,8 +50,8 @@ use crate::spec::{RestartSettings, ServerSpec, ServerTransport};
 
 pub use action::{Action, RetireMode};
 pub use failure::{FailureHint, ServerFailure};
-use failure_policy::SessionHistory;
 pub use phase::{Availability, EjectionReason, Phase};
+use restart_or_eject::SessionHistory;
 
 /// Uptime after which, with one good answer, delays start from the beginning again.
 pub const HEALTHY_AFTER: Duration = Duration::from_secs(10);
