@@ -543,5 +543,5 @@ fn escape(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 #[cfg(test)]
-#[path = "definition_tests.rs"]
+#[path = "definition_check_tests.rs"]
 mod tests;

@@ -24,26 +24,22 @@
 #![warn(missing_docs)]
 
 mod canonical;
-mod canonical_fast;
 mod definition_check;
 mod edit;
 mod envelope_scan;
 mod era;
 mod era_translate;
 pub mod error_code;
-mod exact_number;
 mod handshake;
 pub mod headers;
-mod item_param;
 mod json_string;
 mod line_splitter;
 mod message;
 mod meta;
+mod method;
 mod notification;
 mod object;
-mod object_fast;
 mod params;
-mod params_spans;
 mod request_id;
 mod result;
 mod server_info;
@@ -61,14 +57,15 @@ pub use error_code::{
     PARSE_ERROR, RESOURCE_NOT_FOUND, UNSUPPORTED_VERSION,
 };
 pub use handshake::{FIRST_REQUEST_ID, Handshake, HandshakeError, HandshakeStep, PROBE_TIMEOUT};
-pub use item_param::{ItemParam, ItemParamError, MAX_NAME_BYTES, MAX_URI_BYTES, is_valid_name, is_valid_uri};
-pub use json_string::{MethodName, SUBSCRIPTIONS_LISTEN};
 pub use line_splitter::{Frame, LineSplitter, Oversize, READ_CHUNK};
 pub use message::{Message, MessageError, RpcError, RpcOutcome};
 pub use meta::{MetaKey, RequestMeta, SessionMeta};
+pub use method::{MethodName, SUBSCRIPTIONS_LISTEN};
 pub use notification::{NotificationKind, ProgressParams};
-pub use params::{Params, ParamsError};
-pub use params_spans::is_case_variant;
+pub use params::{
+    ItemParam, ItemParamError, MAX_NAME_BYTES, MAX_URI_BYTES, Params, ParamsError, is_case_variant,
+    is_valid_name, is_valid_uri,
+};
 pub use request_id::RequestId;
 pub use result::{
     CacheScopeHint, DroppedItem, ListItem, ListPage, ResultError, ResultHead, ResultKind, may_be_error,

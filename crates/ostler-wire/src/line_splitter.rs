@@ -243,5 +243,5 @@ impl LineSplitter {
 }
 
 #[cfg(test)]
-#[path = "frame_tests.rs"]
+#[path = "line_splitter_tests.rs"]
 mod tests;

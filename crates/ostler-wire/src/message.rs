@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use crate::json_string::{MethodName, decode_string, decode_string_lossy};
+use crate::json_string::{decode_string, decode_string_lossy};
+use crate::method::MethodName;
 use crate::object::{ObjectError, select_members_str};
 use crate::request_id::RequestId;
 

@@ -7,9 +7,9 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 use memchr::memmem;
 
-use crate::item_param::{MAX_NAME_BYTES, MAX_URI_BYTES, is_valid_name, is_valid_uri};
 use crate::json_string::decode_string;
 use crate::object::{ObjectError, for_each_element, select_members, select_members_str};
+use crate::params::{MAX_NAME_BYTES, MAX_URI_BYTES, is_valid_name, is_valid_uri};
 
 /// The members of a result that [`ResultHead`] reads.
 const HEAD_KEYS: [&str; 5] = ["resultType", "isError", "ttlMs", "cacheScope", "nextCursor"];

@@ -18,8 +18,7 @@ use std::borrow::Cow;
 pub use encoding::{HeaderEncodingError, decode_value, encode_value};
 pub use param::{ParamHeader, ParamHeaderError, ParamKind, param_header_values, param_headers};
 
-use crate::item_param::ItemParam;
-use crate::params::Params;
+use crate::params::{ItemParam, Params};
 
 /// The revision of the protocol; in the legacy era sent behind `initialize` only.
 pub const PROTOCOL_VERSION: &str = "MCP-Protocol-Version";

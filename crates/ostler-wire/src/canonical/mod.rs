@@ -6,8 +6,10 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use crate::canonical_fast;
-use crate::exact_number::find_inexact_number;
+use self::exact_number::find_inexact_number;
+
+mod exact_number;
+mod fast;
 
 /// Why a text has no canonical form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,7 +32,7 @@ pub enum CanonicalError {
 /// The canonical form of a JSON text: keys sorted, no whitespace, numbers as ECMAScript writes a double.
 /// Numbers that a double cannot keep are rounded; where that matters there is [`canonical_exact`].
 pub fn canonicalize(json: &[u8]) -> Result<Vec<u8>, CanonicalError> {
-    canonical_fast::canonicalize_plain(json).map_or_else(|| canonicalize_tree(json), Ok)
+    fast::canonicalize_plain(json).map_or_else(|| canonicalize_tree(json), Ok)
 }
 
 /// The form of any text, by way of a tree.
@@ -42,7 +44,7 @@ pub(crate) fn canonicalize_tree(json: &[u8]) -> Result<Vec<u8>, CanonicalError> 
 /// As [`canonical`], but refuses a text in which a number would change its value: two texts with the same
 /// exact form mean the same. So 9007199254740993 and 9007199254740992 never share a cache entry.
 pub fn canonicalize_exact(json: &[u8]) -> Result<Vec<u8>, CanonicalError> {
-    if let Some(form) = canonical_fast::canonicalize_plain(json) {
+    if let Some(form) = fast::canonicalize_plain(json) {
         return Ok(form);
     }
     let form = canonicalize_tree(json)?;

@@ -29,7 +29,6 @@ use self::nesting::Nesting;
 use crate::object::{for_each_element, select_members};
 use crate::request_id::RequestId;
 
-#[path = "scan_nesting.rs"]
 mod nesting;
 
 /// Whose answer a line is that can't be read as a message: the id beside a top-level `result` or `error`.
@@ -361,5 +360,4 @@ impl EnvelopeScan {
 }
 
 #[cfg(test)]
-#[path = "scan_tests.rs"]
 mod tests;

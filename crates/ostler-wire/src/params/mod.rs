@@ -5,10 +5,16 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
+use self::spans::{FIELD_NAMES, ParamsField, ParamsSpans, TextSpan};
 use crate::json_string::{decode_string, push_string};
 use crate::meta::MetaKey;
 use crate::object::is_object;
-use crate::params_spans::{FIELD_NAMES, ParamsField, ParamsSpans, TextSpan};
+
+mod item;
+mod spans;
+
+pub use self::item::{ItemParam, ItemParamError, MAX_NAME_BYTES, MAX_URI_BYTES, is_valid_name, is_valid_uri};
+pub use self::spans::is_case_variant;
 
 /// A parameters object. Its text is kept as it was written, beside the places of the members that decide
 /// something, so that reading and rewriting need no second parse.
@@ -271,5 +277,4 @@ impl ParamsBuilder {
 }
 
 #[cfg(test)]
-#[path = "params_tests.rs"]
 mod tests;

@@ -11,7 +11,8 @@ use serde::de::{Deserializer as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::json_string::decode_string;
-use crate::object_fast;
+
+mod fast;
 
 /// A member's key as it is written, quotes included.
 #[derive(Clone, Copy, Debug)]
@@ -55,8 +56,8 @@ pub(crate) fn for_each_member<'a>(
     json: &'a str,
     mut visit: impl FnMut(RawKey<'a>, &'a str),
 ) -> Result<(), serde_json::Error> {
-    let mut found = [("", ""); object_fast::MAX_MEMBERS];
-    match object_fast::split_members(json, &mut found) {
+    let mut found = [("", ""); fast::MAX_MEMBERS];
+    match fast::split_members(json, &mut found) {
         Some(count) => {
             found[..count].iter().for_each(|(key, value)| visit(RawKey(key), value));
             Ok(())

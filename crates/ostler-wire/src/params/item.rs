@@ -3,8 +3,8 @@
 
 use std::borrow::Cow;
 
-use crate::params::Params;
-use crate::params_spans::{FIELD_NAMES, ParamsField};
+use super::Params;
+use super::spans::{FIELD_NAMES, ParamsField};
 
 /// Longest name of a tool, prompt or method, in bytes. Clients take 64 to 128 characters; the rest is for servers
 /// that put a path into a name.

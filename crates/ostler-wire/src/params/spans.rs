@@ -1,8 +1,8 @@
 //! Where the members of a parameters object stand in its text.
 
+use super::ParamsError;
 use crate::meta::MetaKey;
 use crate::object::{for_each_member, is_object};
-use crate::params::ParamsError;
 
 /// The members of `params` that we open, by their names on the wire.
 pub(crate) const FIELD_NAMES: [&str; 9] =

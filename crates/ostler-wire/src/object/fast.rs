@@ -182,5 +182,5 @@ fn expect(text: &[u8], at: usize, byte: u8) -> Option<usize> {
 }
 
 #[cfg(test)]
-#[path = "walk_tests.rs"]
+#[path = "fast_tests.rs"]
 mod tests;
