@@ -196,5 +196,4 @@ impl fmt::Display for RuleDecision<'_> {
 }
 
 #[cfg(test)]
-#[path = "rules_tests.rs"]
 mod tests;
