@@ -4,17 +4,16 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::file_context::{Dialect, FileContext, KeyLocations, UnresolvedReference};
-use super::node::{ConfigNode, ConfigTable, ConfigValue, TableEntry};
-use super::problem::{self, ProblemLog, Severity};
-use super::secret_literals::quote;
-use super::section::Settings as _;
-use super::section_reader::SectionReader;
-use super::source_text::{SourceLocation, SourceSpan, SourceText};
-use super::{
-    Config, ConfigFormat, ConfigOrigins, ConfigSource, DisabledServer, client_formats, json, server, toml,
-};
 use crate::catalog::slug;
+use crate::config::keys::Settings as _;
+use crate::config::problem::{self, ProblemLog, Severity};
+use crate::config::read::{
+    ConfigNode, ConfigTable, ConfigValue, Dialect, FileContext, KeyLocations, SectionReader, SourceLocation,
+    SourceSpan, SourceText, TableEntry, UnresolvedReference, client_formats, json, toml,
+};
+use crate::config::sections::server;
+use crate::config::values::secret_literals::quote;
+use crate::config::{Config, ConfigFormat, ConfigOrigins, ConfigSource, DisabledServer};
 use crate::server_name::{MAX_LEN, ServerName};
 use crate::spec::{ServerSpec, ServerTransport};
 

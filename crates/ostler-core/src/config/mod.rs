@@ -43,59 +43,36 @@ use std::path::{Path, PathBuf};
 use crate::server_name::ServerName;
 use crate::spec::ServerTransport;
 use crate::stateful_servers::StatefulServer;
-use section::{rows, section};
+use keys::section::{rows, section};
+use sections::{pins, role};
 
-mod audit;
-mod auth;
-mod client_formats;
-mod defaults;
-pub mod duration;
-mod file_context;
-mod gateway;
-pub mod glob;
-mod json;
-mod json_schema;
-mod key_spec;
-mod limits;
-pub mod listen;
+mod keys;
 mod loader;
-mod node;
-mod pins;
 mod plan;
 mod problem;
-mod reference;
-mod relay;
-mod restart;
-mod role;
-mod secret_literals;
-mod section;
-mod section_reader;
-mod server;
-mod server_json;
-pub mod size;
-mod source_text;
-mod toml;
-mod tools;
-mod transport;
-mod value;
+mod read;
+mod sections;
+mod values;
 
-pub use audit::{AuditConfig, AuditedArguments, WhenFull};
-pub use auth::{Algorithm, AuthConfig, JwksLocation, JwtConfig};
-pub use defaults::DefaultsConfig;
-pub use gateway::GatewayConfig;
-pub use json_schema::schema;
-pub use limits::{CacheConfig, PoolConfig};
+pub use keys::schema;
 pub use loader::MAX_FILE_BYTES;
-pub use pins::PinMode;
 pub use plan::Plan;
 pub use problem::{ConfigError, Excerpt, Problem, Severity};
-pub use reference::{ResolveError, Template, TemplateError, TemplateReference, WORKSPACE};
-pub use relay::{RelayConfig, RelayCredentials, RelayJournal, RelayTls, check_nats_address};
-pub use restart::{BreakerSettings, RestartSettings};
-pub use role::{Role, RoleBudget};
-pub use secret_literals::{is_secret_key, redact_args, redact_tokens as mask_secrets, redact_url};
-pub use server::{CacheScopeRule, DisabledServer, Isolation, ListLimits, ServerSpec};
-pub use tools::{CacheRule, RetryRule, ToolFilter, ToolRules};
+pub use sections::audit::{AuditConfig, AuditedArguments, WhenFull};
+pub use sections::auth::{Algorithm, AuthConfig, JwksLocation, JwtConfig};
+pub use sections::defaults::DefaultsConfig;
+pub use sections::gateway::GatewayConfig;
+pub use sections::limits::{CacheConfig, PoolConfig};
+pub use sections::listen;
+pub use sections::pins::PinMode;
+pub use sections::relay::{RelayConfig, RelayCredentials, RelayJournal, RelayTls, check_nats_address};
+pub use sections::restart::{BreakerSettings, RestartSettings};
+pub use sections::role::{Role, RoleBudget};
+pub use sections::server::{CacheScopeRule, DisabledServer, Isolation, ListLimits, ServerSpec};
+pub use sections::tools::{CacheRule, RetryRule, ToolFilter, ToolRules};
+pub use values::reference::{ResolveError, Template, TemplateError, TemplateReference, WORKSPACE};
+pub use values::secret_literals::{is_secret_key, redact_args, redact_tokens, redact_url};
+pub use values::{duration, glob, size};
 
 /// How a file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -198,9 +175,9 @@ section! {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ConfigOrigins {
     /// Keys that may be complained about later, and the rules of roles.
-    keys: file_context::KeyLocations,
+    keys: read::KeyLocations,
     /// The first line of each server.
-    servers: BTreeMap<ServerName, source_text::SourceLocation>,
+    servers: BTreeMap<ServerName, read::SourceLocation>,
     /// Servers whose working directory is the folder of their file because none is given.
     default_cwd_servers: BTreeSet<ServerName>,
 }

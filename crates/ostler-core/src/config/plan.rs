@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 
-use super::section::AtStart as _;
-use super::{Config, Role};
+use super::keys::AtStart as _;
+use crate::config::{Config, Role};
 use crate::server_name::ServerName;
 use crate::spec::ServerSpec;
 

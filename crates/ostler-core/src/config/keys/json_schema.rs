@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Config;
 use super::key_spec::{DefaultValue, KeySpec, SectionSpec, ValueKind};
 use super::section::Settings as _;
+use crate::config::Config;
 
 /// The schema of `ostler.toml` and of its JSON twin, as of draft 2020-12.
 pub fn schema() -> Value {

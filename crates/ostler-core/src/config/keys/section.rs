@@ -22,8 +22,8 @@
 
 use std::borrow::Cow;
 
-use super::key_spec::SectionSpec;
-use super::section_reader::SectionReader;
+use super::SectionSpec;
+use crate::config::read::SectionReader;
 
 /// A struct made of a section's keys.
 pub(crate) trait Settings: Sized {
@@ -65,7 +65,7 @@ macro_rules! words {
             $($(#[$variant_meta])* $variant,)*
         }
 
-        impl $crate::config::value::ChoiceWord for $name {
+        impl $crate::config::keys::ChoiceWord for $name {
             const WORDS: &'static [&'static str] = &[$first_word, $($word),*];
             const ALL: &'static [Self] = &[Self::$first, $(Self::$variant),*];
         }
@@ -109,26 +109,26 @@ macro_rules! section {
         impl $name {
             /// What holds where the file says nothing.
             pub(crate) fn preset($($($given: $given_ty),*)?) -> Self {
-                Self { $($($given,)*)? $($field: $crate::config::section::preset!($form $(($($arg)*))?),)* }
+                Self { $($($given,)*)? $($field: $crate::config::keys::section::preset!($form $(($($arg)*))?),)* }
             }
         }
 
-        impl $crate::config::section::Settings for $name {
-            const SECTION: &'static $crate::config::key_spec::SectionSpec = &$crate::config::key_spec::SectionSpec {
+        impl $crate::config::keys::Settings for $name {
+            const SECTION: &'static $crate::config::keys::SectionSpec = &$crate::config::keys::SectionSpec {
                 name: $section,
-                doc: $crate::config::section::description!($doc),
+                doc: $crate::config::keys::section::description!($doc),
                 rows: &[
-                    $($crate::config::section::row!("", [] [()] several($rows)),)?
-                    $($crate::config::section::row!(
-                        $crate::config::section::key!($field $($key)?), [$([$($attr)*])*] [$ty] $form $(($($arg)*))?
+                    $($crate::config::keys::section::row!("", [] [()] several($rows)),)?
+                    $($crate::config::keys::section::row!(
+                        $crate::config::keys::section::key!($field $($key)?), [$([$($attr)*])*] [$ty] $form $(($($arg)*))?
                     ),)*
                 ],
             };
 
-            fn fill(&mut self, reader: &$crate::config::section_reader::SectionReader<'_>) {
+            fn fill(&mut self, reader: &$crate::config::read::SectionReader<'_>) {
                 $(
-                    let key = $crate::config::section::key!($field $($key)?);
-                    if let Some(value) = $crate::config::section::read!([$ty] $($read)?)(reader, key) {
+                    let key = $crate::config::keys::section::key!($field $($key)?);
+                    if let Some(value) = $crate::config::keys::section::read!([$ty] $($read)?)(reader, key) {
                         self.$field = value;
                     }
                 )*
@@ -152,9 +152,9 @@ macro_rules! section {
             }
         }
 
-        impl $crate::config::value::ReadValue for $name {
-            fn read(reader: &$crate::config::section_reader::SectionReader<'_>, _: &'static str) -> Option<Self> {
-                use $crate::config::section::Settings as _;
+        impl $crate::config::keys::ReadValue for $name {
+            fn read(reader: &$crate::config::read::SectionReader<'_>, _: &'static str) -> Option<Self> {
+                use $crate::config::keys::Settings as _;
                 let mut found = Self::preset();
                 found.fill(reader);
                 Some(found)
@@ -162,9 +162,9 @@ macro_rules! section {
         }
     };
     (@optional $name:ident $body:tt) => {
-        impl $crate::config::value::ReadValue for $name {
-            fn read(reader: &$crate::config::section_reader::SectionReader<'_>, key: &'static str) -> Option<Self> {
-                use $crate::config::section::Settings as _;
+        impl $crate::config::keys::ReadValue for $name {
+            fn read(reader: &$crate::config::read::SectionReader<'_>, key: &'static str) -> Option<Self> {
+                use $crate::config::keys::Settings as _;
                 reader.section(key).map(|found| Self::preset().filled(found))
             }
         }
@@ -175,14 +175,14 @@ macro_rules! section {
             $field:ident $(as $key:ident)? : $ty:ty = $form:ident $(($($arg:tt)*))? $(=> $read:path)? $(, $mark:ident)?;
         )*
     }) => {
-        impl $crate::config::value::WriteSection for $name {
+        impl $crate::config::keys::WriteSection for $name {
             fn write_changed(&self, preset: &Self) -> serde_json::Map<String, serde_json::Value> {
-                use $crate::config::value::WriteValue as _;
+                use $crate::config::keys::WriteValue as _;
                 let mut written = serde_json::Map::new();
                 $(if self.$field != preset.$field {
-                    let kind = $crate::config::section::kind!([$ty] $form $(($($arg)*))?);
-                    let key = $crate::config::section::key!($field $($key)?);
-                    $crate::config::value::insert_value(&mut written, &kind, key, self.$field.write(&kind));
+                    let kind = $crate::config::keys::section::kind!([$ty] $form $(($($arg)*))?);
+                    let key = $crate::config::keys::section::key!($field $($key)?);
+                    $crate::config::keys::insert_value(&mut written, &kind, key, self.$field.write(&kind));
                 })*
                 written
             }
@@ -194,10 +194,10 @@ macro_rules! section {
             $field:ident $(as $key:ident)? : $ty:ty = $form:ident $(($($arg:tt)*))? $(=> $read:path)? $(, $mark:ident)?;
         )*
     }) => {
-        impl $crate::config::section::AtStart for $name {
+        impl $crate::config::keys::AtStart for $name {
             fn changed_at_start(&self, other: &Self) -> Vec<std::borrow::Cow<'static, str>> {
-                let differ = [$($crate::config::section::mark!(
-                    [$($mark)?] $crate::config::section::key!($field $($key)?), self.$field, other.$field
+                let differ = [$($crate::config::keys::section::mark!(
+                    [$($mark)?] $crate::config::keys::section::key!($field $($key)?), self.$field, other.$field
                 )),*];
                 differ.into_iter().flatten().collect()
             }
@@ -214,8 +214,8 @@ macro_rules! rows {
         }
     ) => {
         $(#[$meta])*
-        $vis const $name: &[$crate::config::key_spec::KeySpec] = &[
-            $($crate::config::section::row!(stringify!($key), [$([$($attr)*])*] [()] $form $(($($arg)*))?)),*
+        $vis const $name: &[$crate::config::keys::KeySpec] = &[
+            $($crate::config::keys::section::row!(stringify!($key), [$([$($attr)*])*] [()] $form $(($($arg)*))?)),*
         ];
     };
 }
@@ -233,7 +233,7 @@ macro_rules! key {
 /// The function that reads a key.
 macro_rules! read {
     ([$ty:ty]) => {
-        <$ty as $crate::config::value::ReadValue>::read
+        <$ty as $crate::config::keys::ReadValue>::read
     };
     ([$ty:ty] $read:path) => {
         $read
@@ -253,82 +253,82 @@ macro_rules! mark {
 /// The first paragraph of the doc comments among attributes.
 macro_rules! description {
     ([$($attr:tt)*]) => {
-        $crate::config::section::description!(@ [] $($attr)*)
+        $crate::config::keys::section::description!(@ [] $($attr)*)
     };
     (@ [$($line:literal)*]) => {
         concat!($($line),*).trim_ascii()
     };
     (@ [$($line:literal)*] [doc = ""] $($rest:tt)*) => {
-        $crate::config::section::description!(@ [$($line)*])
+        $crate::config::keys::section::description!(@ [$($line)*])
     };
     (@ [$($line:literal)*] [doc = r""] $($rest:tt)*) => {
-        $crate::config::section::description!(@ [$($line)*])
+        $crate::config::keys::section::description!(@ [$($line)*])
     };
     (@ [$($line:literal)*] [doc = $next:literal] $($rest:tt)*) => {
-        $crate::config::section::description!(@ [$($line)* $next] $($rest)*)
+        $crate::config::keys::section::description!(@ [$($line)* $next] $($rest)*)
     };
     (@ [$($line:literal)*] [$($other:tt)*] $($rest:tt)*) => {
-        $crate::config::section::description!(@ [$($line)*] $($rest)*)
+        $crate::config::keys::section::description!(@ [$($line)*] $($rest)*)
     };
 }
 
 /// The row of a key in the table of its section.
 macro_rules! row {
     ($key:expr, $doc:tt [$ty:ty] $($form:tt)*) => {
-        $crate::config::key_spec::KeySpec {
+        $crate::config::keys::KeySpec {
             key: $key,
-            kind: $crate::config::section::kind!([$ty] $($form)*),
-            preset: $crate::config::section::shown!([$ty] $($form)*),
-            required: $crate::config::section::required!($($form)*),
-            doc: $crate::config::section::description!($doc),
+            kind: $crate::config::keys::section::kind!([$ty] $($form)*),
+            preset: $crate::config::keys::section::shown!([$ty] $($form)*),
+            required: $crate::config::keys::section::required!($($form)*),
+            doc: $crate::config::keys::section::description!($doc),
         }
     };
 }
 
 /// What a form lets the file hold: the forms there are.
 macro_rules! kind {
-    ([$ty:ty] flag $($rest:tt)*) => { $crate::config::key_spec::ValueKind::Flag };
-    ([$ty:ty] either($yes:literal, $no:literal)) => { $crate::config::key_spec::ValueKind::Choice(&[$yes, $no]) };
-    ([$ty:ty] choice) => { $crate::config::key_spec::ValueKind::Choice(<$ty as $crate::config::value::ChoiceWord>::WORDS) };
-    ([$ty:ty] count($least:literal ..= $most:literal $($rest:tt)*)) => { $crate::config::key_spec::ValueKind::Count($least, $most) };
-    ([$ty:ty] count($least:literal .. $($rest:tt)*)) => { $crate::config::key_spec::ValueKind::Count($least, u64::MAX) };
-    ([$ty:ty] size($least:literal .. $($rest:tt)*)) => { $crate::config::key_spec::ValueKind::Size($least) };
-    ([$ty:ty] duration($least:literal .. $($rest:tt)*)) => { $crate::config::key_spec::ValueKind::Duration($least) };
-    ([$ty:ty] duration_or_never $($rest:tt)*) => { $crate::config::key_spec::ValueKind::DurationOrNever };
-    ([$ty:ty] duration_or_false) => { $crate::config::key_spec::ValueKind::DurationOrFalse };
-    ([$ty:ty] text $($rest:tt)*) => { $crate::config::key_spec::ValueKind::Text };
-    ([$ty:ty] texts $($rest:tt)*) => { $crate::config::key_spec::ValueKind::Texts };
-    ([$ty:ty] text_or_texts $($rest:tt)*) => { $crate::config::key_spec::ValueKind::TextOrTexts };
-    ([$ty:ty] text_map) => { $crate::config::key_spec::ValueKind::TextMap };
-    ([$ty:ty] section) => { $crate::config::section::kind!([$ty] section($ty)) };
+    ([$ty:ty] flag $($rest:tt)*) => { $crate::config::keys::ValueKind::Flag };
+    ([$ty:ty] either($yes:literal, $no:literal)) => { $crate::config::keys::ValueKind::Choice(&[$yes, $no]) };
+    ([$ty:ty] choice) => { $crate::config::keys::ValueKind::Choice(<$ty as $crate::config::keys::ChoiceWord>::WORDS) };
+    ([$ty:ty] count($least:literal ..= $most:literal $($rest:tt)*)) => { $crate::config::keys::ValueKind::Count($least, $most) };
+    ([$ty:ty] count($least:literal .. $($rest:tt)*)) => { $crate::config::keys::ValueKind::Count($least, u64::MAX) };
+    ([$ty:ty] size($least:literal .. $($rest:tt)*)) => { $crate::config::keys::ValueKind::Size($least) };
+    ([$ty:ty] duration($least:literal .. $($rest:tt)*)) => { $crate::config::keys::ValueKind::Duration($least) };
+    ([$ty:ty] duration_or_never $($rest:tt)*) => { $crate::config::keys::ValueKind::DurationOrNever };
+    ([$ty:ty] duration_or_false) => { $crate::config::keys::ValueKind::DurationOrFalse };
+    ([$ty:ty] text $($rest:tt)*) => { $crate::config::keys::ValueKind::Text };
+    ([$ty:ty] texts $($rest:tt)*) => { $crate::config::keys::ValueKind::Texts };
+    ([$ty:ty] text_or_texts $($rest:tt)*) => { $crate::config::keys::ValueKind::TextOrTexts };
+    ([$ty:ty] text_map) => { $crate::config::keys::ValueKind::TextMap };
+    ([$ty:ty] section) => { $crate::config::keys::section::kind!([$ty] section($ty)) };
     ([$ty:ty] section($of:ty $(, else $value:expr)?)) => {
-        $crate::config::key_spec::ValueKind::Section(<$of as $crate::config::section::Settings>::SECTION)
+        $crate::config::keys::ValueKind::Section(<$of as $crate::config::keys::Settings>::SECTION)
     };
     ([$ty:ty] named($of:ty)) => {
-        $crate::config::key_spec::ValueKind::Named(<$of as $crate::config::section::Settings>::SECTION)
+        $crate::config::keys::ValueKind::Named(<$of as $crate::config::keys::Settings>::SECTION)
     };
     ([$ty:ty] inline) => {
-        $crate::config::key_spec::ValueKind::Several(<$ty as $crate::config::section::Settings>::SECTION.rows)
+        $crate::config::keys::ValueKind::Several(<$ty as $crate::config::keys::Settings>::SECTION.rows)
     };
-    ([$ty:ty] several($rows:ident)) => { $crate::config::key_spec::ValueKind::Several($rows) };
+    ([$ty:ty] several($rows:ident)) => { $crate::config::keys::ValueKind::Several($rows) };
 }
 
 /// What a form says about the default.
 macro_rules! shown {
-    ([$ty:ty] flag($preset:literal)) => { $crate::config::key_spec::DefaultValue::Flag($preset) };
-    ([$ty:ty] either($yes:literal, $no:literal)) => { $crate::config::key_spec::DefaultValue::Text($yes) };
+    ([$ty:ty] flag($preset:literal)) => { $crate::config::keys::DefaultValue::Flag($preset) };
+    ([$ty:ty] either($yes:literal, $no:literal)) => { $crate::config::keys::DefaultValue::Text($yes) };
     ([$ty:ty] choice) => {
-        $crate::config::key_spec::DefaultValue::Text(<$ty as $crate::config::value::ChoiceWord>::WORDS[0])
+        $crate::config::keys::DefaultValue::Text(<$ty as $crate::config::keys::ChoiceWord>::WORDS[0])
     };
     ([$ty:ty] count($least:literal $dots:tt $($most:literal)?, $preset:literal)) => {
-        $crate::config::key_spec::DefaultValue::Count($preset)
+        $crate::config::keys::DefaultValue::Count($preset)
     };
-    ([$ty:ty] $form:ident($least:literal .., $preset:literal)) => { $crate::config::key_spec::DefaultValue::Text($preset) };
-    ([$ty:ty] $form:ident($preset:literal $(, $value:expr)?)) => { $crate::config::key_spec::DefaultValue::Text($preset) };
+    ([$ty:ty] $form:ident($least:literal .., $preset:literal)) => { $crate::config::keys::DefaultValue::Text($preset) };
+    ([$ty:ty] $form:ident($preset:literal $(, $value:expr)?)) => { $crate::config::keys::DefaultValue::Text($preset) };
     ([$ty:ty] texts([$($preset:literal),*] $(, $value:expr)?)) => {
-        $crate::config::key_spec::DefaultValue::Texts(&[$($preset),*])
+        $crate::config::keys::DefaultValue::Texts(&[$($preset),*])
     };
-    ([$ty:ty] $($rest:tt)*) => { $crate::config::key_spec::DefaultValue::Nothing };
+    ([$ty:ty] $($rest:tt)*) => { $crate::config::keys::DefaultValue::Nothing };
 }
 
 /// What a form leaves in the struct when the file says nothing. `else` has it where the schema can't tell.
@@ -336,9 +336,9 @@ macro_rules! preset {
     (flag($preset:literal)) => { $preset };
     (either($yes:literal, $no:literal)) => { true };
     (count($least:literal $dots:tt $($most:literal)?, $preset:literal)) => { $preset };
-    (size($least:literal .., $preset:literal)) => { $crate::config::value::default_size($preset) };
-    (duration($least:literal .., $preset:literal)) => { $crate::config::value::default_duration($preset) };
-    (duration_or_never($preset:literal)) => { Some($crate::config::value::default_duration($preset)) };
+    (size($least:literal .., $preset:literal)) => { $crate::config::keys::default_size($preset) };
+    (duration($least:literal .., $preset:literal)) => { $crate::config::keys::default_duration($preset) };
+    (duration_or_never($preset:literal)) => { Some($crate::config::keys::default_duration($preset)) };
     (text($preset:literal)) => { String::from($preset) };
     (text($preset:literal, $value:expr)) => { $value };
     (texts([$($preset:literal),*])) => { vec![$(String::from($preset)),*] };

@@ -8,8 +8,8 @@ use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
 use super::key_spec::ValueKind;
-use super::section_reader::SectionReader;
-use super::{duration, size};
+use crate::config::read::SectionReader;
+use crate::config::values::{duration, size};
 use crate::fault::HumanDuration;
 
 /// A type that the value of a key becomes.

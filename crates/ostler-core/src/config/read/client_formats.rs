@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use super::file_context::FileContext;
 use super::node::{ConfigNode, ConfigTable, ConfigValue, TableEntry};
-use super::secret_literals::quote;
 use super::source_text::SourceSpan;
+use crate::config::values::secret_literals::quote;
 
 /// What a key of another client means to Ostler.
 enum Meaning {

@@ -7,10 +7,12 @@ use std::fmt::Display;
 use std::path::{Component, Path, PathBuf};
 
 use super::node::ConfigNode;
-use super::problem::{self, ProblemLog, Severity};
-use super::reference::{Template, TemplateError, TemplateReference, TemplateSegment, parse_bare_variable};
-use super::secret_literals;
 use super::source_text::{SourceLocation, SourceSpan, SourceText};
+use crate::config::problem::{self, ProblemLog, Severity};
+use crate::config::values::reference::{
+    Template, TemplateError, TemplateReference, TemplateSegment, parse_bare_variable,
+};
+use crate::config::values::secret_literals;
 use crate::server_name::ServerName;
 
 /// Where keys stand in the files, by path.

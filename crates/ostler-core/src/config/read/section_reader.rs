@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::client_formats;
 use super::file_context::FileContext;
-use super::key_spec::{DefaultValue, KeySpec, SectionSpec, ValueKind};
 use super::node::{ConfigNode, ConfigTable, ConfigValue, TableEntry};
-use super::secret_literals::quote;
 use super::source_text::SourceSpan;
-use super::{client_formats, duration, size};
 use crate::catalog::nearest;
+use crate::config::keys::{DefaultValue, KeySpec, SectionSpec, ValueKind};
+use crate::config::values::secret_literals::quote;
+use crate::config::values::{duration, size};
 
 /// A section of a file, with its keys found and its unknown keys reported.
 pub(crate) struct SectionReader<'a> {
@@ -447,9 +448,9 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::key_spec::DefaultValue;
+    use crate::config::keys::DefaultValue;
     use crate::config::problem::ProblemLog;
-    use crate::config::source_text::SourceText;
+    use crate::config::read::SourceText;
 
     static ODD: SectionSpec = SectionSpec {
         name: "odd",

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::problem::Excerpt;
-use super::secret_literals;
+use crate::config::problem::Excerpt;
+use crate::config::values::secret_literals;
 use crate::error::needs_escape;
 
 /// The longest excerpt, in characters: the width of a common terminal, 80, less the gutter.

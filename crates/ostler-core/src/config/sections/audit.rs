@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::section::{section, words};
+use crate::config::keys::section::{section, words};
 
 section! {
     /// What is written down about calls, and for how long.

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::secret_literals::quote;
-use super::section::section;
-use super::section_reader::SectionReader;
+use crate::config::keys::section::section;
+use crate::config::read::SectionReader;
+use crate::config::values::secret_literals::quote;
 use crate::loopback::is_loopback_authority;
 
 section! {

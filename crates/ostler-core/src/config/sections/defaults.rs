@@ -1,7 +1,7 @@
 //! `[defaults]`: settings of all servers.
 
-use super::section::section;
 use super::transport::env_pass;
+use crate::config::keys::section::section;
 use crate::spec::{ServerSpec, ServerTransport};
 
 section! {

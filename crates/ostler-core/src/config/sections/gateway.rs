@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use super::node::ConfigNode;
-use super::secret_literals::quote;
-use super::section::section;
-use super::section_reader::SectionReader;
+use crate::config::keys::section::section;
+use crate::config::read::{ConfigNode, SectionReader};
+use crate::config::values::secret_literals::quote;
 
 section! {
     /// What MCP clients may do at the endpoints.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::section::section;
-use super::section_reader::SectionReader;
+use crate::config::keys::section::section;
+use crate::config::read::SectionReader;
 
 section! {
     /// Limits on what runs at once, over all servers.

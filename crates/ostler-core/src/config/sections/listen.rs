@@ -2,8 +2,8 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use super::secret_literals::quote;
-use super::section_reader::SectionReader;
+use crate::config::read::SectionReader;
+use crate::config::values::secret_literals::quote;
 
 /// Loopback: nothing beyond this machine is reached unless somebody says so.
 pub const DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7777);

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::section::{Settings as _, section, words};
-use super::section_reader::SectionReader;
+use crate::config::keys::Settings as _;
+use crate::config::keys::section::{section, words};
+use crate::config::read::SectionReader;
 
 words! {
     /// What happens when a tool's definition is not the approved one.

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::secret_literals::{quote, redact_url};
-use super::section::{rows, section, words};
-use super::section_reader::SectionReader;
+use crate::config::keys::section::{rows, section, words};
+use crate::config::read::SectionReader;
+use crate::config::values::secret_literals::{quote, redact_url};
 
 section! {
     /// The NATS broker through which workers elsewhere reach this host.
@@ -68,7 +68,7 @@ pub enum RelayCredentials {
     Password {
         /// The user.
         user: String,
-        /// A [`Template`](super::Template).
+        /// A [`Template`](crate::config::Template).
         password: String,
     },
 }

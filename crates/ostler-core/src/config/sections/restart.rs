@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::section::section;
-use super::section_reader::SectionReader;
+use crate::config::keys::section::section;
+use crate::config::read::SectionReader;
 use crate::fault::HumanDuration;
 
 section! {

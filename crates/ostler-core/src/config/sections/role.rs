@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::glob;
-use super::node::ConfigNode;
-use super::secret_literals::quote;
-use super::section::{Settings as _, section};
-use super::section_reader::SectionReader;
 use super::tools;
 use crate::caller::OPERATOR;
 use crate::catalog::nearest;
+use crate::config::keys::Settings as _;
+use crate::config::keys::section::section;
+use crate::config::read::{ConfigNode, SectionReader};
+use crate::config::values::glob;
+use crate::config::values::secret_literals::quote;
 use crate::server_name::ServerName;
 
 section! {

@@ -6,15 +6,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::file_context::FileContext;
-use super::node::ConfigTable;
 use super::restart::{BreakerSettings, RestartSettings};
-use super::section::{Settings as _, section, words};
-use super::section_reader::SectionReader;
-use super::source_text::SourceSpan as At;
 use super::tools::{self, ToolFilter, ToolRules};
 use super::transport::{self, TRANSPORT_KEYS};
-use super::value::WriteValue;
+use crate::config::keys::section::{section, words};
+use crate::config::keys::{Settings as _, WriteValue};
+use crate::config::read::{ConfigTable, FileContext, SectionReader, SourceSpan as At};
 use crate::error::{CallError, Unavailable, UnavailableState};
 use crate::fault::HumanDuration;
 use crate::server_name::ServerName;

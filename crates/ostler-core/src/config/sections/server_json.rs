@@ -5,11 +5,10 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::file_context::FileContext;
-use super::problem::{ConfigError, ProblemLog};
-use super::source_text::{SourceSpan as At, SourceText};
-use super::value::WriteSection as _;
-use super::{json as parser, server};
+use super::server;
+use crate::config::keys::WriteSection as _;
+use crate::config::problem::{ConfigError, ProblemLog};
+use crate::config::read::{FileContext, SourceSpan as At, SourceText, json as parser};
 use crate::server_name::ServerName;
 use crate::spec::{ServerSpec, ServerTransport};
 
@@ -89,7 +88,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::section::Settings as _;
+    use crate::config::keys::Settings as _;
     use crate::spec::{Isolation, RestartSettings};
 
     fn read(text: &Value) -> ServerSpec {

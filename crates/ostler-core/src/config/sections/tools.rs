@@ -6,13 +6,11 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use super::glob::{self, GlobError};
-use super::key_spec::ValueKind;
-use super::node::ConfigNode;
-use super::secret_literals::quote;
-use super::section::{Settings as _, section, words};
-use super::section_reader::{SectionReader, printable_key};
-use super::value::{ReadValue, WriteValue};
+use crate::config::keys::section::{section, words};
+use crate::config::keys::{ReadValue, Settings as _, ValueKind, WriteValue};
+use crate::config::read::{ConfigNode, SectionReader, printable_key};
+use crate::config::values::glob::{self, GlobError};
+use crate::config::values::secret_literals::quote;
 
 /// MCP's own limit for tool names is half of this.
 const MAX_TOOL_NAME_BYTES: usize = 256;

@@ -3,18 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::file_context::Dialect;
-use super::node::{ConfigNode, TableEntry};
-use super::reference::TemplateReference;
-use super::secret_literals::{self, quote};
-use super::section::rows;
-use super::section_reader::SectionReader;
+use crate::config::keys::section::rows;
+use crate::config::read::{ConfigNode, Dialect, SectionReader, TableEntry};
+use crate::config::values::reference::TemplateReference;
+use crate::config::values::secret_literals::{self, quote};
 use crate::inherited_env;
 use crate::spec::{EndpointSpec, ProcessSpec, ServerTransport};
 
 rows! {
     /// The keys of both kinds.
-    pub(super) const TRANSPORT_KEYS {
+    pub(crate) const TRANSPORT_KEYS {
         /// The program: a name looked up in PATH, or a path.
         command = text;
         /// The program's arguments, one text each.
@@ -268,7 +266,7 @@ fn check_template(
     path: &str,
     text: &str,
     node: &ConfigNode,
-) -> Option<super::reference::Template> {
+) -> Option<crate::config::values::reference::Template> {
     if text.contains('\0') {
         reader.context.error(node.span, path, format!("`{path}` holds a zero byte"), None);
         return None;
