@@ -251,7 +251,7 @@ fn timestamps_are_those_that_the_typescript_sdk_takes() {
     }
 }
 
-/// Any JSON value, small.
+/// Generates small JSON values.
 fn value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -292,7 +292,7 @@ proptest! {
                 prop_assert_eq!(check_definition(kind, form.as_bytes(), era), Conformance::Valid, "{} from {}", form, raw);
             }
         }
-        // The legacy era asks for nothing less.
+        // The legacy era requires nothing less.
         if check_definition(kind, raw.as_bytes(), Era::Legacy) == Conformance::Valid {
             prop_assert_eq!(check_definition(kind, raw.as_bytes(), Era::Modern), Conformance::Valid);
         }

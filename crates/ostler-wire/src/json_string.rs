@@ -5,8 +5,8 @@ use std::fmt;
 
 use serde::de::{Deserializer as _, Visitor};
 
-/// The meaning of the JSON string `raw` (with its quotes); `None` if it is no string or no valid Unicode.
-/// Texts that decide something are decoded strictly: two different spellings must not meet in U+FFFD.
+/// Decodes the JSON string `raw` (with its quotes); `None` if it is no string or no valid Unicode. Texts that
+/// decide something are decoded strictly: two different spellings must not both become U+FFFD.
 pub(crate) fn decode_string(raw: &str) -> Option<Cow<'_, str>> {
     let body = raw.strip_prefix('"')?.strip_suffix('"')?;
     if !body.as_bytes().contains(&b'\\') {
@@ -15,7 +15,8 @@ pub(crate) fn decode_string(raw: &str) -> Option<Cow<'_, str>> {
     serde_json::from_str(raw).ok().map(Cow::Owned)
 }
 
-/// As [`decode`], but a lone surrogate becomes U+FFFD. Only for texts that people read.
+/// Decodes a JSON string like [`decode_string`], but replaces a lone surrogate with U+FFFD. Only for texts
+/// that people read.
 pub(crate) fn decode_string_lossy(raw: &str) -> Option<String> {
     let mut reader = serde_json::Deserializer::from_str(raw);
     let bytes = reader.deserialize_bytes(StringBytesVisitor).ok()?;
@@ -35,7 +36,7 @@ pub(crate) fn push_string(out: &mut Vec<u8>, text: &str) {
     debug_assert!(written.is_ok(), "a Vec takes every byte and a str is always a JSON string");
 }
 
-/// Appends a number without the detour over a `String`.
+/// Appends a number without allocating a `String`.
 pub(crate) fn push_number(out: &mut Vec<u8>, number: u64) {
     let written = serde_json::to_writer(out, &number);
     debug_assert!(written.is_ok(), "a Vec takes every byte and an integer is always a JSON number");

@@ -1,24 +1,24 @@
-//! Ostler speaks: JSON-RPC and MCP as bytes.
+//! JSON-RPC and MCP as bytes: parsing, checking and writing messages.
 //!
-//! A host in the middle must not lose what it does not understand. So this crate reads the few members
-//! that decide something (`id`, `method`, `name`, `_meta`, `resultType`, …) and keeps everything else as
-//! slices of the line it arrived in: big integers, key order, unknown fields and unknown methods survive
-//! byte for byte.
+//! A proxy must not lose what it does not understand. So this crate reads the few members that decide
+//! something (`id`, `method`, `name`, `_meta`, `resultType`, …) and keeps everything else as slices of the
+//! line it arrived in: big integers, key order, unknown fields and unknown methods are preserved byte for
+//! byte.
 //!
 //! ```text
 //! bytes ─ LineSplitter ─ Frame::Line ─ Message::parse ─┬─ Request ── Params::parse ── write_request ─ bytes
-//!                                                      ├─ Notification ── Notice::of, Progress::parse
-//!                                                      └─ Response ── ResultHead::open, ListPage::open
+//!                                                      ├─ Notification ── NotificationKind, ProgressParams::parse
+//!                                                      └─ Response ── ResultHead::parse, ListPage::parse
 //! ```
 //!
-//! Over HTTP the same messages come as bodies or as server-sent events ([`EventSplitter`]), with a part of
-//! themselves repeated in [`headers`].
+//! Over HTTP the same messages arrive as bodies or as server-sent events ([`SseParser`]), with a part of them
+//! repeated in [`headers`].
 //!
-//! The crate is pure: no clock, no IO, no random source, no runtime. The opening conversation with a server
-//! is a machine ([`Handshake`]) whose driver owns the pipe and the clock.
+//! The crate is pure: no clock, no IO, no random source, no runtime. The handshake with a server is a state
+//! machine ([`Handshake`]); its driver owns the pipe and the clock.
 //!
-//! Slices share the buffer they were read into. Whoever keeps one for long (a cache, a table of pending
-//! ids) copies it first, see [`Id::detached`].
+//! Slices share the buffer they were read into. Code that keeps one for long (a cache, a table of pending
+//! ids) copies it first, see [`RequestId::detached`].
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

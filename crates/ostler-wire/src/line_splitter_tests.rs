@@ -2,7 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Feeds `input` in reads of the given sizes (in turn), as a reader would: never past the room there is.
+/// Feeds `input` in reads of the given sizes (in turn), as a reader would: never beyond the room in the
+/// buffer.
 fn split(input: &[u8], cap: usize, reads: &[usize]) -> (Vec<Frame>, u64, usize) {
     let mut splitter = LineSplitter::new(cap);
     let (mut frames, mut largest, mut rest) = (Vec::new(), 0, input);
@@ -195,7 +196,7 @@ fn a_buffer_whose_lines_are_gone_is_used_again() {
     assert!(splitter.buffer().as_ptr() as usize - first as usize <= READ_CHUNK);
 }
 
-/// Bytes that make many line ends, blank lines and envelopes.
+/// Generates bytes with many line ends, blank lines and envelopes.
 fn stream() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         Just(b"\n".to_vec()),
@@ -212,7 +213,7 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(piece, 0..30).prop_map(|pieces| pieces.concat())
 }
 
-/// The frames' meaning, told without any buffering: what a line is, and whether it is too long.
+/// Returns the frames as a reference without buffering finds them: each line, or `None` if it is too long.
 fn reference(mut input: &[u8], cap: usize) -> Vec<Option<Vec<u8>>> {
     let mut frames = Vec::new();
     while !input.is_empty() {
@@ -235,7 +236,7 @@ fn reference(mut input: &[u8], cap: usize) -> Vec<Option<Vec<u8>>> {
     frames
 }
 
-/// How much of a line its first object takes up, with the blanks around it.
+/// Returns the length of a line's first object, with the blanks around it.
 fn object_length(line: &[u8]) -> Option<usize> {
     let is_blank = |byte: &u8| b" \t\r".contains(byte);
     let (mut braces, mut brackets, mut in_string, mut escaped) = (0, 0, false, false);
@@ -288,7 +289,7 @@ proptest! {
 }
 
 proptest! {
-    // Each case feeds up to a megabyte, so a few of them say enough.
+    // Each case feeds up to a megabyte, so a few of them are enough.
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 
-/// The method of the one modern request that stays open.
+/// The modern request whose answer stays open as a stream.
 pub const SUBSCRIPTIONS_LISTEN: &str = "subscriptions/listen";
 
-/// Methods of both eras. A message that names one of them needs no allocation for its name.
+/// Methods of both eras. Naming one of them needs no allocation.
 const KNOWN_METHODS: [&str; 34] = [
     "tools/call",
     "tools/list",
@@ -50,7 +50,7 @@ const KNOWN_METHODS: [&str; 34] = [
 pub struct MethodName(Cow<'static, str>);
 
 impl MethodName {
-    /// The text itself.
+    /// Returns the method's text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,9 +1,9 @@
-//! Which numbers a double keeps.
+//! Exact numbers: those that keep their value as a double.
 //!
 //! RFC 8785 writes every number as the shortest decimal that names its nearest double. A number is exact when
 //! that decimal has the value that was written; otherwise two different numbers could get one form.
 
-/// The first number in a valid JSON text that its canonical form would change.
+/// Returns the first number in a valid JSON text that its canonical form would change.
 pub(crate) fn find_inexact_number(json: &[u8]) -> Option<String> {
     let mut rest = json;
     while let Some(first) = rest.first() {
@@ -24,7 +24,7 @@ pub(crate) fn find_inexact_number(json: &[u8]) -> Option<String> {
     None
 }
 
-/// The length of the string that `json` begins with, quotes included.
+/// Returns the length of the string that `json` begins with, quotes included.
 fn string_length(json: &[u8]) -> usize {
     let mut at = 1;
     while let Some(found) = json.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
@@ -42,7 +42,7 @@ fn is_number_byte(byte: u8) -> bool {
 }
 
 fn is_exact(number: &str) -> bool {
-    // Integers of up to 15 digits are below 2^53, which is nearly every number there is.
+    // Integers of up to 15 digits are below 2^53. Nearly every number is one.
     if number.len() <= 15 && number.bytes().all(|byte| byte.is_ascii_digit()) {
         return true;
     }
@@ -51,8 +51,8 @@ fn is_exact(number: &str) -> bool {
     double.is_finite() && Decimal::read(number) == Decimal::read(&format!("{double:e}"))
 }
 
-/// A decimal number's value, in one spelling: ±0.digits × 10^exponent, digits without zeros at either end.
-/// Zero has no digits, no sign and exponent 0.
+/// The value of a decimal number in one spelling: ±0.digits × 10^exponent, digits without zeros at either
+/// end. Zero has no digits, no sign and exponent 0.
 #[derive(Debug, PartialEq, Eq)]
 struct Decimal {
     is_negative: bool,
@@ -61,8 +61,8 @@ struct Decimal {
 }
 
 impl Decimal {
-    /// `None` for an exponent of more than 38 digits, which equals nothing a double prints, except in a zero,
-    /// where refusing does no harm either.
+    /// Parses a number. Returns `None` for an exponent of more than 38 digits: no double prints one, and a
+    /// zero that has one may be refused.
     fn read(number: &str) -> Option<Decimal> {
         let (is_negative, number) = match number.strip_prefix('-') {
             Some(rest) => (true, rest),

@@ -1,30 +1,31 @@
-//! The canonical form of plain texts, without a tree: most arguments are an object of words and small numbers.
+//! Fast path of the canonical form: writes plain texts without building a tree. Most arguments are an object
+//! of words and small numbers.
 //!
 //! A text is plain when its keys are ASCII without escapes, its numbers are integers of at most 15 digits and
-//! its strings escape nothing that need not be. Such a value's form is its own text; only white space goes, and
-//! members may have to change places. What is not plain, or no JSON at all, is left to the parser.
+//! its strings escape only what must be escaped. The form of such a value is its own text without whitespace
+//! and with its members sorted. Any other text is left to the parser.
 
-/// Levels of nesting; deeper texts are not plain.
+/// Nesting limit; deeper texts are not plain.
 const MAX_DEPTH: usize = 32;
-/// Digits of a number that every double keeps, whatever they are.
+/// Every integer of so many digits is exact as a double.
 const MAX_DIGITS: usize = 15;
 
-/// The exact canonical form of a plain text; `None` if it is not plain.
+/// Returns the exact canonical form of a plain text; `None` if it is not plain.
 pub(crate) fn canonicalize_plain(json: &[u8]) -> Option<Vec<u8>> {
     std::str::from_utf8(json).ok()?;
-    let mut draft = CanonicalWriter { rest: json, form: Vec::with_capacity(json.len()) };
-    draft.value(0)?;
-    draft.skip_blanks();
-    draft.rest.is_empty().then_some(draft.form)
+    let mut writer = CanonicalWriter { rest: json, form: Vec::with_capacity(json.len()) };
+    writer.value(0)?;
+    writer.skip_blanks();
+    writer.rest.is_empty().then_some(writer.form)
 }
 
 struct CanonicalWriter<'j> {
-    /// What has not been read.
+    /// The unread rest of the text.
     rest: &'j [u8],
     form: Vec<u8>,
 }
 
-/// Where a member of an object stands in the form.
+/// Range of one object member in the written form.
 struct MemberRange<'j> {
     key: &'j [u8],
     start: usize,
@@ -69,7 +70,7 @@ impl<'j> CanonicalWriter<'j> {
         self.take(1)
     }
 
-    /// Puts members in order; `None` if a key occurs twice.
+    /// Sorts the members of an object. Returns `None` if a key occurs twice.
     fn sort(&mut self, inside: usize, members: &mut [MemberRange<'j>]) -> Option<()> {
         members.sort_unstable_by_key(|member| member.key);
         if !members.is_sorted_by(|one, next| one.key < next.key) {
@@ -107,7 +108,7 @@ impl<'j> CanonicalWriter<'j> {
         Some(())
     }
 
-    /// A key: ASCII is sorted alike as bytes and as UTF-16.
+    /// Copies a key and returns it. ASCII keys sort alike as bytes and as UTF-16.
     fn key(&mut self) -> Option<&'j [u8]> {
         let inner = self.rest.strip_prefix(b"\"")?;
         let length =
@@ -125,7 +126,7 @@ impl<'j> CanonicalWriter<'j> {
         loop {
             match *self.rest.get(at)? {
                 b'"' => return self.take(at + 1),
-                // The escapes that the form has too.
+                // Escapes that the canonical form has too.
                 b'\\' => match self.rest.get(at + 1)? {
                     b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't' => at += 2,
                     _ => return None,
@@ -136,7 +137,7 @@ impl<'j> CanonicalWriter<'j> {
         }
     }
 
-    /// An integer that is spelt as the form spells it.
+    /// Copies an integer in canonical spelling.
     fn number(&mut self) -> Option<()> {
         let sign = usize::from(self.rest[0] == b'-');
         let digits = self.rest[sign..].iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -156,7 +157,7 @@ impl<'j> CanonicalWriter<'j> {
         self.rest.starts_with(word).then(|| self.take(word.len()))?
     }
 
-    /// Copies so many bytes.
+    /// Copies the next `length` bytes.
     fn take(&mut self, length: usize) -> Option<()> {
         let (taken, rest) = self.rest.split_at_checked(length)?;
         self.form.extend_from_slice(taken);

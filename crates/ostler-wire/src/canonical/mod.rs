@@ -1,4 +1,4 @@
-//! Canonical JSON (RFC 8785): one text for one meaning.
+//! Canonical JSON (RFC 8785): equal values have equal texts.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -11,17 +11,17 @@ use self::exact_number::find_inexact_number;
 mod exact_number;
 mod fast;
 
-/// Why a text has no canonical form.
+/// Reason why a text has no canonical form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CanonicalError {
-    /// The text is no JSON, is nested more than 127 levels deep, or holds a number beyond a double's range
+    /// The text is not JSON, is nested more than 127 levels deep, or holds a number beyond a double's range
     /// or a lone surrogate.
     #[error("no canonical form: {why}")]
     NotJson {
-        /// The parser's words and the place.
+        /// The parser's message and position.
         why: String,
     },
-    /// A key occurs twice in one object, so the object has no one meaning.
+    /// A key occurs twice in one object, so the object is ambiguous.
     #[error("no canonical form: the key `{0}` occurs twice")]
     DuplicateKey(String),
     /// The canonical form would change a number's value.
@@ -29,20 +29,21 @@ pub enum CanonicalError {
     NotExact(String),
 }
 
-/// The canonical form of a JSON text: keys sorted, no whitespace, numbers as ECMAScript writes a double.
-/// Numbers that a double cannot keep are rounded; where that matters there is [`canonical_exact`].
+/// Returns the canonical form of a JSON text: keys sorted, no whitespace, numbers as ECMAScript writes a
+/// double. Numbers that a double can't keep are rounded; [`canonicalize_exact`] refuses them.
 pub fn canonicalize(json: &[u8]) -> Result<Vec<u8>, CanonicalError> {
     fast::canonicalize_plain(json).map_or_else(|| canonicalize_tree(json), Ok)
 }
 
-/// The form of any text, by way of a tree.
+/// Returns the canonical form of any text, by way of a tree.
 pub(crate) fn canonicalize_tree(json: &[u8]) -> Result<Vec<u8>, CanonicalError> {
     let value = parse_unique_keys(json)?;
     serde_json_canonicalizer::to_vec(&value).map_err(not_json)
 }
 
-/// As [`canonical`], but refuses a text in which a number would change its value: two texts with the same
-/// exact form mean the same. So 9007199254740993 and 9007199254740992 never share a cache entry.
+/// Returns the canonical form like [`canonicalize`], but refuses a text in which a number would change its
+/// value: two texts with the same exact form mean the same. So 9007199254740993 and 9007199254740992 never
+/// share a cache entry.
 pub fn canonicalize_exact(json: &[u8]) -> Result<Vec<u8>, CanonicalError> {
     if let Some(form) = fast::canonicalize_plain(json) {
         return Ok(form);
@@ -54,7 +55,7 @@ pub fn canonicalize_exact(json: &[u8]) -> Result<Vec<u8>, CanonicalError> {
     }
 }
 
-/// Reads a text without letting a repeated key win silently.
+/// Parses a text and rejects repeated keys.
 fn parse_unique_keys(json: &[u8]) -> Result<Value, CanonicalError> {
     let duplicate = RefCell::new(None);
     let mut reader = serde_json::Deserializer::from_slice(json);
@@ -71,8 +72,8 @@ fn not_json(error: serde_json::Error) -> CanonicalError {
     CanonicalError::NotJson { why: error.to_string() }
 }
 
-/// Builds a [`Value`] and notes a key that occurs twice. The note goes beside serde's error, whose text must
-/// not decide anything.
+/// Builds a [`Value`] and records a key that occurs twice. The key is recorded beside serde's error, because
+/// an error's text must not decide anything.
 #[derive(Clone, Copy)]
 struct UniqueKeySeed<'n> {
     duplicate: &'n RefCell<Option<String>>,

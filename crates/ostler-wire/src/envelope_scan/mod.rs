@@ -1,25 +1,26 @@
-//! Following a line that is too long to keep: whose answer or which request it is, and where it ends.
+//! Envelope scan: finds the id of a line that is too long to keep, tells an answer from a request, and finds
+//! the line's end.
 //!
-//! The scan is fed the line piece by piece, in constant memory, and follows strings and nesting from the
-//! first byte on. So an `"id"` inside a result's content is never taken for the envelope's, and the id is
-//! found whether it stands before the huge member or after it.
+//! The scan takes the line piece by piece in constant memory and follows strings and nesting from the first
+//! byte on. So an `"id"` inside a result's content is never taken for the envelope's, and the id is found
+//! whether it comes before or after the huge member.
 //!
 //! ```text
-//!   Key ──"…"──► Colon ──:──► Value ──,──► Key        at depth 1; everything deeper is only counted
-//!                               └─}──► the object is over
+//!   Key ──"…"──► Colon ──:──► Value ──,──► Key        at depth 1; deeper levels are only counted
+//!                               └─}──► the object is closed
 //! ```
 //!
-//! The scan tolerates broken JSON and prefers silence: an id is an answer's only beside a top-level `result` or
-//! `error` and without a `method`, for a server's own request may carry an id that equals one of ours. Beside a
-//! `method`, and without those, it is a request's.
+//! The scan tolerates broken JSON and reports no id when in doubt. An id belongs to an answer only beside a
+//! top-level `result` or `error` and without a `method`: a server's own request may carry an id that equals
+//! one of ours. Beside a `method`, and without those two, it belongs to a request.
 //!
-//! A line is over at its newline, which can't stand inside a string, or where its object has closed and
-//! something else begins: a server that leaves a newline out loses one answer and not the next one too.
+//! A line ends at its newline, which can't be inside a string, or where its object has closed and something
+//! else begins. So a server that leaves out a newline loses one answer, not the next one too.
 //!
 //! ```text
-//!   Inside ──last }──► Closed ──newline, or anything but blanks──► Over
-//!     ├──no object, or a bracket without its partner──► Lost ──newline──► Over
-//!     └──newline──► Over
+//!   Inside ──last }──► Closed ──newline, or anything but blanks──► Ended
+//!     ├──no object, or an unmatched bracket──► Unbalanced ──newline──► Ended
+//!     └──newline──► Ended
 //! ```
 
 use bytes::Bytes;
@@ -31,15 +32,17 @@ use crate::request_id::RequestId;
 
 mod nesting;
 
-/// Whose answer a line is that can't be read as a message: the id beside a top-level `result` or `error`.
+/// Returns the id of the request that a line answers although it can't be parsed as a message: the id beside
+/// a top-level `result` or `error`.
 pub fn extract_response_id(line: &[u8]) -> Option<RequestId> {
     let mut scan = EnvelopeScan::new();
     scan.feed(line);
     scan.response_id().cloned()
 }
 
-/// Calls `take` with the id of each request that a line answers although it can't be read as a message: by a damaged
-/// answer, by one behind a byte order mark, by one with neither `result` nor `error`, and by each answer of a batch.
+/// Calls `take` with the id of each request that a line answers although it can't be parsed as a message: by
+/// a damaged answer, by one after a byte order mark, by one with neither `result` nor `error`, and by each
+/// answer of a batch.
 pub fn extract_response_ids(line: &[u8], mut take: impl FnMut(RequestId)) {
     let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
     let mut take_one = |answer: &[u8]| {
@@ -55,7 +58,8 @@ pub fn extract_response_ids(line: &[u8], mut take: impl FnMut(RequestId)) {
     }
 }
 
-/// The id of an object that calls itself a JSON-RPC message and says nothing. Log lines may have an id as well.
+/// Returns the id of an object that declares itself a JSON-RPC message and has no method, result or error. An
+/// object without `jsonrpc` does not count: log lines may have an id as well.
 fn bare_envelope_id(answer: &[u8]) -> Option<RequestId> {
     match select_members(answer, &["jsonrpc", "id", "method", "result", "error"]) {
         Ok([Some(_), Some(id), None, None, None]) => {
@@ -65,32 +69,33 @@ fn bare_envelope_id(answer: &[u8]) -> Option<RequestId> {
     }
 }
 
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+/// The UTF-8 byte order mark, which some servers put at the start of a stream.
+pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Longest key or id that is looked at. Our own ids have at most 22 bytes.
+/// Longest key or id that is read. Our own ids have at most 22 bytes.
 const MAX_TOKEN_BYTES: usize = 256;
 
-/// How far the line has passed.
+/// Progress of the line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum LineState {
     /// Before or inside the object.
     Inside,
-    /// The object has closed. Only blanks belong to the line now, and its newline.
+    /// The object has closed. Only blanks and the newline still belong to the line.
     Closed,
-    /// Where an object closes is not known, so that only the newline ends the line.
+    /// The end of the object is unknown, so only the newline ends the line.
     Unbalanced,
-    /// Whatever is next belongs to another line.
+    /// The next byte belongs to another line.
     Ended,
 }
 
-/// Where the scan stands among the top-level members.
+/// Position of the scan among the top-level members.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum EnvelopePosition {
     /// Before the opening brace.
     Start,
-    /// A key is next.
+    /// Before a key.
     Key,
-    /// A key has been read, its colon is next.
+    /// After a key, before its colon.
     Colon,
     /// Inside a member's value.
     Value,
@@ -110,15 +115,15 @@ pub(crate) struct EnvelopeScan {
     position: EnvelopePosition,
     member: EnvelopeMember,
     in_string: bool,
-    /// The last byte was a backslash inside a string.
+    /// True if the last byte was a backslash inside a string.
     escaped: bool,
-    /// The text of the key or id being read, at most [`TOKEN_LIMIT`] bytes.
+    /// The text of the key or id being read, at most [`MAX_TOKEN_BYTES`] bytes.
     token: Vec<u8>,
     /// A complete id at the top level.
     id: Option<RequestId>,
     has_outcome: bool,
     has_method: bool,
-    /// Which kind of message this is. Once that is settled, members are not looked at any more.
+    /// The kind of the message. Once it is decided, members are no longer read.
     kind: Option<EnvelopeKind>,
 }
 
@@ -146,28 +151,28 @@ impl EnvelopeScan {
         }
     }
 
-    /// The id of the request that this line answers, as soon as that is certain.
+    /// Returns the id of the request that this line answers, as soon as that is certain.
     pub(crate) fn response_id(&self) -> Option<&RequestId> {
         self.id.as_ref().filter(|_| self.kind == Some(EnvelopeKind::Response))
     }
 
-    /// Returns the id of the request that this line is, as soon as that is certain.
+    /// Returns the id of the request on this line, as soon as that is certain.
     pub(crate) fn request_id(&self) -> Option<&RequestId> {
         self.id.as_ref().filter(|_| self.kind == Some(EnvelopeKind::Request))
     }
 
-    /// Whether the line can't say any more than it has said.
+    /// Returns whether the rest of the line can add nothing.
     pub(crate) fn is_complete(&self) -> bool {
         matches!(self.state, LineState::Closed | LineState::Ended)
     }
 
-    /// Whether the next byte belongs to another line.
+    /// Returns whether the next byte belongs to another line.
     pub(crate) fn is_line_ended(&self) -> bool {
         self.state == LineState::Ended
     }
 
-    /// Takes the next bytes of the line, its newline included. Returns how many of them belong to the line:
-    /// all, unless it is over.
+    /// Takes the next bytes of the line, its newline included. Returns the number of bytes that belong to the
+    /// line: all of them, unless it has ended.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> usize {
         let mut used = 0;
         while used < bytes.len() && self.state != LineState::Ended {
@@ -186,7 +191,7 @@ impl EnvelopeScan {
         used
     }
 
-    /// Inside a string: up to its end or the next escape. Returns how many bytes were used.
+    /// Scans inside a string, up to its end or the next escape. Returns the number of bytes used.
     fn feed_string(&mut self, bytes: &[u8]) -> usize {
         // An escape hides one byte from the search, but never a newline.
         let hidden = usize::from(self.escaped && bytes[0] != b'\n');
@@ -207,8 +212,8 @@ impl EnvelopeScan {
         end + 1
     }
 
-    /// Outside strings, where only nesting counts: up to the next string or a top-level member's end. Returns
-    /// how many bytes were used.
+    /// Scans content outside strings, where only nesting counts, up to the next string or the end of a
+    /// top-level member. Returns the number of bytes used.
     fn feed_content(&mut self, bytes: &[u8]) -> usize {
         let passed = self.nesting.skip_content(bytes);
         let Some(byte) = bytes.get(passed) else { return passed };
@@ -220,12 +225,12 @@ impl EnvelopeScan {
         passed + 1
     }
 
-    /// Outside strings, among the top-level members: one byte. Returns how many bytes were used, which is
-    /// always one.
+    /// Scans one byte outside strings, among the top-level members. Returns the number of bytes used, which
+    /// is always one.
     fn feed_envelope(&mut self, byte: u8) -> usize {
         match byte {
             b'\n' => return self.end_line(0),
-            // Whitespace is kept behind an id's first byte, so that `1 7` is not read as 17.
+            // Whitespace after an id's first byte is kept, so that `1 7` is not read as 17.
             b' ' | b'\t' | b'\r' => {
                 if self.position == EnvelopePosition::Value && !self.token.is_empty() {
                     self.keep_token(&[byte]);
@@ -261,7 +266,7 @@ impl EnvelopeScan {
         1
     }
 
-    /// Behind the object. Returns how many bytes were used.
+    /// Scans blanks after the object. Returns the number of bytes used.
     fn feed_blanks(&mut self, bytes: &[u8]) -> usize {
         match bytes.iter().position(|byte| !matches!(byte, b' ' | b'\t' | b'\r')) {
             Some(at) if bytes[at] == b'\n' => self.end_line(at),
@@ -273,30 +278,31 @@ impl EnvelopeScan {
         }
     }
 
-    /// The newline at `at` ends the line, whatever it was in the middle of. Returns how many bytes were used.
+    /// Ends the line at the newline at `at`, in any state. Returns the number of bytes used.
     fn end_line(&mut self, at: usize) -> usize {
         self.state = LineState::Ended;
         at + 1
     }
 
-    /// An object or array ends, at any depth.
+    /// Closes an object or array, at any depth.
     fn close_container(&mut self, byte: u8) {
         if !self.nesting.close(byte) {
             self.mark_unbalanced();
         } else if self.nesting.depth() == 0 {
             self.state = LineState::Closed;
-            // Whatever the object did not say is not said any more.
+            // The object is complete: members it lacks can't follow.
             self.kind.get_or_insert(EnvelopeKind::Ambiguous);
         }
     }
 
-    /// This is no object, or its nesting is broken: where it would close is anybody's guess.
+    /// Records that the text is no object or that its brackets don't match: the end of the object can't be
+    /// found.
     fn mark_unbalanced(&mut self) {
         self.state = LineState::Unbalanced;
         self.kind.get_or_insert(EnvelopeKind::Ambiguous);
     }
 
-    /// Keeps the text of top-level keys and of the id, and of nothing else.
+    /// Keeps the text of top-level keys and of the id only.
     fn keep_token(&mut self, bytes: &[u8]) {
         let is_wanted = self.kind.is_none()
             && self.nesting.depth() == 1
@@ -332,7 +338,7 @@ impl EnvelopeScan {
 
     fn end_member(&mut self) {
         if self.position == EnvelopePosition::Value && self.member == EnvelopeMember::Id {
-            // A token at the limit may be cut off, and a cut number is another number.
+            // A token at the limit may be truncated, and a truncated number is another number.
             let is_cut = self.token.len() == MAX_TOKEN_BYTES;
             match RequestId::parse(Bytes::copy_from_slice(self.token.trim_ascii_end())) {
                 Ok(id) if !is_cut => self.id = Some(id),
@@ -345,13 +351,13 @@ impl EnvelopeScan {
     }
 
     fn decide_kind(&mut self) {
-        let verdict = match (self.has_method, self.has_outcome) {
+        let kind = match (self.has_method, self.has_outcome) {
             (true, true) => EnvelopeKind::Ambiguous,
             (true, false) if self.id.is_some() => EnvelopeKind::Request,
             (false, true) if self.id.is_some() => EnvelopeKind::Response,
             _ => return,
         };
-        self.kind.get_or_insert(verdict);
+        self.kind.get_or_insert(kind);
     }
 
     fn mark_ambiguous(&mut self) {

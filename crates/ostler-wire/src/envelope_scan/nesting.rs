@@ -1,13 +1,13 @@
-//! What is open, in two numbers.
+//! Nesting depth in two counters.
 
-/// How many objects and arrays are open. Their order is not kept, for it takes a stack that a server could
-/// make as large as it likes; so a bracket counts as matched if anything of its kind is open, and the
-/// outermost object must close last.
+/// Counts of open objects and arrays. Their order is not kept, because that takes a stack that a server could
+/// grow without bound. A bracket counts as matched if any bracket of its kind is open, and the outermost
+/// object must close last.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Nesting {
     /// Open braces. At least one from the object's first byte to its last.
     braces: usize,
-    /// Open brackets. None are left where the object closes.
+    /// Open brackets. Zero where the object closes.
     brackets: usize,
 }
 
@@ -23,7 +23,7 @@ impl Nesting {
         }
     }
 
-    /// Whether there is something for the bracket to close.
+    /// Closes a bracket. Returns whether one of its kind was open.
     pub(super) fn close(&mut self, byte: u8) -> bool {
         match (byte, self.braces, self.brackets) {
             (b'}', 2.., _) | (b'}', 1, 0) => self.braces -= 1,
@@ -33,8 +33,8 @@ impl Nesting {
         true
     }
 
-    /// Follows what is deep inside the object: up to a quote, a newline, or a bracket that has no partner or
-    /// closes a top-level value. Returns where that stands.
+    /// Skips content deep inside the object, up to a quote, a newline, or a bracket that is unmatched or
+    /// closes a top-level value. Returns the position of that byte.
     pub(super) fn skip_content(&mut self, bytes: &[u8]) -> usize {
         // A local copy stays in registers, which is what makes this loop fast.
         let Nesting { mut braces, mut brackets } = *self;

@@ -1,6 +1,6 @@
 use super::*;
 
-/// What the scan says at once and byte by byte: the id, and how many bytes belong to the line.
+/// Scans a line at once and byte by byte. Returns the id and the number of bytes that belong to the line.
 fn scan_line(line: &str) -> (Option<String>, usize) {
     let mut whole = EnvelopeScan::new();
     let used = whole.feed(line.as_bytes());
@@ -82,7 +82,7 @@ fn when_in_doubt_there_is_no_id() {
 
 #[test]
 fn a_line_is_over_where_its_object_has_closed() {
-    // The line, and what begins behind it.
+    // The line and the text after it.
     let table = [
         (r#"{"id":17,"result":{}}"#, r#"{"id":18}"#),
         (r#"{"id":17,"result":{"a":[{"b":"}"}]}}"#, "{"),
@@ -90,7 +90,7 @@ fn a_line_is_over_where_its_object_has_closed() {
         (r#"{"id":17,"result":[[],{}]} "#, "x"),
         ("{\"id\":17,\"result\":1}\t\r\n", "\n{"),
         ("{\"id\":17,\"result\":1}\n", " {"),
-        // What comes behind an id that is known counts too.
+        // Members after a known id count too.
         (r#"{"id":17,"result":1,"method":"x","id":{}}"#, "}"),
     ];
     for (line, next) in table {

@@ -3,32 +3,32 @@ use serde_json::value::RawValue;
 
 use super::*;
 
-fn quick(json: &str) -> Option<Vec<RawMember<'_>>> {
+fn fast(json: &str) -> Option<Vec<RawMember<'_>>> {
     let mut found = [("", ""); MAX_MEMBERS];
     split_members(json, &mut found).map(|count| found[..count].to_vec())
 }
 
-/// What the general parser sees.
-fn general(json: &str) -> Option<Vec<(String, String)>> {
+/// Returns the members that `serde_json` finds.
+fn parsed(json: &str) -> Option<Vec<(String, String)>> {
     let mut all = Vec::new();
     crate::object::for_each_member_serde(json, |key, value| all.push((key.0.to_owned(), value.to_owned())))
         .ok()
         .map(|()| all)
 }
 
-/// The quick walk may give up; where it does not, both must have seen the same.
+/// Asserts that the fast walk either gives up or finds the same members as `serde_json`.
 fn assert_alike(json: &str) {
-    if let Some(found) = quick(json) {
+    if let Some(found) = fast(json) {
         let found: Vec<_> =
             found.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        assert_eq!(Some(found), general(json), "{json}");
+        assert_eq!(Some(found), parsed(json), "{json}");
     }
 }
 
 #[test]
 fn members_are_found_as_they_are_written() {
     let json = " { \"a\\u0062\" : [1,  {\"x\":[]}] ,\"c\":null,\n\"d\":\"a\\\"b\", \"e\":-0.5e+10,\"f\":{}} ";
-    let found = quick(json).unwrap();
+    let found = fast(json).unwrap();
     assert_eq!(
         found,
         [
@@ -39,7 +39,7 @@ fn members_are_found_as_they_are_written() {
             ("\"f\"", "{}"),
         ]
     );
-    assert_eq!(quick("{}").unwrap(), []);
+    assert_eq!(fast("{}").unwrap(), []);
 }
 
 #[test]
@@ -88,8 +88,8 @@ fn what_is_no_object_is_left_to_the_general_parser() {
         "{\"a\":1-2}",
     ];
     for json in bad {
-        assert_eq!(quick(json), None, "{json}");
-        assert_eq!(general(json), None, "{json}");
+        assert_eq!(fast(json), None, "{json}");
+        assert_eq!(parsed(json), None, "{json}");
     }
 }
 
@@ -99,13 +99,13 @@ fn too_many_members_and_too_deep_values_are_left_to_it_too() {
         let members: Vec<String> = (0..count).map(|at| format!("\"{at}\":{at}")).collect();
         format!("{{{}}}", members.join(","))
     };
-    assert_eq!(quick(&wide(MAX_MEMBERS)).unwrap().len(), MAX_MEMBERS);
-    assert_eq!(quick(&wide(MAX_MEMBERS + 1)), None);
+    assert_eq!(fast(&wide(MAX_MEMBERS)).unwrap().len(), MAX_MEMBERS);
+    assert_eq!(fast(&wide(MAX_MEMBERS + 1)), None);
     for depth in [1, 63, 64, 65, 1_000] {
         let arrays = format!("{{\"a\":{}{}}}", "[".repeat(depth) + "1", "]".repeat(depth));
         let objects = format!("{{\"a\":{}1{}}}", "{\"x\":".repeat(depth), "}".repeat(depth));
-        assert_eq!(quick(&arrays).is_some(), depth <= 64, "{depth}");
-        assert_eq!(quick(&objects).is_some(), depth <= 64, "{depth}");
+        assert_eq!(fast(&arrays).is_some(), depth <= 64, "{depth}");
+        assert_eq!(fast(&objects).is_some(), depth <= 64, "{depth}");
         assert_alike(&arrays);
         assert_alike(&objects);
     }
@@ -122,7 +122,7 @@ fn a_special_byte_is_found_at_every_place_of_a_string() {
                 text.insert_str(place, special);
                 let json = format!("{{\"{text}\":\"{text}\"}}");
                 assert_alike(&json);
-                assert_eq!(quick(&json).is_some(), general(&json).is_some(), "{json:?}");
+                assert_eq!(fast(&json).is_some(), parsed(&json).is_some(), "{json:?}");
             }
         }
     }
@@ -131,9 +131,9 @@ fn a_special_byte_is_found_at_every_place_of_a_string() {
 #[test]
 fn a_text_that_is_cut_off_anywhere_is_no_object() {
     let json = r#"{"a":[true,false,null,{"b":"\u00e9\n","c":-1.5e-7}],"d":"é"}"#;
-    assert!(quick(json).is_some());
+    assert!(fast(json).is_some());
     for (end, _) in json.char_indices() {
-        assert_eq!(quick(&json[..end]), None, "{}", &json[..end]);
+        assert_eq!(fast(&json[..end]), None, "{}", &json[..end]);
     }
 }
 
@@ -156,16 +156,16 @@ proptest! {
         }
         let text: String = text.into_iter().collect();
         assert_alike(&text);
-        // Shallow and narrow as they are, the quick walk takes them all.
-        prop_assert_eq!(quick(&text).is_some(), general(&text).is_some(), "{}", text);
+        // All texts are shallow and narrow, so the fast walk takes them all.
+        prop_assert_eq!(fast(&text).is_some(), parsed(&text).is_some(), "{}", text);
     }
 
     #[test]
     fn both_walks_see_the_same_in_any_value(value in "[\\[\\]{}:,\"\\\\ 0-9.eE+\\-truefalsn\u{0}-\u{1f}é]{0,24}") {
         let json = format!("{{\"k\":{value}}}");
         assert_alike(&json);
-        prop_assert_eq!(quick(&json).is_some(), general(&json).is_some(), "{}", json);
+        prop_assert_eq!(fast(&json).is_some(), parsed(&json).is_some(), "{}", json);
         let is_value = serde_json::from_str::<&RawValue>(&value).is_ok();
-        prop_assert!(!is_value || general(&json).is_some());
+        prop_assert!(!is_value || parsed(&json).is_some());
     }
 }

@@ -1,8 +1,8 @@
-//! One level of a JSON object, borrowed.
+//! Borrowed members of one JSON object, one level deep.
 //!
-//! Every reader of this crate stands on [`members`]: it walks the members of one object and hands out the
-//! raw text of keys and values, so that offsets can be kept and nothing is copied. `serde_json` skips nested
-//! values with an explicit stack on the heap, hence deep nesting costs one byte per level and no recursion.
+//! Every reader of this crate uses [`for_each_member`]: it walks the members of one object and passes the raw
+//! text of keys and values on, so that offsets can be kept and nothing is copied. `serde_json` skips nested
+//! values with an explicit stack on the heap, so deep nesting costs one byte per level and no recursion.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,13 +19,13 @@ mod fast;
 pub(crate) struct RawKey<'a>(pub(crate) &'a str);
 
 impl<'a> RawKey<'a> {
-    /// The key's meaning. A key that is no valid Unicode keeps its raw text, quotes included, which equals
-    /// none of the names we look for.
+    /// Decodes the key. A key that is no valid Unicode keeps its raw text, quotes included, which equals none
+    /// of the names we look for.
     pub(crate) fn text(self) -> Cow<'a, str> {
         decode_string(self.0).unwrap_or(Cow::Borrowed(self.0))
     }
 
-    /// Which of the names it is.
+    /// Returns the index of the key among `names`.
     pub(crate) fn position(self, names: &[&str]) -> Option<usize> {
         let written = self.0.get(1..self.0.len() - 1)?;
         if !written.as_bytes().contains(&b'\\') {
@@ -36,7 +36,7 @@ impl<'a> RawKey<'a> {
     }
 }
 
-/// Why an object could not be opened.
+/// Reason why an object could not be opened.
 #[derive(Debug)]
 pub(crate) enum ObjectError {
     NotUtf8,
@@ -46,7 +46,7 @@ pub(crate) enum ObjectError {
     Duplicate(usize),
 }
 
-/// Whether the first token of `json` opens an object.
+/// Returns whether the first token of `json` opens an object.
 pub(crate) fn is_object(json: &[u8]) -> bool {
     json.trim_ascii_start().first() == Some(&b'{')
 }
@@ -66,7 +66,7 @@ pub(crate) fn for_each_member<'a>(
     }
 }
 
-/// The same for every text, and with words for what is wrong with it.
+/// Calls `visit` with every member of any valid text, and describes the error of an invalid one.
 pub(crate) fn for_each_member_serde<'a>(
     json: &'a str,
     visit: impl FnMut(RawKey<'a>, &'a str),
@@ -76,7 +76,7 @@ pub(crate) fn for_each_member_serde<'a>(
     reader.end()
 }
 
-/// The raw values of the wanted `keys`; each may occur once, others are passed over.
+/// Returns the raw values of the wanted `keys`. Each may occur once; other keys are ignored.
 pub(crate) fn select_members<'a, const N: usize>(
     json: &'a [u8],
     keys: &[&str; N],
@@ -85,7 +85,7 @@ pub(crate) fn select_members<'a, const N: usize>(
     select_members_str(text, keys)
 }
 
-/// As [`open`], for text that is known to be UTF-8.
+/// Returns the same as [`select_members`], for text that is known to be UTF-8.
 pub(crate) fn select_members_str<'a, const N: usize>(
     text: &'a str,
     keys: &[&str; N],
@@ -108,7 +108,7 @@ pub(crate) fn select_members_str<'a, const N: usize>(
     }
 }
 
-/// Visits the elements of the array `json`, raw and in order; `None` if it is not an array.
+/// Calls `visit` with the elements of the array `json`, raw and in order; `None` if it is not an array.
 pub(crate) fn for_each_element<'a>(json: &'a str, visit: impl FnMut(&'a str)) -> Option<()> {
     let mut deserializer = serde_json::Deserializer::from_str(json);
     deserializer.deserialize_seq(ElementVisitor(visit)).ok()?;

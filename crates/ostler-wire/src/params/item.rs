@@ -1,19 +1,19 @@
-//! Members of `params` that name the item of a request. Each method of MCP has at most one, and none of the others
-//! may stand beside it: rules, cache, record and server would otherwise read different ones.
+//! The member of `params` that names the item of a request. Each method of MCP has at most one, and none of
+//! the others may be present: policy, cache, audit and server would otherwise read different ones.
 
 use std::borrow::Cow;
 
 use super::Params;
 use super::spans::{FIELD_NAMES, ParamsField};
 
-/// Longest name of a tool, prompt or method, in bytes. Clients take 64 to 128 characters; the rest is for servers
-/// that put a path into a name.
+/// Longest name of a tool, prompt or method, in bytes. Clients accept 64 to 128 characters; the rest is for
+/// servers that put a path into a name.
 pub const MAX_NAME_BYTES: usize = 1 << 10;
 
-/// Longest URI or URI template, in bytes: what HTTP servers commonly take in a request line.
+/// Longest URI or URI template, in bytes: the limit that HTTP servers commonly put on a request line.
 pub const MAX_URI_BYTES: usize = 8 << 10;
 
-/// Members that name an item.
+/// The members that name an item.
 const ITEM_FIELDS: [ParamsField; 5] =
     [ParamsField::Name, ParamsField::Uri, ParamsField::Cursor, ParamsField::TaskId, ParamsField::Ref];
 
@@ -30,16 +30,16 @@ pub enum ItemParam {
     TaskId,
     /// `ref`: a prompt or a resource template to complete arguments for.
     Ref,
-    /// The method is about no item.
+    /// The method has no item.
     Nothing,
-    /// The method is none of MCP, and its members are its server's own.
+    /// The method is none of MCP, and its members are the server's own.
     UnknownMethod,
 }
 
-/// Why parameters don't name one item.
+/// Reason why parameters do not name exactly one item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ItemParamError {
-    /// A member names an item that the method is not about.
+    /// A member names an item that does not belong to the method.
     #[error("`{0}` does not belong to this method")]
     Unexpected(&'static str),
     /// The member is missing or of the wrong type.
@@ -48,7 +48,7 @@ pub enum ItemParamError {
 }
 
 impl ItemParam {
-    /// The table of methods.
+    /// Returns the member that names the item of a method.
     pub fn for_method(method: &str) -> Self {
         match method {
             "tools/call" | "prompts/get" => Self::Name,
@@ -65,33 +65,34 @@ impl ItemParam {
         }
     }
 
-    /// Checks that parameters name an item of the method, if it has any, and nothing else. A `null` is a member
-    /// that some clients write out unset.
+    /// Checks that parameters name an item of the method, if it has any, and nothing else. A `null` counts as
+    /// absent: some clients write out unset members.
     pub fn check(method: &str, params: &Params) -> Result<Self, ItemParamError> {
-        let naming = Self::for_method(method);
-        if naming == Self::UnknownMethod {
-            return Ok(naming);
+        let item = Self::for_method(method);
+        if item == Self::UnknownMethod {
+            return Ok(item);
         }
         let is_set = |field: ParamsField| params.field(field).is_some_and(|value| value != b"null");
-        let own = naming.field();
-        if let Some(stray) = ITEM_FIELDS.into_iter().find(|field| Some(*field) != own && is_set(*field)) {
-            return Err(ItemParamError::Unexpected(FIELD_NAMES[stray as usize]));
+        let expected = item.field();
+        let is_unexpected = |field: &ParamsField| Some(*field) != expected && is_set(*field);
+        if let Some(unexpected) = ITEM_FIELDS.into_iter().find(is_unexpected) {
+            return Err(ItemParamError::Unexpected(FIELD_NAMES[unexpected as usize]));
         }
-        let is_readable = match (naming, own) {
+        let is_readable = match (item, expected) {
             (Self::Cursor, Some(field)) => !is_set(field) || params.text(field).is_some(),
             (Self::Ref, Some(field)) => params.field(field).is_some_and(|value| value.starts_with(b"{")),
             (_, Some(field)) => params.text(field).is_some(),
             (_, None) => true,
         };
-        match own {
+        match expected {
             Some(field) if !is_readable => {
                 Err(ItemParamError::MissingOrMistyped(FIELD_NAMES[field as usize]))
             }
-            _ => Ok(naming),
+            _ => Ok(item),
         }
     }
 
-    /// The text of the member; `None` for one that is no text.
+    /// Returns the text of the member, `None` if it is no string.
     pub fn text(self, params: &Params) -> Option<Cow<'_, str>> {
         self.field().and_then(|field| params.text(field))
     }
@@ -108,13 +109,14 @@ impl ItemParam {
     }
 }
 
-/// Whether a tool, prompt or method can have this name: at most [`MAX_NAME`] bytes, none of them a control
-/// character. Others are unknown before any rule is asked.
+/// Returns whether a tool, prompt or method can have this name: at most [`MAX_NAME_BYTES`], none of them a
+/// control character. Other names are unknown before any rule is evaluated.
 pub fn is_valid_name(name: &str) -> bool {
     name.len() <= MAX_NAME_BYTES && !name.contains(char::is_control)
 }
 
-/// Whether a resource or a template can have this URI: at most [`MAX_URI`] bytes, none of them a control character.
+/// Returns whether a resource or a template can have this URI: at most [`MAX_URI_BYTES`], none of them a
+/// control character.
 pub fn is_valid_uri(uri: &str) -> bool {
     uri.len() <= MAX_URI_BYTES && !uri.contains(char::is_control)
 }
@@ -125,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// The methods of both revisions, each with the members that it takes.
+    /// The methods of both revisions, each with its member.
     const TABLE: [(&str, &str); 21] = [
         ("tools/call", "name"),
         ("prompts/get", "name"),
@@ -156,15 +158,15 @@ mod tests {
 
     #[test]
     fn a_member_that_names_another_kind_of_item_is_refused() {
-        for (method, own) in TABLE {
+        for (method, field) in TABLE {
             for member in ITEM_FIELDS.map(|field| FIELD_NAMES[field as usize]) {
                 let value = if member == "ref" { "{}" } else { "\"x\"" };
                 let mut text = format!("{{\"vendor\":1,\"{member}\":{value}");
-                if !own.is_empty() && !own.contains(' ') && own != member {
-                    text += &format!(",\"{own}\":{}", if own == "ref" { "{}" } else { "\"x\"" });
+                if !field.is_empty() && !field.contains(' ') && field != member {
+                    text += &format!(",\"{field}\":{}", if field == "ref" { "{}" } else { "\"x\"" });
                 }
                 let checked = ItemParam::check(method, &params(&(text + "}")));
-                let is_own = own.split(' ').any(|own| own == member);
+                let is_own = field.split(' ').any(|field| field == member);
                 assert_eq!(checked.is_ok(), is_own, "{method} {member}: {checked:?}");
             }
         }
@@ -172,13 +174,15 @@ mod tests {
 
     #[test]
     fn an_item_is_named_by_a_text() {
-        for (method, own) in TABLE.into_iter().filter(|(_, own)| !own.is_empty() && !own.contains(' ')) {
+        for (method, field) in
+            TABLE.into_iter().filter(|(_, field)| !field.is_empty() && !field.contains(' '))
+        {
             for value in ["7", "[]", "\"\\ud800\"", "true"] {
-                let checked = ItemParam::check(method, &params(&format!("{{\"{own}\":{value}}}")));
-                assert!(checked.is_err(), "{method} {own} {value}");
+                let checked = ItemParam::check(method, &params(&format!("{{\"{field}\":{value}}}")));
+                assert!(checked.is_err(), "{method} {field} {value}");
             }
-            let is_optional = own == "cursor";
-            for text in ["{}".to_owned(), format!("{{\"{own}\":null}}")] {
+            let is_optional = field == "cursor";
+            for text in ["{}".to_owned(), format!("{{\"{field}\":null}}")] {
                 assert_eq!(ItemParam::check(method, &params(&text)).is_ok(), is_optional, "{method} {text}");
             }
         }

@@ -1,4 +1,4 @@
-//! The parameters of a request: raw text, opened one level.
+//! Parameters of a request: raw text, opened one level.
 
 use std::borrow::Cow;
 
@@ -16,17 +16,17 @@ mod spans;
 pub use self::item::{ItemParam, ItemParamError, MAX_NAME_BYTES, MAX_URI_BYTES, is_valid_name, is_valid_uri};
 pub use self::spans::is_case_variant;
 
-/// A parameters object. Its text is kept as it was written, beside the places of the members that decide
-/// something, so that reading and rewriting need no second parse.
+/// A parameters object. Keeps the text as it was written and the spans of the members that decide something,
+/// so that reading and rewriting need no second parse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Params {
     /// One JSON object without surrounding whitespace.
     raw: Bytes,
-    /// Fits `raw`.
+    /// The spans match `raw`.
     pub(crate) spans: ParamsSpans,
 }
 
-/// Why bytes are no parameters.
+/// Reason why bytes are no parameters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParamsError {
     /// The bytes are no UTF-8.
@@ -35,20 +35,21 @@ pub enum ParamsError {
     /// The text is no JSON.
     #[error("params are not JSON: {why}")]
     NotJson {
-        /// The parser's words and the place.
+        /// The parser's message and position.
         why: String,
     },
-    /// MCP knows parameters by name only.
+    /// MCP has named parameters only.
     #[error("params are not a JSON object")]
     NotAnObject,
     /// A member that decides something occurs twice.
     #[error("the key `{0}` occurs twice in params")]
     Duplicate(&'static str),
-    /// A member is spelled almost like one that decides something: servers that
-    /// do not tell capitals from small letters would take it for that one.
+    /// A key differs only in case from a member that decides something: servers that ignore case would take
+    /// it for that one.
     #[error("a key in params is spelled almost like `{0}`, and some servers would take it for that")]
     CaseVariant(&'static str),
-    /// A key has a control character: servers that end a text at one, or leave it out, would read another key.
+    /// A key has a control character: servers that cut a text there, or drop the character, would read
+    /// another key.
     #[error("a key in `{0}` has a control character")]
     ControlInKey(&'static str),
     /// `_meta` is no object.
@@ -63,12 +64,12 @@ pub enum ParamsError {
 }
 
 impl Params {
-    /// No parameters; written as an absent `params` where nothing else is to be said.
+    /// Returns an empty object; written as an absent `params` if `_meta` stays empty too.
     pub fn empty() -> Params {
         Params { raw: Bytes::from_static(b"{}"), spans: ParamsSpans::default() }
     }
 
-    /// Opens the text of a parameters object. Members we read may occur once, in `_meta` too.
+    /// Parses a parameters object. Members we read may occur once, in `_meta` too.
     pub fn parse(raw: Bytes) -> Result<Params, ParamsError> {
         let raw = raw.slice_ref(raw.trim_ascii());
         let text = std::str::from_utf8(&raw).map_err(|_| ParamsError::NotUtf8)?;
@@ -76,123 +77,124 @@ impl Params {
         Ok(Params { raw, spans })
     }
 
-    /// Parameters of `tools/call`. The arguments' text is taken over untouched.
+    /// Creates parameters of `tools/call`. The arguments' text is copied unchanged.
     pub fn tool_call(name: &str, arguments: Option<&RawValue>) -> Result<Params, ParamsError> {
         Params::named(name, arguments)
     }
 
-    /// Parameters of `prompts/get`.
+    /// Creates parameters of `prompts/get`.
     pub fn prompt_get(name: &str, arguments: Option<&RawValue>) -> Result<Params, ParamsError> {
         Params::named(name, arguments)
     }
 
-    /// Parameters of `resources/read`.
+    /// Creates parameters of `resources/read`.
     pub fn resource_read(uri: &str) -> Params {
-        let mut draft = ParamsBuilder::new(uri.len());
-        draft.text(ParamsField::Uri, uri);
-        draft.finish()
+        let mut builder = ParamsBuilder::new(uri.len());
+        builder.text(ParamsField::Uri, uri);
+        builder.finish()
     }
 
-    /// Parameters of a list method: the first page without a cursor, or the page behind it.
+    /// Creates parameters of a list method: without a cursor for the first page, else for the page after it.
     pub fn list(cursor: Option<&str>) -> Params {
         let Some(cursor) = cursor else { return Params::empty() };
-        let mut draft = ParamsBuilder::new(cursor.len());
-        draft.text(ParamsField::Cursor, cursor);
-        draft.finish()
+        let mut builder = ParamsBuilder::new(cursor.len());
+        builder.text(ParamsField::Cursor, cursor);
+        builder.finish()
     }
 
     fn named(name: &str, arguments: Option<&RawValue>) -> Result<Params, ParamsError> {
-        let mut draft =
+        let mut builder =
             ParamsBuilder::new(name.len() + arguments.map_or(0, |arguments| arguments.get().len()));
-        draft.text(ParamsField::Name, name);
+        builder.text(ParamsField::Name, name);
         if let Some(arguments) = arguments {
             if !is_object(arguments.get().as_bytes()) {
                 return Err(ParamsError::ArgumentsNotAnObject);
             }
-            draft.raw(ParamsField::Arguments, arguments.get());
+            builder.raw(ParamsField::Arguments, arguments.get());
         }
-        if u32::try_from(draft.out.len()).is_err() {
+        if u32::try_from(builder.out.len()).is_err() {
             return Err(ParamsError::TooLarge);
         }
-        Ok(draft.finish())
+        Ok(builder.finish())
     }
 
-    /// The whole object, as it was written.
+    /// Returns the whole object as it was written.
     pub fn raw(&self) -> &Bytes {
         &self.raw
     }
 
-    /// `name` of a tool or prompt; `None` if absent or no string.
+    /// Returns the `name` of a tool or prompt; `None` if absent or no string.
     pub fn name(&self) -> Option<Cow<'_, str>> {
         self.text(ParamsField::Name)
     }
 
-    /// `uri` of a resource; `None` if absent or no string.
+    /// Returns the `uri` of a resource; `None` if absent or no string.
     pub fn uri(&self) -> Option<Cow<'_, str>> {
         self.text(ParamsField::Uri)
     }
 
-    /// `cursor` of a list; `None` if absent or no string.
+    /// Returns the `cursor` of a list; `None` if absent or no string.
     pub fn cursor(&self) -> Option<Cow<'_, str>> {
         self.text(ParamsField::Cursor)
     }
 
-    /// `taskId` of a task; `None` if absent or no string.
+    /// Returns the `taskId` of a task; `None` if absent or no string.
     pub fn task_id(&self) -> Option<Cow<'_, str>> {
         self.text(ParamsField::TaskId)
     }
 
-    /// The raw `ref` of a completion, of any JSON type.
+    /// Returns the raw `ref` of a completion, of any JSON type.
     pub fn reference(&self) -> Option<&[u8]> {
         self.field(ParamsField::Ref)
     }
 
-    /// Whether there is a member that this crate does not know: a vendor's, or one of a later revision.
+    /// Returns whether there is a member unknown to this crate: a vendor's, or one of a later revision.
     pub fn has_unknown_members(&self) -> bool {
         self.spans.has_unknown_members
     }
 
-    /// The raw `arguments`, of any JSON type.
+    /// Returns the raw `arguments`, of any JSON type.
     pub fn arguments(&self) -> Option<&[u8]> {
         self.field(ParamsField::Arguments)
     }
 
-    /// The raw `_meta`: an object or `null`.
+    /// Returns the raw `_meta`: an object or `null`.
     pub fn meta(&self) -> Option<&[u8]> {
         self.field(ParamsField::Meta)
     }
 
-    /// The raw value of one entry of `_meta`.
+    /// Returns the raw value of one entry of `_meta`.
     pub fn meta_entry(&self, key: MetaKey) -> Option<&[u8]> {
         self.spans.entry(key).map(|entry| entry.value.slice(&self.raw))
     }
 
-    /// The raw `inputResponses` of a continued request.
+    /// Returns the raw `inputResponses` of a continued request.
     pub fn input_responses(&self) -> Option<&[u8]> {
         self.field(ParamsField::InputResponses)
     }
 
-    /// The raw `requestState` of a continued request, to be passed on byte for byte.
+    /// Returns the raw `requestState` of a continued request, forwarded byte for byte.
     pub fn request_state(&self) -> Option<&[u8]> {
         self.field(ParamsField::RequestState)
     }
 
-    /// The raw progress token the client asked to be told about.
+    /// Returns the raw token under which the client wants progress notifications.
     pub fn progress_token(&self) -> Option<&[u8]> {
         self.meta_entry(MetaKey::ProgressToken)
     }
 
-    /// Whether the request continues an earlier one. Such a request is never repeated.
+    /// Returns whether the request continues an earlier one. Such a request is never retried.
     pub fn is_continuation(&self) -> bool {
         self.input_responses().is_some() || self.request_state().is_some()
     }
 
-    /// Whether `_meta` names a protocol version, which tells the modern era before any method is looked at.
+    /// Returns whether `_meta` names a protocol version. That identifies the modern era before any method is
+    /// read.
     pub fn has_modern_meta(&self) -> bool {
         self.meta_entry(MetaKey::ProtocolVersion).is_some()
     }
 
-    /// The same parameters under another `name`; every other byte stays. A missing name is added in front.
+    /// Returns the parameters with another `name`; every other byte stays. A missing name is added in front.
     ///
     /// Costs one copy of the text. Name and text together stay below 4 GiB.
     #[must_use]
@@ -231,14 +233,14 @@ impl Default for Params {
     }
 }
 
-/// Parameters being written, with their places noted on the way.
+/// Builder of parameters that records the spans of the members it writes.
 struct ParamsBuilder {
     out: Vec<u8>,
     spans: ParamsSpans,
 }
 
 impl ParamsBuilder {
-    /// With room for texts of `size` bytes and what stands around them.
+    /// Creates a builder with room for texts of `size` bytes and the syntax around them.
     fn new(size: usize) -> ParamsBuilder {
         let mut out = Vec::with_capacity(size + 48);
         out.push(b'{');

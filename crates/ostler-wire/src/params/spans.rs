@@ -1,17 +1,17 @@
-//! Where the members of a parameters object stand in its text.
+//! Spans of the members of a parameters object in its text.
 
 use super::ParamsError;
 use crate::meta::MetaKey;
 use crate::object::{for_each_member, is_object};
 
-/// The members of `params` that we open, by their names on the wire.
+/// The members of `params` that are read, by their names on the wire.
 pub(crate) const FIELD_NAMES: [&str; 9] =
     ["name", "uri", "cursor", "taskId", "ref", "arguments", "_meta", "inputResponses", "requestState"];
 
-/// Entries of `_meta` that are about the trace of a request, and say nothing to what answers it.
+/// Entries of `_meta` that only carry the request's trace and do not affect its answer.
 const TRACE_KEYS: [&str; 2] = ["tracestate", "baggage"];
 
-/// Index into [`FIELDS`].
+/// Index into [`FIELD_NAMES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParamsField {
     Name,
@@ -46,7 +46,7 @@ impl TextSpan {
     }
 }
 
-/// One entry of `_meta`: its whole text and its value's.
+/// One entry of `_meta`: the spans of its whole text and of its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MetaEntry {
     /// From the key's opening quote to the value's end.
@@ -54,19 +54,20 @@ pub(crate) struct MetaEntry {
     pub(crate) value: TextSpan,
 }
 
-/// The places of everything we open. Offsets count from the beginning of the parameters' text.
+/// Spans of all members that are read. Offsets count from the beginning of the parameters' text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ParamsSpans {
-    /// Whether the object has any member at all.
+    /// True if the object is not empty.
     pub(crate) has_members: bool,
-    /// Whether it has a member that is none of [`FIELDS`], or its `_meta` an entry that only the server understands.
+    /// True if there is a member that is none of [`FIELD_NAMES`], or an entry of `_meta` that only the server
+    /// understands.
     pub(crate) has_unknown_members: bool,
     fields: [Option<TextSpan>; FIELD_NAMES.len()],
     entries: [Option<MetaEntry>; MetaKey::ALL.len()],
 }
 
 impl ParamsSpans {
-    /// Opens the object `text` one level, and its `_meta` one more.
+    /// Locates the members of the object `text`, and of its `_meta`.
     pub(crate) fn locate(text: &str) -> Result<ParamsSpans, ParamsError> {
         if u32::try_from(text.len()).is_err() {
             return Err(ParamsError::TooLarge);
@@ -103,7 +104,7 @@ impl ParamsSpans {
         Ok(spans)
     }
 
-    /// Opens `_meta`. `null` is taken for an absent one; some clients write out every unset member.
+    /// Locates the entries of `_meta`. `null` counts as absent: some clients write out every unset member.
     fn locate_entries(&mut self, text: &str) -> Result<(), ParamsError> {
         let Some(meta) = self.field(ParamsField::Meta) else { return Ok(()) };
         let meta = &text[meta.start as usize..meta.end as usize];
@@ -146,13 +147,13 @@ impl ParamsSpans {
         self.entries[key as usize]
     }
 
-    /// Notes a field at a place; for texts that are being written.
+    /// Records the span of a field in a text that is being written.
     pub(crate) fn set_field(&mut self, field: ParamsField, span: TextSpan) {
         self.fields[field as usize] = Some(span);
         self.has_members = true;
     }
 
-    /// Moves everything that starts at `from` or behind it.
+    /// Moves every span that starts at `from` or after it.
     pub(crate) fn shift(&mut self, from: u32, by: i64) {
         self.fields.iter_mut().flatten().for_each(|span| span.shift(from, by));
         for entry in self.entries.iter_mut().flatten() {
@@ -162,8 +163,8 @@ impl ParamsSpans {
     }
 }
 
-/// Whether a key is another one than `field` to us, and the same to a parser that does not tell capitals from
-/// small letters, as Go's and .NET's do not. Unicode has two more letters that fold to one of ASCII.
+/// Returns whether a key is another one than `field` to us, but the same to a parser that ignores case, as
+/// Go's and .NET's do. Two non-ASCII letters fold to ASCII ones as well.
 pub fn is_case_variant(field: &str, key: &str) -> bool {
     if field == key {
         return false;
@@ -179,7 +180,7 @@ pub fn is_case_variant(field: &str, key: &str) -> bool {
     field.chars().map(fold).eq(key.chars().map(fold))
 }
 
-/// Where `part`, a slice of `text`, stands in it. The text's length fits 32 bits.
+/// Returns the span of `part`, a slice of `text`. The text's length fits 32 bits.
 fn span_of(text: &str, part: &str) -> TextSpan {
     let start = part.as_ptr() as usize - text.as_ptr() as usize;
     TextSpan { start: start as u32, end: (start + part.len()) as u32 }
