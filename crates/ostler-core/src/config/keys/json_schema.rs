@@ -1,4 +1,4 @@
-//! The JSON schema of Ostler's own config file, generated from the tables.
+//! JSON Schema of Ostler's own config file, generated from the tables of keys.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ use super::key_spec::{DefaultValue, KeySpec, SectionSpec, ValueKind};
 use super::section::Settings as _;
 use crate::config::Config;
 
-/// The schema of `ostler.toml` and of its JSON twin, as of draft 2020-12.
+/// Returns the schema of `ostler.toml` and of its JSON twin, in draft 2020-12.
 pub fn schema() -> Value {
     let mut definitions = Map::new();
     let mut schema = section(Config::SECTION, &mut definitions);
@@ -48,7 +48,7 @@ fn property(field: &KeySpec, definitions: &mut Map<String, Value>) -> Value {
 }
 
 fn kind(kind: &ValueKind, definitions: &mut Map<String, Value>) -> Value {
-    /// Any order and repetition; the reader is stricter and says so better.
+    /// Allows any order and repetition; the reader is stricter and reports it better.
     const DURATION: &str = r"^\s*([0-9]+\s*(d|h|m|s|ms)\s*)+$";
     const SIZE: &str = r"^\s*[0-9]+\s*[KkMmGg]?[Ii]?[Bb]\s*$";
     match kind {
@@ -79,7 +79,7 @@ fn kind(kind: &ValueKind, definitions: &mut Map<String, Value>) -> Value {
     }
 }
 
-/// Describes a section once and refers to it from everywhere.
+/// Describes a section once and refers to it everywhere else.
 fn define(found: &'static SectionSpec, definitions: &mut Map<String, Value>) -> Value {
     if !definitions.contains_key(found.name) {
         let described = section(found, definitions);

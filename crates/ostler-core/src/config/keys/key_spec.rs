@@ -1,15 +1,15 @@
-//! Tables of keys, one per section: what is read, what an unknown key is compared with, and what the schema describes.
+//! Tables of keys, one per section: the reader, the suggestions for unknown keys and the schema all use them.
 
 use std::borrow::Cow;
 
-/// A table of the config: what it is for and which keys it has.
+/// Table of a section: its purpose and its keys.
 #[derive(Debug)]
 pub(crate) struct SectionSpec {
     /// Its name in the schema.
     pub(crate) name: &'static str,
     /// One line for people.
     pub(crate) doc: &'static str,
-    /// Its rows; one of the kind [`Kind::Several`] stands for more than one key.
+    /// Its rows; one of the kind [`ValueKind::Several`] stands for more than one key.
     pub(crate) rows: &'static [KeySpec],
 }
 
@@ -18,17 +18,17 @@ pub(crate) struct SectionSpec {
 pub(crate) struct KeySpec {
     /// In `snake_case`; its `camelCase` spelling means the same.
     pub(crate) key: &'static str,
-    /// What its value is.
+    /// The kind of its value.
     pub(crate) kind: ValueKind,
-    /// What holds when it is absent.
+    /// The value if the key is absent.
     pub(crate) preset: DefaultValue,
-    /// What to write, if the section is nothing without the key.
+    /// The hint for a section that lacks the key, if the key is required.
     pub(crate) required: Option<&'static str>,
     /// One line for people.
     pub(crate) doc: &'static str,
 }
 
-/// What a value is.
+/// Kind of a value.
 #[derive(Debug)]
 pub(crate) enum ValueKind {
     /// `true` or `false`.
@@ -57,14 +57,14 @@ pub(crate) enum ValueKind {
     Section(&'static SectionSpec),
     /// Sections by a name that the operator chooses.
     Named(&'static SectionSpec),
-    /// Not a key: several that together make one value.
+    /// No key of its own: several keys that together make one value.
     Several(&'static [KeySpec]),
 }
 
-/// What holds when a key is absent.
+/// Value of an absent key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum DefaultValue {
-    /// Nothing does.
+    /// No value.
     Nothing,
     Flag(bool),
     Count(u64),
@@ -73,7 +73,7 @@ pub(crate) enum DefaultValue {
 }
 
 impl SectionSpec {
-    /// Returns every key.
+    /// Returns every key, with those of [`ValueKind::Several`] in its place.
     pub(crate) fn fields(&self) -> impl Iterator<Item = &'static KeySpec> + use<> {
         self.rows.iter().flat_map(|row| match row.kind {
             ValueKind::Several(fields) => fields,
@@ -81,19 +81,19 @@ impl SectionSpec {
         })
     }
 
-    /// The field of a key in either spelling.
+    /// Returns the field of a key in either spelling.
     pub(crate) fn field(&self, key: &str) -> Option<&'static KeySpec> {
         self.fields().find(|field| field.key == key || field.camel_case() == key)
     }
 
-    /// The key that somebody probably meant.
+    /// Returns the key that was probably meant.
     pub(crate) fn nearest(&self, key: &str) -> Option<&'static str> {
         crate::catalog::nearest(key, self.fields().map(|field| field.key))
     }
 }
 
 impl KeySpec {
-    /// The `camelCase` spelling.
+    /// Returns the `camelCase` spelling.
     pub(crate) fn camel_case(&self) -> Cow<'static, str> {
         if !self.key.contains('_') {
             return Cow::Borrowed(self.key);
@@ -109,7 +109,7 @@ impl KeySpec {
 }
 
 impl ValueKind {
-    /// What is wanted, for "wants …".
+    /// Returns the expected value, for "wants …".
     pub(crate) fn expected(&self) -> String {
         match self {
             Self::Flag => "true or false".into(),
@@ -131,7 +131,7 @@ impl ValueKind {
     }
 }
 
-/// Words as a person lists them: `"a", "b" or "c"`.
+/// Lists words as a person does: `"a", "b" or "c"`.
 fn alternatives(words: &[&str]) -> String {
     let quoted: Vec<_> = words.iter().map(|word| format!("\"{word}\"")).collect();
     match quoted.split_last() {

@@ -1,4 +1,4 @@
-//! Keys: the macros that declare them, the table they make, and the values they hold.
+//! Keys: the macros that declare them, the table they make, and the types of their values.
 
 mod json_schema;
 mod key_spec;

@@ -1,24 +1,27 @@
-//! One line per key: the field of the struct, its default, its row in the table and how it is read.
+//! `section!`: one line per key makes the field of the struct, its default, its row in the table and its
+//! reader.
 //!
 //! ```text
 //! section! {
-//!     /// Limits on what is remembered, over all servers.
+//!     /// Limits of the cache, over all servers.
 //!     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-//!     pub struct CacheBounds("cache", default) {
+//!     pub struct CacheLimits("cache", default) {
 //!         /// Bytes in all.
 //!         max_bytes: usize = size(0.., "64MiB");
 //!     }
 //! }
 //! ```
 //!
-//! A line is `field: Type = form;`. The [`form`](kind) says what the file may hold and what holds without it. The type says
-//! how the value is read ([`Value`](super::value::Value)), unless a function follows: `=> function`. `as key` names a key that is not called
-//! like its field, `, at_start` a key that a running daemon does not take up.
+//! A line is `field: Type = form;`. The [`form`](kind) names the values the file may hold and the default.
+//! The type decides how the value is read ([`ReadValue`](super::ReadValue)), unless a function follows: `=>
+//! function`. `as key` names a key that differs from its field, `, at_start` a key that a running daemon does
+//! not reload.
 //!
-//! `rows` are keys that another function reads, `check` a function that compares the values of several keys, `given` fields
-//! that are not keys. After its name a section says what else it is: `default` implements [`Default`] with what holds
-//! for an empty table, `optional` does not, the keys of an `inline` section stand in another one, `written` is also
-//! written ([`Written`](super::value::Written)), `plan` tells what changed `at_start` ([`AtStart`]).
+//! `rows` are keys that another function reads, `check` is a function that compares the values of several
+//! keys, `given` are fields that are not keys. After its name a section lists its features: `default`
+//! implements [`Default`] with the values of an empty table, `optional` does not, the keys of an `inline`
+//! section are part of another one, `written` can also be written ([`WriteSection`](super::WriteSection)),
+//! `plan` reports changes of `at_start` keys ([`AtStart`]).
 
 use std::borrow::Cow;
 
@@ -29,7 +32,7 @@ use crate::config::read::SectionReader;
 pub(crate) trait Settings: Sized {
     const SECTION: &'static SectionSpec;
 
-    /// Overwrites what the file says.
+    /// Overwrites the fields that the file sets.
     fn fill(&mut self, reader: &SectionReader<'_>);
 
     /// Reads the whole section over its defaults.
@@ -41,9 +44,9 @@ pub(crate) trait Settings: Sized {
     }
 }
 
-/// A section with keys that a running daemon does not take up.
+/// A section with keys that a running daemon does not reload.
 pub(crate) trait AtStart {
-    /// Returns those of them that differ.
+    /// Returns those keys whose values differ.
     fn changed_at_start(&self, other: &Self) -> Vec<Cow<'static, str>>;
 }
 
@@ -107,7 +110,7 @@ macro_rules! section {
         )*
     }) => {
         impl $name {
-            /// What holds where the file says nothing.
+            /// Returns the values of an empty section.
             pub(crate) fn preset($($($given: $given_ty),*)?) -> Self {
                 Self { $($($given,)*)? $($field: $crate::config::keys::section::preset!($form $(($($arg)*))?),)* }
             }
@@ -240,7 +243,7 @@ macro_rules! read {
     };
 }
 
-/// The key, if it is marked and differs.
+/// The key, if it is marked and its values differ.
 macro_rules! mark {
     ([] $($rest:tt)*) => {
         None
@@ -285,7 +288,7 @@ macro_rules! row {
     };
 }
 
-/// What a form lets the file hold: the forms there are.
+/// The kind of value of a form; lists all forms.
 macro_rules! kind {
     ([$ty:ty] flag $($rest:tt)*) => { $crate::config::keys::ValueKind::Flag };
     ([$ty:ty] either($yes:literal, $no:literal)) => { $crate::config::keys::ValueKind::Choice(&[$yes, $no]) };
@@ -313,7 +316,7 @@ macro_rules! kind {
     ([$ty:ty] several($rows:ident)) => { $crate::config::keys::ValueKind::Several($rows) };
 }
 
-/// What a form says about the default.
+/// The default that a form shows in the schema.
 macro_rules! shown {
     ([$ty:ty] flag($preset:literal)) => { $crate::config::keys::DefaultValue::Flag($preset) };
     ([$ty:ty] either($yes:literal, $no:literal)) => { $crate::config::keys::DefaultValue::Text($yes) };
@@ -331,7 +334,7 @@ macro_rules! shown {
     ([$ty:ty] $($rest:tt)*) => { $crate::config::keys::DefaultValue::Nothing };
 }
 
-/// What a form leaves in the struct when the file says nothing. `else` has it where the schema can't tell.
+/// The value that a form gives an absent key. `else` is used where the schema can't show it.
 macro_rules! preset {
     (flag($preset:literal)) => { $preset };
     (either($yes:literal, $no:literal)) => { true };
@@ -348,7 +351,7 @@ macro_rules! preset {
     ($($rest:tt)*) => { Default::default() };
 }
 
-/// The hint of a key that must be there.
+/// The hint of a required key.
 macro_rules! required {
     ($form:ident($($least:literal ..,)? required $hint:literal $($rest:tt)*)) => {
         Some($hint)

@@ -1,4 +1,4 @@
-//! How the types of keys are read and written.
+//! Types of keys: reading and writing their values.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,9 +12,9 @@ use crate::config::read::SectionReader;
 use crate::config::values::{duration, size};
 use crate::fault::HumanDuration;
 
-/// A type that the value of a key becomes.
+/// A type that is read from the value of a key.
 pub(crate) trait ReadValue: Sized {
-    /// Reads a key; what is wrong with its value is reported.
+    /// Reads a key and reports a wrong value.
     fn read(reader: &SectionReader<'_>, key: &'static str) -> Option<Self>;
 }
 
@@ -34,7 +34,7 @@ pub(crate) trait WriteValue: Serialize {
 
 /// A section that can be written.
 pub(crate) trait WriteSection {
-    /// Writes the keys with another value than `preset` has.
+    /// Writes the keys whose values differ from `preset`.
     fn write_changed(&self, preset: &Self) -> Map<String, Json>;
 }
 
@@ -46,13 +46,13 @@ pub(crate) fn insert_value(written: &mut Map<String, Json>, kind: &ValueKind, ke
     }
 }
 
-/// Reads a duration that is written in a line.
+/// Parses the duration in a line of `section!`.
 #[expect(clippy::expect_used, reason = "the test of defaults reads every line")]
 pub(crate) fn default_duration(text: &str) -> Duration {
     duration::parse(text).expect("a default is a duration")
 }
 
-/// Reads a size that is written in a line.
+/// Parses the size in a line of `section!`.
 #[expect(clippy::expect_used, reason = "the test of defaults reads every line")]
 pub(crate) fn default_size(text: &str) -> usize {
     size::parse(text).expect("a default is a size")
@@ -147,7 +147,7 @@ impl WriteValue for usize {
 }
 
 impl WriteValue for Duration {
-    /// As people write it, or in milliseconds where that would lose some.
+    /// Writes the duration as people do, or in milliseconds if that would lose precision.
     fn write(&self, _: &ValueKind) -> Json {
         let text = HumanDuration(*self).to_string();
         match duration::parse(&text) {

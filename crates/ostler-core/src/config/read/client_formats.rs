@@ -1,8 +1,8 @@
-//! Other clients' files: Claude Desktop and Code, Cursor, Windsurf, VS Code,
-//! Zed, Gemini. They work unchanged.
+//! Config files of other clients: Claude Desktop and Code, Cursor, Windsurf, VS Code, Zed, Gemini. They work
+//! unchanged.
 //!
-//! A server as such a client writes it is translated to Ostler's keys before
-//! it is read, so that nothing behind this module knows whose file it was.
+//! A server of such a file is translated to Ostler's keys before it is read, so that the rest of the config
+//! code knows one format.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use super::node::{ConfigNode, ConfigTable, ConfigValue, TableEntry};
 use super::source_text::SourceSpan;
 use crate::config::values::secret_literals::quote;
 
-/// What a key of another client means to Ostler.
+/// Meaning of another client's key to Ostler.
 enum Meaning {
-    /// Nothing: it is about the client's own surface.
+    /// No meaning: it configures the client's own UI.
     ClientUi,
-    /// Something that Ostler does not do; the operator is told what to do instead.
+    /// A feature that Ostler does not have; the operator is given an alternative.
     Unsupported(&'static str),
     /// The same as this key of Ostler.
     SameAs(&'static str),
@@ -23,11 +23,11 @@ enum Meaning {
     Disabled,
     /// `false` disables the server.
     Enabled,
-    /// `stdio`, `http` and their like: checked, since `command` and `url` say it too.
+    /// `stdio`, `http` and the like: checked, since `command` and `url` imply it too.
     Transport,
-    /// Tools that exist, none but these.
+    /// The only tools that are exposed.
     Allow,
-    /// Tools that do not exist.
+    /// Tools that are not exposed.
     Deny,
 }
 
@@ -77,7 +77,7 @@ fn meaning(key: &str) -> Option<&'static Meaning> {
     KEYS.iter().find(|(known, _)| *known == key).map(|(_, meaning)| meaning)
 }
 
-/// What to do about another client's key in Ostler's own file.
+/// Returns the hint for another client's key in Ostler's own file.
 pub(crate) fn hint_for(key: &str) -> Option<String> {
     if ["mcpServers", "mcp_servers", "context_servers"].contains(&key) {
         return Some("Ostler's own files have `servers`; name the other file under `include`".into());
@@ -94,14 +94,14 @@ pub(crate) fn hint_for(key: &str) -> Option<String> {
     Some(hint)
 }
 
-/// A server in Ostler's keys; nothing if its client would not start it either.
+/// Translates a server to Ostler's keys; `None` if its client would not start it either.
 pub(crate) fn translate(
-    scope: &FileContext<'_>,
+    context: &FileContext<'_>,
     path: &str,
     at: SourceSpan,
     theirs: &ConfigTable,
 ) -> Option<ConfigTable> {
-    if is_run_by_extension(scope, path, at, theirs) {
+    if is_run_by_extension(context, path, at, theirs) {
         return None;
     }
     let mut ours = ConfigTable::default();
@@ -126,12 +126,12 @@ pub(crate) fn translate(
                 Some(Meaning::Disabled | Meaning::Enabled) => {}
                 Some(Meaning::Unsupported(instead)) => {
                     let message = format!("`{key}` of {path} is not used");
-                    scope.warn(entry.key_span, &format!("{path}.{key}"), message, *instead);
+                    context.warn(entry.key_span, &format!("{path}.{key}"), message, *instead);
                 }
                 Some(Meaning::SameAs(key)) => {
                     ours.entries.push(TableEntry { key: (*key).to_owned(), ..entry.clone() });
                 }
-                Some(Meaning::Transport) => check_transport(scope, path, entry),
+                Some(Meaning::Transport) => check_transport(context, path, entry),
                 Some(Meaning::Allow) => allow = Some(entry),
                 Some(Meaning::Deny) => deny = Some(entry),
                 None => ours.entries.push(entry.clone()),
@@ -142,32 +142,32 @@ pub(crate) fn translate(
     Some(ours)
 }
 
-/// To most clients, null means that a key is not given.
+/// Returns the entries without null, which most clients treat as an absent key.
 fn non_null_entries(table: &ConfigTable) -> impl Iterator<Item = &TableEntry> {
     table.entries.iter().filter(|entry| entry.node.value != ConfigValue::Null)
 }
 
-fn is_run_by_extension(scope: &FileContext<'_>, path: &str, at: SourceSpan, theirs: &ConfigTable) -> bool {
+fn is_run_by_extension(context: &FileContext<'_>, path: &str, at: SourceSpan, theirs: &ConfigTable) -> bool {
     let is_extension = theirs.get("source").is_some_and(|entry| entry.node.as_text() == Some("extension"));
     let is_settings_only = theirs.get("settings").is_some();
     let has_target = ["command", "url", "serverUrl", "httpUrl"].iter().any(|key| theirs.get(key).is_some());
     if !has_target && (is_extension || is_settings_only) {
         let message = format!("{path} is run by an extension of its client, and left out");
-        scope.warn(at, path, message, "add it with a `command` if Ostler should run it");
+        context.warn(at, path, message, "add it with a `command` if Ostler should run it");
         return true;
     }
     false
 }
 
-fn check_transport(scope: &FileContext<'_>, path: &str, entry: &TableEntry) {
+fn check_transport(context: &FileContext<'_>, path: &str, entry: &TableEntry) {
     let path = format!("{path}.{}", entry.key);
     match entry.node.as_text() {
-        // How an address is spoken to is found out: Streamable HTTP, or the older SSE transport.
+        // The transport of an address is detected: Streamable HTTP, or the older SSE transport.
         Some("stdio" | "local" | "http" | "streamable-http" | "streamableHttp" | "sse" | "remote") => {}
         found => {
             let found = found.map_or_else(|| entry.node.describe(), quote);
             let message = format!("`{path}` wants \"stdio\" or \"http\", found {found}");
-            scope.error(entry.node.span, &path, message, "leave it out: `command` or `url` says it");
+            context.error(entry.node.span, &path, message, "leave it out: `command` or `url` says it");
         }
     }
 }
@@ -177,7 +177,7 @@ fn rename_path_to_command(entry: &TableEntry) -> TableEntry {
     TableEntry { key, ..entry.clone() }
 }
 
-/// The lists as Ostler's `tools` table.
+/// Returns the lists as Ostler's `tools` table.
 fn tools_entry(allow: Option<&TableEntry>, deny: Option<&TableEntry>) -> Option<TableEntry> {
     let first = allow.or(deny)?;
     let named = |key: &str, entry: &TableEntry| TableEntry { key: key.to_owned(), ..entry.clone() };
@@ -187,7 +187,7 @@ fn tools_entry(allow: Option<&TableEntry>, deny: Option<&TableEntry>) -> Option<
     Some(TableEntry { key: "tools".to_owned(), key_span: first.key_span, node })
 }
 
-/// What VS Code would ask its user for: the description of each input, by id.
+/// Returns the inputs that VS Code would ask its user for: their descriptions, by id.
 pub(crate) fn input_descriptions(root: &ConfigTable) -> BTreeMap<String, String> {
     let inputs = root.get("inputs").or_else(|| root.get("mcp")?.node.as_table()?.get("inputs"));
     let Some(ConfigValue::List(inputs)) = inputs.map(|entry| &entry.node.value) else {
@@ -202,7 +202,7 @@ pub(crate) fn input_descriptions(root: &ConfigTable) -> BTreeMap<String, String>
     inputs.iter().filter_map(described).collect()
 }
 
-/// Where in a client's file its servers stand.
+/// Returns the table of servers in a client's file.
 pub(crate) fn find_servers(root: &ConfigTable) -> Option<&TableEntry> {
     let table = |entry: &'_ TableEntry| entry.node.as_table().is_some();
     ["mcpServers", "context_servers"].iter().find_map(|key| root.get(key)).or_else(|| {

@@ -1,5 +1,4 @@
-//! What is known while one file is read: its text, its kind, and the
-//! directories its paths are relative to.
+//! Context of one file being read: its text, its dialect, and the directories its paths are relative to.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -15,10 +14,10 @@ use crate::config::values::reference::{
 use crate::config::values::secret_literals;
 use crate::server_name::ServerName;
 
-/// Where keys stand in the files, by path.
+/// Locations of keys in the files, by path.
 pub(crate) type KeyLocations = BTreeMap<String, SourceLocation>;
 
-/// Keys whose place is asked for once the whole config is known.
+/// Keys whose location is used once the whole config is known.
 const LOCATED_KEYS: [&str; 11] = [
     "pool.max_processes",
     "pins.mode",
@@ -33,18 +32,18 @@ const LOCATED_KEYS: [&str; 11] = [
     "relay.key",
 ];
 
-/// Returns whether the place of a key is worth remembering.
+/// Returns whether the location of a key is kept.
 fn is_location_kept(path: &str) -> bool {
     LOCATED_KEYS.contains(&path)
         || path.strip_prefix("servers.").is_some_and(|rest| rest.ends_with(".isolation"))
 }
 
-/// Whose file it is.
+/// Owner of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
-    /// Ostler's own: every key must mean something.
+    /// Ostler's own: unknown keys are errors.
     Own,
-    /// Another client's: it works unchanged, whatever else stands in it.
+    /// Another client's: it works unchanged, unknown keys included.
     Client,
 }
 
@@ -55,34 +54,35 @@ pub(crate) struct UnresolvedReference {
     pub(crate) remedy: String,
 }
 
-/// One file on its way to a config.
+/// One file being read.
 #[derive(Clone)]
 pub(crate) struct FileContext<'a> {
     pub(crate) document: &'a SourceText<'a>,
     pub(crate) dialect: Dialect,
-    /// What relative paths are relative to.
+    /// The directory of relative paths.
     pub(crate) base: PathBuf,
-    /// What `~` stands for.
+    /// The directory that `~` stands for.
     pub(crate) home: Option<PathBuf>,
-    /// The folder of Ostler's own user-wide config.
+    /// The directory of Ostler's user-wide config.
     pub(crate) config_dir: Option<PathBuf>,
     pub(crate) log: &'a ProblemLog,
     pub(crate) key_locations: &'a RefCell<KeyLocations>,
-    /// What another client would ask its user for: descriptions by id.
+    /// The inputs that another client would ask its user for: descriptions by id.
     pub(crate) inputs: BTreeMap<String, String>,
-    /// The servers that rules can mean, once they are known.
+    /// The servers that rules can name, once they are known.
     pub(crate) servers: RefCell<Vec<ServerName>>,
-    /// Whether the server that is being read has a process per workspace: `${workspace}` is known when one starts. It is
-    /// the file's directory everywhere else.
+    /// True if the current server has a process per workspace: `${workspace}` is then resolved at its start.
+    /// Otherwise it is the file's directory.
     pub(crate) is_per_workspace: Cell<bool>,
-    /// Whether the server that is being read has been warned of a `${workspace}` that is no project: once is enough.
+    /// True if the current server has been warned of a `${workspace}` that is no project: one warning is
+    /// enough.
     pub(crate) is_workspace_warned: Cell<bool>,
-    /// The first reference of the server that is being read which nothing here can resolve.
+    /// The first unresolvable reference of the current server.
     pub(crate) unresolved: RefCell<Option<UnresolvedReference>>,
 }
 
 impl<'a> FileContext<'a> {
-    /// A text that came from no file, in Ostler's own spelling.
+    /// Creates the context of a text that came from no file, in Ostler's own spelling.
     pub(crate) fn new(
         document: &'a SourceText<'a>,
         log: &'a ProblemLog,
@@ -112,7 +112,7 @@ impl<'a> FileContext<'a> {
         self.report(Severity::Warning, at, path, message, hint.into());
     }
 
-    /// An error in our own file; in another client's, which works unchanged, a warning.
+    /// Reports an error in Ostler's own file, a warning in another client's, which must work unchanged.
     pub(crate) fn error_or_warn(
         &self,
         at: SourceSpan,
@@ -148,19 +148,19 @@ impl<'a> FileContext<'a> {
         self.document.location(at.start)
     }
 
-    /// Remembers where a key stands, if somebody may have to be told later.
+    /// Records the location of a key, if later problems may point at it.
     pub(crate) fn record_location(&self, path: &str, at: SourceSpan) {
         if is_location_kept(path) {
             self.key_locations.borrow_mut().insert(path.to_owned(), self.location(at));
         }
     }
 
-    /// Remembers where a rule of a role stands, for people who ask why.
+    /// Records the location of a rule of a role, for explanations.
     pub(crate) fn record_rule_location(&self, path: &str, at: SourceSpan) {
         self.key_locations.borrow_mut().insert(path.to_owned(), self.location(at));
     }
 
-    /// A path relative to the file's directory, or to the home directory after `~`.
+    /// Resolves a path against the file's directory, or against the home directory after `~`.
     pub(crate) fn absolute(&self, path: &Path) -> Result<PathBuf, String> {
         let mut components = path.components();
         let joined = if components.next() == Some(Component::Normal("~".as_ref())) {
@@ -172,7 +172,7 @@ impl<'a> FileContext<'a> {
         Ok(joined.components().collect())
     }
 
-    /// A text with references, checked and in the spelling that [`Template::parse`] reads.
+    /// Checks a text with references and returns it in the spelling that [`Template::parse`] reads.
     pub(crate) fn template(&self, node: &ConfigNode, path: &str, text: &str) -> Option<Template> {
         let parsed = match self.dialect {
             Dialect::Own => Template::parse(text),
@@ -205,7 +205,7 @@ impl<'a> FileContext<'a> {
         }
     }
 
-    /// Warns of a `${workspace}` that would be a folder of settings for every client.
+    /// Warns of a `${workspace}` that would be a settings directory for every client.
     fn check_workspace(&self, node: &ConfigNode, path: &str, template: &Template) {
         let is_used = template.references().any(|reference| *reference == TemplateReference::Workspace);
         if !is_used || !self.is_user_wide() || self.is_workspace_warned.replace(true) {
@@ -224,8 +224,8 @@ impl<'a> FileContext<'a> {
         self.warn(node.span, path, message, hint);
     }
 
-    /// Returns whether the file is one of a user's settings or of the machine's, and belongs to no project: it lies in the
-    /// home directory itself, in a hidden folder there, in Ostler's own folder or in `/etc`.
+    /// Returns whether the file is a user's or the machine's settings and belongs to no project: it lies in
+    /// the home directory itself, in a hidden directory there, in Ostler's own directory or in `/etc`.
     fn is_user_wide(&self) -> bool {
         let in_home = self.home.as_deref().and_then(|home| self.base.strip_prefix(home).ok());
         let is_hidden = |rest: &Path| {
@@ -269,7 +269,7 @@ impl<'a> FileContext<'a> {
         Some(template)
     }
 
-    /// What `${name}` means in other clients' files.
+    /// Returns the meaning of `${name}` in other clients' files.
     fn bare_reference(&self, body: &str) -> Option<TemplateSegment> {
         match body {
             "userHome" => {
@@ -280,7 +280,7 @@ impl<'a> FileContext<'a> {
     }
 }
 
-/// An optional next step, from a text or from nothing.
+/// An optional hint, from a text or from nothing.
 pub(crate) struct Hint(Option<String>);
 
 impl From<Option<String>> for Hint {

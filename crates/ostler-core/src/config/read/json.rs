@@ -1,5 +1,4 @@
-//! JSON text to the tree; comments and trailing commas are welcome, since
-//! editors write them into their own files.
+//! JSON to the tree; comments and trailing commas are allowed, since editors write them into their own files.
 
 use jsonc_parser::ast::{ObjectPropName, Value as JsonValue};
 use jsonc_parser::common::Ranged;
@@ -8,7 +7,7 @@ use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 use super::node::{ConfigNode, ConfigTable, ConfigValue, SyntaxError, TableEntry};
 use super::source_text::SourceSpan;
 
-/// The parser bounds nesting itself, so that the recursion below is bounded.
+/// Parses JSON. The parser bounds nesting itself, so that the recursion below is bounded.
 pub(crate) fn parse(text: &str) -> Result<ConfigNode, SyntaxError> {
     let options = ParseOptions {
         allow_comments: true,

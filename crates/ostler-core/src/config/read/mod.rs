@@ -1,5 +1,5 @@
-//! Reading: from the text of a file, TOML or JSON, to a tree of values that know their lines, and from there to a
-//! section's fields. Problems are reported at the line they come from.
+//! Readers: from the text of a file, TOML or JSON, to a tree of values that know their lines, and from there
+//! to a section's fields. Problems are reported at the line they come from.
 
 pub(crate) mod client_formats;
 mod file_context;

@@ -1,15 +1,15 @@
-//! One tree for both file formats: values that know where they stand.
+//! Config tree of both file formats: values that know their location.
 
 use super::source_text::SourceSpan;
 
-/// A value and where it stands.
+/// A value and its location.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ConfigNode {
     pub(crate) value: ConfigValue,
     pub(crate) span: SourceSpan,
 }
 
-/// What TOML and JSON can both say.
+/// Values that both TOML and JSON have.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ConfigValue {
     Null,
@@ -18,19 +18,19 @@ pub(crate) enum ConfigValue {
     /// Also integers that no `i64` holds.
     Float(f64),
     Text(String),
-    /// TOML's dates and times, which no key wants.
+    /// TOML's dates and times, which no key accepts.
     Date,
     List(Vec<ConfigNode>),
     Table(ConfigTable),
 }
 
-/// Entries in the order of the file. Keys may repeat: the reader says so.
+/// Entries in the order of the file. Keys may repeat: the reader reports it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct ConfigTable {
     pub(crate) entries: Vec<TableEntry>,
 }
 
-/// A key, where it stands, and its value.
+/// A key, its location, and its value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TableEntry {
     pub(crate) key: String,
@@ -38,7 +38,7 @@ pub(crate) struct TableEntry {
     pub(crate) node: ConfigNode,
 }
 
-/// Why a text is not TOML or not JSON, and where.
+/// Reason and location of invalid TOML or JSON.
 #[derive(Debug)]
 pub(crate) struct SyntaxError {
     pub(crate) message: String,
@@ -60,7 +60,7 @@ impl ConfigNode {
         }
     }
 
-    /// What stands here, for "found …".
+    /// Describes the value, for "found …".
     pub(crate) fn describe(&self) -> String {
         match &self.value {
             ConfigValue::Null => "null".into(),
@@ -77,7 +77,7 @@ impl ConfigNode {
 }
 
 impl ConfigTable {
-    /// The first entry of that key.
+    /// Returns the first entry of that key.
     pub(crate) fn get(&self, key: &str) -> Option<&TableEntry> {
         self.entries.iter().find(|entry| entry.key == key)
     }

@@ -1,4 +1,4 @@
-//! Reads one section by its table of fields.
+//! Section reader: reads one section by its table of keys.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,30 +18,30 @@ use crate::config::values::{duration, size};
 pub(crate) struct SectionReader<'a> {
     pub(crate) context: &'a FileContext<'a>,
     section: &'static SectionSpec,
-    /// Where the section stands among all: `servers.time`, empty for the root.
+    /// The path of the section: `servers.time`, empty for the root.
     pub(crate) path: String,
-    /// Where problems of the section as a whole are pointed at.
+    /// The location for problems of the section as a whole.
     pub(crate) span: SourceSpan,
     entries: BTreeMap<&'static str, &'a TableEntry>,
     /// Keys that an unknown key of the file probably means.
     misspelled: BTreeSet<&'static str>,
-    /// Every key that was asked for: all of the table's, when reading is done.
+    /// Every key that was requested: all of the table's, when reading is done.
     requested_keys: RefCell<BTreeSet<&'static str>>,
 }
 
 impl<'a> SectionReader<'a> {
-    /// A node that should be a section; if it is no table, that is reported.
+    /// Reads an entry that should be a section; reports one that is no table.
     pub(crate) fn from_entry(
-        scope: &'a FileContext<'a>,
+        context: &'a FileContext<'a>,
         section: &'static SectionSpec,
         path: &str,
         entry: &'a TableEntry,
     ) -> Option<Self> {
         match entry.node.as_table() {
-            Some(table) => Some(Self::from_table(scope, section, path, entry.key_span, table)),
+            Some(table) => Some(Self::from_table(context, section, path, entry.key_span, table)),
             None => {
                 let message = format!("`{path}` wants a table, found {}", entry.node.describe());
-                scope.error(entry.node.span, path, message, None);
+                context.error(entry.node.span, path, message, None);
                 None
             }
         }
@@ -49,7 +49,7 @@ impl<'a> SectionReader<'a> {
 
     /// Finds the section's keys; reports unknown and repeated ones.
     pub(crate) fn from_table(
-        scope: &'a FileContext<'a>,
+        context: &'a FileContext<'a>,
         section: &'static SectionSpec,
         path: &str,
         at: SourceSpan,
@@ -57,7 +57,7 @@ impl<'a> SectionReader<'a> {
     ) -> Self {
         let (path, asked) = (path.to_owned(), RefCell::default());
         let mut reader = Self {
-            context: scope,
+            context,
             section,
             path,
             span: at,
@@ -73,31 +73,31 @@ impl<'a> SectionReader<'a> {
             };
             let path = reader.key_path(field.key);
             if let Some(first) = reader.entries.get(field.key) {
-                report_repeated(scope, &path, &first.key, first.key_span, entry);
+                report_repeated(context, &path, &first.key, first.key_span, entry);
                 continue;
             }
-            scope.record_location(&path, entry.key_span);
+            context.record_location(&path, entry.key_span);
             reader.entries.insert(field.key, entry);
         }
         reader
     }
 
-    /// The path of one of the section's keys.
+    /// Returns the path of one of the section's keys.
     pub(crate) fn key_path(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
-    /// Where a key stands, or the section when it is absent.
+    /// Returns the location of a key, or of the section if the key is absent.
     pub(crate) fn key_span(&self, key: &str) -> SourceSpan {
         self.entries.get(key).map_or(self.span, |entry| entry.key_span)
     }
 
-    /// Whether the file has the key.
+    /// Returns whether the file has the key.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.entries.contains_key(key)
     }
 
-    /// Reports keys without which the section is nothing.
+    /// Reports required keys that are absent.
     pub(crate) fn require_keys(&self) {
         for field in self.section.fields().filter(|field| !self.has(field.key)) {
             if let Some(hint) = field.required {
@@ -107,17 +107,17 @@ impl<'a> SectionReader<'a> {
         }
     }
 
-    /// Returns the text of a key, if it is one, without judging it.
+    /// Returns the text of a key, if it is one, without checking it.
     pub(crate) fn peek(&self, key: &str) -> Option<&'a str> {
         self.entries.get(key)?.node.as_text()
     }
 
-    /// Whether the file has an unknown key that probably means this one.
+    /// Returns whether the file has an unknown key that probably means this one.
     pub(crate) fn has_misspelled(&self, key: &str) -> bool {
         self.misspelled.contains(key)
     }
 
-    /// What the value of a key is.
+    /// Returns the kind of a key's value.
     pub(crate) fn kind(&self, key: &'static str) -> &'static ValueKind {
         self.section.field(key).map_or(&ValueKind::Flag, |field| &field.kind)
     }
@@ -142,7 +142,7 @@ impl<'a> SectionReader<'a> {
         }
     }
 
-    /// A text and the node it stands in, for messages about it.
+    /// Returns a text and its node, for messages about it.
     pub(crate) fn text(&self, key: &'static str) -> Option<(&'a str, &'a ConfigNode)> {
         let (field, entry) = self.take(key)?;
         match entry.node.as_text() {
@@ -151,19 +151,19 @@ impl<'a> SectionReader<'a> {
         }
     }
 
-    /// A path, relative to the file.
+    /// Returns a path, resolved against the file.
     pub(crate) fn path(&self, key: &'static str) -> Option<PathBuf> {
         let (text, node) = self.text(key)?;
         self.absolute(key, text, node)
     }
 
-    /// Makes a path absolute that stands in the value of a key.
+    /// Resolves a path in the value of a key against the file.
     pub(crate) fn absolute(&self, key: &str, path: &str, node: &ConfigNode) -> Option<PathBuf> {
         let absolute = self.context.absolute(path.as_ref());
         absolute.map_err(|why| self.context.error(node.span, &self.key_path(key), why, None)).ok()
     }
 
-    /// A list of texts; other members are reported and left out.
+    /// Returns a list of texts; other members are reported and left out.
     pub(crate) fn texts(&self, key: &'static str) -> Option<Vec<(&'a str, &'a ConfigNode)>> {
         let (field, entry) = self.take(key)?;
         let ConfigValue::List(list) = &entry.node.value else {
@@ -175,7 +175,7 @@ impl<'a> SectionReader<'a> {
         Some(list.iter().filter_map(text_of).collect())
     }
 
-    /// Returns the texts of a list, at least one and all of them texts, that stands where one text is wanted.
+    /// Returns a non-empty list of texts in place of one text.
     pub(crate) fn texts_in_place_of(&self, key: &'static str) -> Option<(Vec<&'a str>, &'a ConfigNode)> {
         let (_, entry) = self.take(key)?;
         let ConfigValue::List(list) = &entry.node.value else { return None };
@@ -183,7 +183,7 @@ impl<'a> SectionReader<'a> {
         (!words.is_empty()).then_some((words, &entry.node))
     }
 
-    /// A list of texts, or one text that is taken for a list of one.
+    /// Returns a list of texts, or one text as a list of one.
     pub(crate) fn text_or_texts(&self, key: &'static str) -> Option<Vec<(&'a str, &'a ConfigNode)>> {
         match self.entries.get(key).map(|entry| &entry.node.value) {
             Some(ConfigValue::List(_)) => self.texts(key),
@@ -191,7 +191,7 @@ impl<'a> SectionReader<'a> {
         }
     }
 
-    /// Texts by name; other values and repeated names are reported and left out.
+    /// Returns texts by name; other values and repeated names are reported and left out.
     pub(crate) fn text_map(&self, key: &'static str) -> Option<Vec<(&'a TableEntry, &'a str)>> {
         let (field, entry) = self.take(key)?;
         let Some(table) = entry.node.as_table() else { return self.report_mistyped(field, &entry.node) };
@@ -227,7 +227,7 @@ impl<'a> SectionReader<'a> {
         self.duration_in(field, &entry.node, Duration::from_millis(least))
     }
 
-    /// A duration above zero, or `None` for `false`.
+    /// Returns a duration above zero, or `None` for `false`.
     pub(crate) fn duration_or_false(&self, key: &'static str) -> Option<Option<Duration>> {
         let (field, entry) = self.take(key)?;
         match entry.node.value {
@@ -236,7 +236,7 @@ impl<'a> SectionReader<'a> {
         }
     }
 
-    /// A duration above zero, or `None` for `"never"`.
+    /// Returns a duration above zero, or `None` for `"never"`.
     pub(crate) fn duration_or_never(&self, key: &'static str) -> Option<Option<Duration>> {
         let (field, entry) = self.take(key)?;
         match entry.node.as_text() {
@@ -302,14 +302,14 @@ impl<'a> SectionReader<'a> {
         }
     }
 
-    /// A section inside this one.
+    /// Returns a section inside this one.
     pub(crate) fn section(&self, key: &'static str) -> Option<SectionReader<'a>> {
         let (field, entry) = self.take(key)?;
         let ValueKind::Section(section) = field.kind else { return None };
         SectionReader::from_entry(self.context, section, &self.key_path(key), entry)
     }
 
-    /// The entries of a table whose names the operator chooses, each name once.
+    /// Returns the entries of a table whose names the operator chooses, each name once.
     pub(crate) fn named_entries(&self, key: &'static str) -> Vec<&'a TableEntry> {
         let Some((field, entry)) = self.take(key) else { return Vec::new() };
         match entry.node.as_table() {
@@ -318,7 +318,7 @@ impl<'a> SectionReader<'a> {
         }
     }
 
-    /// The entries of a table without those that repeat a name, which are reported.
+    /// Returns the entries of a table without those that repeat a name, which are reported.
     fn unique(&self, path: &str, table: &'a ConfigTable) -> Vec<&'a TableEntry> {
         let mut seen = BTreeMap::new();
         let mut unique = Vec::new();
@@ -333,7 +333,7 @@ impl<'a> SectionReader<'a> {
         unique
     }
 
-    /// The field and the entry of a key, noting that it was asked for.
+    /// Returns the row and the entry of a key, and records that it was requested.
     fn take(&self, key: &'static str) -> Option<(&'static KeySpec, &'a TableEntry)> {
         self.requested_keys.borrow_mut().insert(key);
         let field = self.section.field(key);
@@ -341,8 +341,8 @@ impl<'a> SectionReader<'a> {
         Some((field?, self.entries.get(key)?))
     }
 
-    /// Ends the reading. A key of the table that nobody asks for would be a key
-    /// that is accepted and does nothing.
+    /// Ends the reading. A key of the table that was never requested would be accepted without any effect, so
+    /// that is a bug.
     pub(crate) fn finish(self) {
         if cfg!(debug_assertions) {
             let known: BTreeSet<_> = self.section.fields().map(|field| field.key).collect();
@@ -375,7 +375,7 @@ impl<'a> SectionReader<'a> {
     }
 }
 
-/// What to write instead of a value of the wrong type.
+/// Returns the replacement for a value of the wrong type.
 fn mistyped_hint(kind: &ValueKind, node: &ConfigNode) -> Option<String> {
     match (kind, &node.value) {
         (
@@ -407,7 +407,7 @@ fn mistyped_hint(kind: &ValueKind, node: &ConfigNode) -> Option<String> {
     }
 }
 
-/// What to write instead of a number that is below the least.
+/// Returns the replacement for a number below the minimum.
 fn minimum_hint(field: &KeySpec, node: &ConfigNode) -> Option<String> {
     match (&field.kind, &node.value, &field.preset) {
         (ValueKind::Count(least, _), ConfigValue::Integer(number), preset)
@@ -423,22 +423,22 @@ fn minimum_hint(field: &KeySpec, node: &ConfigNode) -> Option<String> {
 }
 
 fn report_repeated(
-    scope: &FileContext<'_>,
+    context: &FileContext<'_>,
     path: &str,
     first_key: &str,
     first_at: SourceSpan,
     entry: &TableEntry,
 ) {
-    let line = scope.line(first_at);
+    let line = context.line(first_at);
     let message = if first_key == entry.key {
         format!("`{path}` is given twice, first in line {line}")
     } else {
         format!("`{path}` is given twice, first as `{first_key}` in line {line}")
     };
-    scope.error(entry.key_span, path, message, "keep one of them");
+    context.error(entry.key_span, path, message, "keep one of them");
 }
 
-/// A key as it may stand in a message.
+/// Returns a key in a form safe for messages.
 pub(crate) fn printable_key(key: &str) -> String {
     quote(key).trim_matches('"').to_owned()
 }
@@ -469,8 +469,8 @@ mod tests {
     fn a_key_that_is_known_and_never_asked_for_is_noticed() {
         let (document, log, places) =
             (SourceText::new(Path::new("f"), ""), ProblemLog::default(), RefCell::default());
-        let scope = FileContext::new(&document, &log, &places);
+        let context = FileContext::new(&document, &log, &places);
         let table = ConfigTable { entries: Vec::new() };
-        SectionReader::from_table(&scope, &ODD, "odd", SourceSpan::default(), &table).finish();
+        SectionReader::from_table(&context, &ODD, "odd", SourceSpan::default(), &table).finish();
     }
 }

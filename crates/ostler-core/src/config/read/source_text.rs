@@ -1,4 +1,4 @@
-//! The text of one file, and where in it things stand.
+//! Text of one file with the locations of its lines.
 
 use std::path::{Path, PathBuf};
 
@@ -6,14 +6,14 @@ use crate::config::problem::Excerpt;
 use crate::config::values::secret_literals;
 use crate::error::needs_escape;
 
-/// The longest excerpt, in characters: the width of a common terminal, 80, less the gutter.
+/// Longest excerpt, in characters: the width of a common terminal, 80, less the gutter.
 const EXCERPT_WIDTH: usize = 72;
 
-/// The longest line of which a part is shown, in bytes. Whether a line may hold
-/// a secret takes all of it to tell, and a minified file is one line.
+/// Longest line that is excerpted, in bytes. The whole line must be searched for secrets, and a minified file
+/// is one line.
 const MAX_LINE_BYTES: usize = 2_000;
 
-/// A stretch of a document, in bytes.
+/// A range of a document, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct SourceSpan {
     pub(crate) start: usize,
@@ -26,7 +26,7 @@ impl From<std::ops::Range<usize>> for SourceSpan {
     }
 }
 
-/// A place in a file, as people are told about it.
+/// A location in a file, as messages show it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct SourceLocation {
     pub(crate) file: PathBuf,
@@ -40,24 +40,24 @@ pub(crate) struct SourceLocation {
 pub(crate) struct SourceText<'a> {
     pub(crate) path: &'a Path,
     pub(crate) text: &'a str,
-    /// Where each line begins; ascending, the first is 0.
+    /// Start of each line; ascending, the first is 0.
     line_starts: Vec<usize>,
 }
 
 impl<'a> SourceText<'a> {
-    /// A byte order mark is not part of the text.
+    /// Creates the index of a text. A byte order mark is not part of the text.
     pub(crate) fn new(path: &'a Path, text: &'a str) -> Self {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
         Self { path, text, line_starts: std::iter::once(0).chain(breaks).collect() }
     }
 
-    /// The line of a byte, from 1.
+    /// Returns the line of a byte, from 1.
     pub(crate) fn line(&self, at: usize) -> usize {
         self.line_starts.partition_point(|start| *start <= at)
     }
 
-    /// Where a byte stands; one past the end or inside a character is moved back.
+    /// Returns the location of a byte; one past the end or inside a character is moved back.
     pub(crate) fn location(&self, at: usize) -> SourceLocation {
         let at = self.text.floor_char_boundary(at);
         let line = self.line(at) - 1;
@@ -73,13 +73,13 @@ impl<'a> SourceText<'a> {
     }
 }
 
-/// The part of a line around a character; nothing if the line may hold a secret.
+/// Returns the part of a line around a character; `None` if the line may hold a secret.
 fn excerpt(line: &str, before: usize) -> Option<Excerpt> {
     let line = line.strip_suffix('\r').unwrap_or(line);
     if line.len() > MAX_LINE_BYTES || line.trim().is_empty() || secret_literals::may_hold_secret(line) {
         return None;
     }
-    // A line that fits is shown whole, wherever in it the place is.
+    // A line that fits is shown whole, wherever the character is.
     let is_short = line.chars().count() <= EXCERPT_WIDTH;
     let skipped = if is_short { 0 } else { before.saturating_sub(EXCERPT_WIDTH * 3 / 4) };
     let shown = line.chars().skip(skipped).take(EXCERPT_WIDTH);

@@ -1,11 +1,11 @@
-//! TOML text to the tree.
+//! TOML to the tree.
 
 use toml_edit::{Item, TableLike, Value as TomlValue};
 
 use super::node::{ConfigNode, ConfigTable, ConfigValue, SyntaxError, TableEntry};
 use super::source_text::SourceSpan;
 
-/// The parser bounds nesting itself, so that the recursion below is bounded.
+/// Parses TOML. The parser bounds nesting itself, so that the recursion below is bounded.
 pub(crate) fn parse(text: &str) -> Result<ConfigNode, SyntaxError> {
     let document = toml_edit::Document::parse(text).map_err(|error| SyntaxError {
         message: format!("not valid TOML: {}", error.message()),
@@ -22,7 +22,7 @@ fn table(table: &dyn TableLike) -> ConfigTable {
     ConfigTable { entries: entries.collect() }
 }
 
-/// Tables made by dotted keys and headers stand where their key stands.
+/// Converts an item. Tables made by dotted keys and headers have the location of their key.
 fn node(item: &Item, key_at: SourceSpan) -> ConfigNode {
     match item {
         Item::None => ConfigNode { value: ConfigValue::Null, span: key_at },

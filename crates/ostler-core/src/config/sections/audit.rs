@@ -1,32 +1,34 @@
-//! `[audit]`: what is written down about calls, and for how long.
+//! `[audit]`: the audit log of calls and its limits.
 
 use std::time::Duration;
 
 use crate::config::keys::section::{section, words};
 
 section! {
-    /// What is written down about calls, and for how long.
+    /// The audit log of calls and its limits.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct AuditConfig("audit", default) {
-        /// Whether calls, refusals and what happens to servers are written down.
+        /// True if calls, refusals and events of servers are recorded.
         enabled: bool = flag(true);
-        /// How long a row is kept.
+        /// Time a row is kept.
         keep: Duration = duration(1.., "30d");
-        /// How large the file may grow; the oldest rows go first.
+        /// Largest size of the file; the oldest rows are deleted first.
         max_size: usize = size(1_048_576.., "256MiB");
-        /// hash keeps a keyed hash of a call's arguments; full keeps their text too, without what looks like a secret.
+        /// hash keeps a keyed hash of a call's arguments; full keeps their text too, with apparent secrets
+        /// redacted.
         arguments: AuditedArguments = choice;
-        /// While more rows wait than the queue holds: gap drops rows and counts them, wait delays calls for at most 5 s.
+        /// Behaviour while the queue is full: gap drops rows and counts them, wait delays calls for at most 5
+        /// s.
         when_full: WhenFull = choice;
     }
 }
 
 words! {
-    /// How much of a call's arguments is kept.
+    /// Part of a call's arguments that is recorded.
     pub enum AuditedArguments {
-        /// A keyed hash, which tells equal arguments from others and nothing else.
+        /// A keyed hash, which only tells whether arguments are equal.
         Hash = "hash",
-        /// The hash and the text, in which what looks like a secret is replaced.
+        /// The hash and the text, with apparent secrets redacted.
         Full = "full",
     }
 }
@@ -34,7 +36,7 @@ words! {
 words! {
     /// Handling of a call while the queue of rows is full.
     pub enum WhenFull {
-        /// The call goes on; its row is dropped, and a row of the kind `gap` counts it.
+        /// The call proceeds; its row is dropped, and a row of the kind `gap` counts it.
         Gap = "gap",
         /// The call waits until its row has room.
         Wait = "wait",

@@ -1,4 +1,4 @@
-//! `[auth]`: how callers prove who they are.
+//! `[auth]`: authentication of callers.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,44 +9,46 @@ use crate::config::values::secret_literals::quote;
 use crate::loopback::is_loopback_authority;
 
 section! {
-    /// How callers prove who they are.
+    /// Authentication of callers.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct AuthConfig("auth", default) {
-        /// Whether callers on this machine without a credential are `local`; by default only if the daemon serves this machine alone.
+        /// True if callers on this machine without a credential are `local`; by default only if the daemon
+        /// serves this machine alone.
         local: Option<bool> = flag;
-        /// Whose JSON web tokens are taken, beside Ostler's own tokens.
+        /// Issuer of accepted JSON web tokens, beside Ostler's own tokens.
         jwt: Option<JwtConfig> = section(JwtConfig);
     }
 }
 
 section! {
-    /// Which JSON web tokens are taken, and what they say of their callers.
+    /// Accepted JSON web tokens, and their claims about callers.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct JwtConfig("jwt", optional) {
-        /// Who must have issued a token: its `iss`, to the letter.
+        /// Required issuer of a token: its `iss`, to the letter.
         issuer: String = text(required "write issuer = \"https://id.example\", as its tokens have it");
-        /// For whom it must be issued: one of these must be in its `aud`.
+        /// Required audience: one of these must be in a token's `aud`.
         audience: Vec<String> = text_or_texts(
             required "write audience = \"…\": a token for somebody else must not open this door"
         ) => audience;
-        /// Where the issuer's keys are: an https address, or a file relative to the config file.
+        /// The issuer's keys: an https address, or a file relative to the config file.
         jwks: JwksLocation = text(
             required "write jwks = \"https://id.example/.well-known/jwks.json\"", else JwksLocation::File(PathBuf::new())
         ) => jwks;
-        /// The claim that names the role, a text or a list; dots lead into objects.
+        /// The claim that holds the role, a text or a list; dots lead into objects.
         role_claim: String = text("role");
-        /// The claim that names the caller; dots lead into objects.
+        /// The claim that holds the caller's name; dots lead into objects.
         subject_claim: String = text("sub");
-        /// How much the clocks of the issuer and of this machine may differ; at most 10m.
+        /// Allowed difference between the clocks of the issuer and of this machine; at most 10m.
         leeway: Duration = duration(0.., "60s") => leeway;
-        /// Algorithms of signatures that are taken; none of them symmetric.
+        /// Accepted signature algorithms; none of them symmetric.
         algorithms: Vec<Algorithm> = texts(["RS256", "PS256", "ES256", "ES384", "EdDSA"], DEFAULT_ALGORITHMS.to_vec()) => algorithms;
-        /// How clients reach the endpoints from outside, such as https://tools.example; told to those without a token.
+        /// External address of the endpoints, such as https://tools.example; announced to clients without a
+        /// token.
         resource: Option<String> = text => resource;
     }
 }
 
-/// Where the keys of an issuer are.
+/// Location of an issuer's keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JwksLocation {
     /// An address: `https`, or `http` of this machine.
@@ -55,8 +57,7 @@ pub enum JwksLocation {
     File(PathBuf),
 }
 
-/// An algorithm of signatures. There is no symmetric one: who could check
-/// such a token could also make it.
+/// A signature algorithm. None is symmetric: a verifier of such a token could also make one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names of RFC 7518 and RFC 8037")]
 pub enum Algorithm {
@@ -72,7 +73,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Every one of them.
+    /// All algorithms.
     pub const ALL: [Self; 9] = [
         Self::Rs256,
         Self::Rs384,
@@ -85,7 +86,7 @@ impl Algorithm {
         Self::EdDsa,
     ];
 
-    /// Its name in a token's header.
+    /// Returns its name in a token's header.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Rs256 => "RS256",
@@ -100,13 +101,13 @@ impl Algorithm {
         }
     }
 
-    /// The algorithm of that name, in its very spelling.
+    /// Returns the algorithm of that exact name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.as_str() == name)
     }
 }
 
-/// Taken unless the config says otherwise.
+/// Algorithms accepted by default.
 const DEFAULT_ALGORITHMS: [Algorithm; 5] =
     [Algorithm::Rs256, Algorithm::Ps256, Algorithm::Es256, Algorithm::Es384, Algorithm::EdDsa];
 

@@ -1,4 +1,4 @@
-//! `[gateway]`: what MCP clients may do at the endpoints.
+//! `[gateway]`: limits of MCP clients at the endpoints.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use crate::config::read::{ConfigNode, SectionReader};
 use crate::config::values::secret_literals::quote;
 
 section! {
-    /// What MCP clients may do at the endpoints.
+    /// Limits of MCP clients at the endpoints.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct GatewayConfig("gateway", default) {
-        /// The longest message of a client.
+        /// Longest message of a client.
         max_body: usize = size(1_024.., "4MiB");
-        /// Sessions of legacy clients at once; the longest idle one makes room.
+        /// Sessions of legacy clients at once; the longest idle one is evicted.
         max_sessions: usize = count(1.., 10_000);
-        /// How long such a session outlives its last use.
+        /// Time such a session outlives its last use.
         session_idle: Duration = duration(1_000.., "30m");
-        /// Connections at once; the longest idle one makes room.
+        /// Connections at once; the longest idle one is evicted.
         max_connections: usize = count(1.., 1_024);
         /// Values of the Host header that are served beside loopback: a name, or a name with a port.
         allowed_hosts: Vec<String> = texts([]) => hosts;
-        /// Origins whose pages may ask beside those of loopback, such as https://app.example.
+        /// Origins whose pages may send requests beside those of loopback, such as https://app.example.
         allowed_origins: Vec<String> = texts([]) => origins;
-        /// How long a list over all servers waits for one of them.
+        /// Time a list over all servers waits for one of them.
         list_patience: Duration = duration(1.., "10s");
     }
 }
@@ -35,7 +35,7 @@ fn origins(reader: &SectionReader<'_>, key: &'static str) -> Option<Vec<String>>
     read_checked(reader, key, origin_error)
 }
 
-/// The texts of a list; those that could never match anything are reported.
+/// Returns the checked texts of a list; those that could never match anything are reported.
 fn read_checked(
     reader: &SectionReader<'_>,
     key: &'static str,

@@ -6,27 +6,27 @@ use crate::config::keys::section::section;
 use crate::config::read::SectionReader;
 
 section! {
-    /// Limits on what runs at once, over all servers.
+    /// Limits on running processes and calls, over all servers.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct PoolConfig("pool", default) check default_max_per_caller {
-        /// Live processes; the least recently used idle one makes room.
+        /// Live processes; the least recently used idle one is evicted.
         max_processes: usize = count(1.., 64);
         /// Calls at all servers at once.
         max_in_flight: usize = count(1.., 4096);
-        /// Those of one caller among them; half of max_in_flight unless set.
+        /// Calls of one caller at once; half of max_in_flight unless set.
         max_per_caller: usize = count(1.., else 2048);
     }
 }
 
 section! {
-    /// Limits on what is remembered, over all servers.
+    /// Limits on cached answers, over all servers.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct CacheConfig("cache", default) {
         /// Bytes in all.
         max_bytes: usize = size(0.., "64MiB");
         /// Entries per tool.
         per_tool: usize = count(0.., 64);
-        /// The longest time anything is remembered.
+        /// Longest time an answer is cached.
         max_ttl: Duration = duration(0.., "24h");
     }
 }

@@ -1,17 +1,17 @@
-//! The address to listen on.
+//! `listen`: the address to listen on.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::config::read::SectionReader;
 use crate::config::values::secret_literals::quote;
 
-/// Loopback: nothing beyond this machine is reached unless somebody says so.
+/// Loopback: other machines are served only if the operator says so.
 pub const DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7777);
 
-/// Why a text is not an address to listen on.
+/// Reason why a text is not an address to listen on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ListenError {
-    /// A host name, which could mean several addresses.
+    /// A host name, which could resolve to several addresses.
     #[error("an address to listen on is an IP address with a port, not a host name")]
     HostName,
     /// A port after a colon, which other programs take for all addresses of the machine.
@@ -27,8 +27,8 @@ pub enum ListenError {
     BadPort,
 }
 
-/// Reads `ADDRESS:PORT`, or a port alone, which is one of loopback. An IPv6 address stands in brackets. Port 0 lets the
-/// system choose.
+/// Parses `ADDRESS:PORT`, or a port alone, which means loopback. An IPv6 address needs brackets. Port 0 lets
+/// the system choose.
 pub fn parse(text: &str) -> Result<SocketAddr, ListenError> {
     if let Ok(address) = text.parse() {
         return Ok(address);

@@ -1,4 +1,4 @@
-//! Sections of the file, one per module.
+//! Sections of the config file, one module each.
 
 pub(crate) mod audit;
 pub(crate) mod auth;

@@ -1,4 +1,4 @@
-//! `[pins]`: what happens when a tool's definition is not the approved one.
+//! `[pins]`: handling of tools whose definition is not the approved one.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,12 +7,12 @@ use crate::config::keys::section::{section, words};
 use crate::config::read::SectionReader;
 
 words! {
-    /// What happens when a tool's definition is not the approved one.
+    /// Handling of a tool whose definition is not the approved one.
     #[derive(Serialize, Deserialize)]
     #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     #[serde(rename_all = "lowercase")]
     pub enum PinMode {
-        /// The tool is hidden and refused until somebody approves it; without a lock file, nothing.
+        /// The tool is hidden and refused until it is approved; without a lock file, nothing is checked.
         Enforce = "enforce",
         /// The tool is allowed and flagged.
         Warn = "warn",
@@ -22,9 +22,10 @@ words! {
 }
 
 section! {
-    /// What happens when a tool's definition is not the approved one.
+    /// Handling of tools whose definition is not the approved one.
     pub(crate) struct PinsConfig("pins") {
-        /// enforce hides and refuses a changed tool once a lock file exists; warn flags it; off looks away.
+        /// enforce hides and refuses a changed tool once a lock file exists; warn flags it; off does not
+        /// compare.
         mode: PinMode = choice;
     }
 }

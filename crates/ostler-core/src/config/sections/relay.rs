@@ -1,4 +1,4 @@
-//! `[relay]`: the broker through which workers elsewhere reach this host.
+//! `[relay]`: the broker through which remote workers reach this host.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,24 +8,26 @@ use crate::config::read::SectionReader;
 use crate::config::values::secret_literals::{quote, redact_url};
 
 section! {
-    /// The NATS broker through which workers elsewhere reach this host.
+    /// The NATS broker through which remote workers reach this host.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct RelayConfig("relay", optional) {
-        /// The address of the NATS server, such as nats://127.0.0.1:4222, or a list of several of one cluster.
+        /// The address of the NATS server, such as nats://127.0.0.1:4222, or a list of several of one
+        /// cluster.
         nats: Vec<String> = text_or_texts(required "write nats = \"nats://127.0.0.1:4222\"") => addresses;
         /// Separates hosts that share a broker; part of every subject.
         tenant: String = text("default") => read_subject_token;
-        /// What this host is called among those of a tenant; by default as the machine is.
+        /// The name of this host in its tenant; by default the machine's.
         host: Option<String> = text => read_optional_subject_token;
-        /// What the broker is shown.
+        /// Credentials for the broker.
         credentials: RelayCredentials = several(CREDENTIALS) => credentials;
-        /// How the connection is made safe.
+        /// TLS settings of the connection.
         tls: RelayTls = several(TLS) => tls;
-        /// Calls of workers that are under way at once; more are refused before anything happens.
+        /// Calls of workers in flight at once; more are refused before they are sent.
         max_in_flight: usize = count(1..=65_536, 1_024);
-        /// Where it is kept which calls were begun: local, in the state directory; shared, in the broker's key-value store, for several hosts.
+        /// Store of the calls that were begun: local, in the state directory; shared, in the broker's key-value
+        /// store, for several hosts.
         journal: RelayJournal = choice;
-        /// Whether a broker on another machine that asks nobody for credentials is used all the same.
+        /// True if a broker on another machine that accepts anonymous clients is used all the same.
         allow_open_broker: bool = flag(false);
     }
 }
@@ -45,19 +47,20 @@ rows! {
 
 rows! {
     const TLS {
-        /// A PEM file with the authorities that the broker's certificate may be of, in place of the machine's; makes TLS necessary.
+        /// A PEM file with the authorities that may sign the broker's certificate, in place of the machine's;
+        /// requires TLS.
         ca = text;
-        /// A PEM file with the certificate that the broker is shown; goes with key, and makes TLS necessary.
+        /// A PEM file with the client certificate for the broker; goes with key, and requires TLS.
         cert = text;
         /// A PEM file with the key of that certificate.
         key = text;
     }
 }
 
-/// What the broker is shown.
+/// Credentials for the broker.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub enum RelayCredentials {
-    /// Nothing.
+    /// No credentials.
     #[default]
     None,
     /// A credentials file, absolute.
@@ -86,26 +89,26 @@ impl fmt::Debug for RelayCredentials {
     }
 }
 
-/// How the connection is made safe, beside what the address says. Every path is absolute.
+/// TLS settings of the connection, beside the address's scheme. Every path is absolute.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RelayTls {
-    /// Authorities that the broker's certificate may be of, in place of the machine's.
+    /// Authorities that may sign the broker's certificate, in place of the machine's.
     pub ca: Option<PathBuf>,
-    /// The certificate that the broker is shown, and its key.
+    /// The client certificate for the broker, and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 words! {
-    /// Where it is kept which calls were begun.
+    /// Store of the calls that were begun.
     pub enum RelayJournal {
-        /// In the state directory: this host alone has its servers.
+        /// In the state directory: only this host runs its servers.
         Local = "local",
-        /// In the broker's key-value store: several hosts have the same servers.
+        /// In the broker's key-value store: several hosts run the same servers.
         Shared = "shared",
     }
 }
 
-/// Names stand in subjects, where other characters mean something.
+/// Reads a name that becomes part of a subject, where some characters are special.
 fn read_subject_token(reader: &SectionReader<'_>, key: &'static str) -> Option<String> {
     let (text, node) = reader.text(key)?;
     let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
@@ -144,8 +147,7 @@ fn addresses(reader: &SectionReader<'_>, key: &'static str) -> Option<Vec<String
     Some(texts.into_iter().map(|(text, _)| text.to_owned()).collect())
 }
 
-/// Whether a text is the address of a NATS server: `Err` has what is wanted,
-/// and what to write instead.
+/// Checks the address of a NATS server: `Err` has what is wanted, and what to write instead.
 pub fn check_nats_address(text: &str) -> Result<(), (&'static str, &'static str)> {
     let rest = text.strip_prefix("nats://").or_else(|| text.strip_prefix("tls://"));
     let Some(rest) =
@@ -163,8 +165,8 @@ pub fn check_nats_address(text: &str) -> Result<(), (&'static str, &'static str)
 }
 
 fn credentials(reader: &SectionReader<'_>, _: &'static str) -> Option<RelayCredentials> {
-    let ways: Vec<&str> = ["creds", "nkey", "user"].into_iter().filter(|key| reader.has(key)).collect();
-    if let [first, second, ..] = ways[..] {
+    let given: Vec<&str> = ["creds", "nkey", "user"].into_iter().filter(|key| reader.has(key)).collect();
+    if let [first, second, ..] = given[..] {
         let path = reader.key_path(second);
         let message = format!("`{path}` and `{}` contradict each other", reader.key_path(first));
         reader.context.error(
@@ -194,7 +196,7 @@ fn tls(reader: &SectionReader<'_>, _: &'static str) -> Option<RelayTls> {
     Some(RelayTls { ca, identity: identity.0.zip(identity.1) })
 }
 
-/// Reports one of two keys that mean nothing without each other.
+/// Reports one of two keys that only work together.
 fn check_paired(reader: &SectionReader<'_>, one: &'static str, other: &'static str) {
     let (has, lacks) = match (reader.has(one), reader.has(other)) {
         (true, false) => (one, other),

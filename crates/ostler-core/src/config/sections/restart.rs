@@ -1,4 +1,4 @@
-//! `restart` and `breaker`: how a failing server is treated.
+//! `restart` and `breaker`: handling of a failing server.
 
 use std::time::Duration;
 
@@ -9,34 +9,35 @@ use crate::config::read::SectionReader;
 use crate::fault::HumanDuration;
 
 section! {
-    /// How often and how fast a failing server is started again.
+    /// Number and delays of a failing server's restarts.
     #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
     pub struct RestartSettings("restart", default, written) check check_delays {
         /// Restarts allowed in the window; the failure after the last one ejects the server.
         max: u32 = count(0..=0xffff_ffff, 5);
-        /// The sliding window over which restarts are counted.
+        /// The sliding window in which restarts are counted.
         window: Duration = duration(1.., "5m");
         /// The first delay before a restart, five times that before the server has come up; doubles from there.
         first_delay: Duration = duration(1.., "100ms");
         /// The longest delay before a restart.
         max_delay: Duration = duration(1.., "5s");
-        /// How long an ejected server stays out before it is tried once; doubles up to ten times that. With "never", until it is reloaded.
+        /// Time an ejected server stays out before it is tried once; doubles up to ten times that. With
+        /// "never", until it is reloaded.
         readmit_after: Option<Duration> = duration_or_never("60s") => SectionReader::duration_or_never;
     }
 }
 
 section! {
-    /// When calls stop being sent to a failing server.
+    /// Limits after which a failing server receives no calls.
     #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
     pub struct BreakerSettings("breaker", default, written) {
         /// Consecutive failures that open the breaker; 0 switches it off.
         failures: u32 = count(0..=0xffff_ffff, 5);
-        /// How long it stays open the first time; doubles with each failed probe.
+        /// Time it stays open at first; doubles with each failed probe.
         reset: Duration = duration(1.., "30s");
     }
 }
 
-/// Compares the first delay with the longest.
+/// Checks that the first delay is not longer than the longest.
 fn check_delays(settings: &mut RestartSettings, reader: &SectionReader<'_>) {
     if settings.first_delay > settings.max_delay {
         let key = if reader.has("first_delay") { "first_delay" } else { "max_delay" };

@@ -1,4 +1,4 @@
-//! `[roles.NAME]`: what a caller of that role may use, and how often.
+//! `[roles.NAME]`: rules and limits of the callers of one role.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,12 +14,13 @@ use crate::config::values::secret_literals::quote;
 use crate::server_name::ServerName;
 
 section! {
-    /// What callers of a role may use.
+    /// Rules and limits of the callers of a role.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Role("role") {
-        /// Rules over server/tool, server/prompt:name, server/resource:uri and server/method:name of which at least one must match; an empty list is a lockout.
+        /// Rules over server/tool, server/prompt:name, server/resource:uri and server/method:name of which at
+        /// least one must match; an empty list denies everything.
         allow: Vec<String> = texts(required "write allow = [\"*\"] for everything, or allow = [] for nothing") => rules;
-        /// The same of which none may match; deny wins.
+        /// Rules of the same form of which none may match; deny wins.
         deny: Vec<String> = texts([]) => rules;
         /// Calls of all its callers together per sliding window.
         budget: Option<RoleBudget> = section(RoleBudget);
@@ -29,7 +30,7 @@ section! {
 }
 
 section! {
-    /// So many calls in any window of that length.
+    /// A number of calls in any window of that length.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct RoleBudget("budget", optional) {
         /// Calls in the window.
@@ -40,7 +41,7 @@ section! {
 }
 
 impl Role {
-    /// Whether a caller of this role may use everything, without limit.
+    /// Returns whether a caller of this role may use everything, without limit.
     pub fn is_unrestricted(&self) -> bool {
         self.allow.iter().any(|rule| rule == "*")
             && self.deny.is_empty()
@@ -51,14 +52,14 @@ impl Role {
 
 /// Reads the roles; the servers must be known by then.
 pub(crate) fn read(reader: &SectionReader<'_>, key: &'static str) -> Option<BTreeMap<String, Role>> {
-    let (mut roles, scope) = (BTreeMap::new(), reader.context);
+    let (mut roles, context) = (BTreeMap::new(), reader.context);
     for entry in reader.named_entries(key) {
         let path = format!("{key}.{}", entry.key);
         if let Err(error) = check_name(&entry.key) {
-            scope.error(entry.key_span, &path, format!("{}: {error}", quote(&entry.key)), None);
+            context.error(entry.key_span, &path, format!("{}: {error}", quote(&entry.key)), None);
             continue;
         }
-        if let Some(found) = SectionReader::from_entry(scope, Role::SECTION, &path, entry) {
+        if let Some(found) = SectionReader::from_entry(context, Role::SECTION, &path, entry) {
             roles.insert(entry.key.clone(), Role::preset().filled(found));
         }
     }
@@ -78,7 +79,7 @@ fn rules(reader: &SectionReader<'_>, key: &'static str) -> Option<Vec<String>> {
     Some(texts.into_iter().map(|(text, _)| text.to_owned()).collect())
 }
 
-/// A rule about a server that does not exist protects nothing.
+/// Warns of a rule about a server that does not exist, since it protects nothing.
 fn warn_of_unknown_server(reader: &SectionReader<'_>, key: &str, rule: &str, node: &ConfigNode) {
     let servers = reader.context.servers.borrow();
     let is_stranger = |server: &&str| servers.iter().all(|known| known.as_str() != *server);
@@ -90,13 +91,13 @@ fn warn_of_unknown_server(reader: &SectionReader<'_>, key: &str, rule: &str, nod
     reader.context.warn(node.span, &path, message, hint);
 }
 
-/// Why a text is not a role's name.
+/// Reason why a text is not a role's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RoleNameError {
-    /// A character, or a length, that no name of a role has.
+    /// The characters or the length do not fit the grammar.
     #[error("a role's name is made of letters, digits, `-` and `_`, at most 64 of them")]
     Grammar,
-    /// The name of whoever runs the host, whom no rule holds back.
+    /// The name of the operator, to whom no rule applies.
     #[error("this name is reserved for whoever runs the daemon, whom no rule holds back")]
     Reserved,
 }

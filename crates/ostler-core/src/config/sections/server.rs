@@ -23,52 +23,52 @@ section! {
     pub struct ServerSpec("server", written) rows TRANSPORT_KEYS check check_call_times given {
         /// The operator's name; the server's own `serverInfo.name` is never used.
         pub name: ServerName,
-        /// How the server is reached.
+        /// The command or the URL.
         pub transport: ServerTransport,
     } {
         /// Start at the first use; false starts now and stays up.
         lazy: bool = flag(true);
-        /// How long a lazy server outlives its last use.
+        /// Time a lazy server outlives its last use.
         keep_alive: Duration = duration(0.., "5m");
-        /// Who shares a process: everybody, one caller, one client session, or clients in one directory.
+        /// Callers that share a process: all, one caller, one client session, or clients in one directory.
         isolation: Isolation = choice;
         /// With isolation = "workspace": the directory of callers that name none, instead of this file's.
         #[serde(skip_serializing_if = "Option::is_none")]
         workspace: Option<PathBuf> = text => workspace;
-        /// From the start to the end of the handshake; a process that is busy gets up to five times as long.
+        /// Time from the start to the end of the handshake; a busy process gets up to five times as long.
         start_timeout: Duration = duration(1.., "60s");
         /// The same for npx, uvx, docker run and other commands that may download the server first.
         fetch_timeout: Duration = duration(1.., "5m");
-        /// One call; progress may extend it.
+        /// Time of one call; progress may extend it.
         call_timeout: Duration = duration(1.., "60s");
-        /// The hard end of a call, whatever progress it reports.
+        /// Hard limit of a call's time, whatever progress it reports.
         max_call_time: Duration = duration(1.., "10m");
         /// Calls at the server at once.
         max_in_flight: usize = count(1.., 64);
-        /// Callers waiting for a place among those.
+        /// Calls that may wait while max_in_flight is reached.
         max_queued: usize = count(0.., 256);
         /// The longest line accepted from the server.
         max_line: usize = size(1_024.., "16MiB");
         /// Items kept of each of the server's lists.
         lists: ListLimits = inline;
-        /// How long calls may finish when the server is stopped.
+        /// Time calls have to finish when the server is stopped.
         drain: Duration = duration(0.., "5s");
         /// Restart budget and delays.
         restart: RestartSettings = section;
-        /// When calls stop being sent.
+        /// Limits after which a failing server receives no calls.
         breaker: BreakerSettings = section;
-        /// Whether the server's pinned hints about its tools are believed.
+        /// True if the server's pinned hints about its tools are trusted.
         trust: bool = flag(false);
-        /// Whether the server is believed when it calls an answer public; private shares nothing between callers.
+        /// server trusts the server when it calls an answer public; private shares no answer between callers.
         cache_scope: CacheScopeRule = choice;
-        /// Whether arguments are checked against a tool's schema before they are sent.
+        /// True if arguments are checked against a tool's schema before they are sent.
         validate: bool = flag(true);
-        /// Which of the server's tools exist.
+        /// The server's tools that are exposed.
         tools: ToolFilter = section(ToolFilter, else ToolFilter::everything());
         /// Rules for single tools, by name.
         tool: BTreeMap<String, ToolRules> = named(ToolRules) => tools::rules;
         /// off exempts the server from ostler.lock, for servers whose definitions differ at every start.
-        // Not part of the fingerprint: the pins are swapped, and the process stays.
+        // Not part of the fingerprint: the pins are swapped, and the process keeps running.
         #[serde(skip)]
         is_pinned as pins: bool = either("on", "off");
         /// The server's card: a URL, or a path relative to this file. For a `url` server, `URL/server-card` unless set.
@@ -77,8 +77,8 @@ section! {
 }
 
 section! {
-    /// Items kept of each list of a server; the rest is left out and reported. The defaults are several times what the
-    /// largest published servers list.
+    /// Limits on the items kept of a server's lists; the rest is left out and reported. The defaults are
+    /// several times what the largest published servers list.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
     pub struct ListLimits("lists", inline, written) {
         /// Tools kept of the server's list; the rest is left out and reported.
@@ -93,30 +93,30 @@ section! {
 }
 
 words! {
-    /// Who shares a process of a server.
+    /// Callers that share a process of a server.
     #[derive(Serialize, Deserialize)]
     #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
     #[serde(rename_all = "lowercase")]
     pub enum Isolation {
-        /// One process for everybody.
+        /// One process for all callers.
         Shared = "shared",
         /// A process per principal.
         Caller = "caller",
         /// A process per client session.
         Session = "session",
-        /// A process per directory that clients work in.
+        /// A process per working directory of the clients.
         Workspace = "workspace",
     }
 }
 
 words! {
-    /// Who may be given remembered answers of a server, and its lists.
+    /// Callers that may receive a server's cached answers and lists.
     #[derive(Serialize)]
     #[serde(rename_all = "lowercase")]
     pub enum CacheScopeRule {
-        /// Whoever the server says.
+        /// The callers that the server's hint names.
         Server = "server",
-        /// The caller who asked, whatever the server says.
+        /// The caller that asked, whatever the server's hint says.
         Private = "private",
     }
 }
@@ -125,26 +125,27 @@ impl WriteValue for Isolation {}
 
 impl WriteValue for CacheScopeRule {}
 
-/// Reads a server; everything wrong with it is reported before it is given up.
+/// Reads a server; all its problems are reported before it is given up.
 pub(crate) fn read(
-    scope: &FileContext<'_>,
+    context: &FileContext<'_>,
     name: ServerName,
     at: At,
     table: &ConfigTable,
 ) -> Option<ServerSpec> {
-    let reader = SectionReader::from_table(scope, ServerSpec::SECTION, &format!("servers.{name}"), at, table);
-    scope.is_per_workspace.set(is_per_workspace(&reader));
-    scope.is_workspace_warned.set(false);
+    let reader =
+        SectionReader::from_table(context, ServerSpec::SECTION, &format!("servers.{name}"), at, table);
+    context.is_per_workspace.set(is_per_workspace(&reader));
+    context.is_workspace_warned.set(false);
     let transport = transport::read(&reader);
-    scope.is_per_workspace.set(false);
-    // The loader has acted on it.
+    context.is_per_workspace.set(false);
+    // The loader has handled it.
     reader.flag("disabled");
     let mut spec = ServerSpec::stdio(name, "").lazy().filled(reader);
     spec.transport = transport?;
     Some(spec)
 }
 
-/// Compares the time of one call with the longest.
+/// Checks that the time of one call is not longer than the longest.
 fn check_call_times(spec: &mut ServerSpec, reader: &SectionReader<'_>) {
     if spec.call_timeout > spec.max_call_time {
         let key = if reader.has("call_timeout") { "call_timeout" } else { "max_call_time" };
@@ -158,12 +159,12 @@ fn check_call_times(spec: &mut ServerSpec, reader: &SectionReader<'_>) {
     }
 }
 
-/// Returns whether the server has a process per workspace, as far as the file can be understood.
+/// Returns whether the server has a process per workspace, as far as the file can be read.
 fn is_per_workspace(reader: &SectionReader<'_>) -> bool {
     reader.peek("isolation") == Some("workspace")
 }
 
-/// The workspace of callers that name none: the file's directory unless the file says otherwise.
+/// Returns the workspace of callers that name none: the file's directory by default.
 fn workspace(reader: &SectionReader<'_>, key: &'static str) -> Option<Option<PathBuf>> {
     let written = reader.text(key);
     if !is_per_workspace(reader) {
@@ -185,7 +186,7 @@ fn workspace(reader: &SectionReader<'_>, key: &'static str) -> Option<Option<Pat
     })
 }
 
-/// A URL as it stands, or a path made absolute.
+/// Returns a URL unchanged, or a path made absolute.
 fn card(reader: &SectionReader<'_>, key: &'static str) -> Option<Option<String>> {
     let (text, node) = reader.text(key)?;
     if text.starts_with("https://") || text.starts_with("http://") {
@@ -199,19 +200,19 @@ fn card(reader: &SectionReader<'_>, key: &'static str) -> Option<Option<String>>
     Some(reader.absolute(key, text, node).map(|path| path.to_string_lossy().into_owned()))
 }
 
-/// A server that is named and not run.
+/// A server that is listed and not run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DisabledServer {
-    /// As far as it could be read.
+    /// The spec, as far as it could be read.
     pub spec: ServerSpec,
-    /// Why it is not run.
+    /// The reason why it is not run.
     pub cause: String,
-    /// What to change so that it is.
+    /// The change that enables it.
     pub remedy: String,
 }
 
 impl DisabledServer {
-    /// What a call of it is told.
+    /// Returns the error of a call to it.
     pub fn error(&self) -> CallError {
         CallError::Unavailable(Unavailable {
             server: self.spec.name.clone(),

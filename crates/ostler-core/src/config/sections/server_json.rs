@@ -1,4 +1,4 @@
-//! One server as JSON: what a config file holds under `servers.NAME`, read and written.
+//! One server as JSON: the object under `servers.NAME` of a config file, read and written.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -13,12 +13,12 @@ use crate::server_name::ServerName;
 use crate::spec::{ServerSpec, ServerTransport};
 
 impl ServerSpec {
-    /// Reads a server from JSON, with the keys and the defaults of a config file: it is lazy unless the text says
-    /// otherwise. References such as `${env:TOKEN}` stay references until the server is started. Relative paths stay
+    /// Reads a server from JSON, with the keys and the defaults of a config file: it is lazy by default.
+    /// References such as `${env:TOKEN}` stay references until the server is started. Relative paths stay
     /// relative, and `~` has no meaning.
     ///
     /// ```
-    /// use ostler_core::name::ServerName;
+    /// use ostler_core::server_name::ServerName;
     /// use ostler_core::spec::ServerSpec;
     ///
     /// let text = r#"{"command": "npx", "args": ["-y", "some-server"], "env": {"TOKEN": "${env:TOKEN}"}, "keep_alive": "1m"}"#;
@@ -26,24 +26,24 @@ impl ServerSpec {
     /// assert_eq!(spec.keep_alive.as_secs(), 60);
     /// assert_eq!(ServerSpec::from_json(ServerName::new("some")?, &spec.to_json().to_string())?, spec);
     ///
-    /// let report = ServerSpec::from_json(ServerName::new("some")?, r#"{"comand": "npx"}"#).unwrap_err();
-    /// assert_eq!(report.problems[0].hint.as_deref(), Some("did you mean `command`?"));
+    /// let error = ServerSpec::from_json(ServerName::new("some")?, r#"{"comand": "npx"}"#).unwrap_err();
+    /// assert_eq!(error.problems[0].hint.as_deref(), Some("did you mean `command`?"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn from_json(name: ServerName, text: &str) -> Result<Self, ConfigError> {
         let (log, file) = (ProblemLog::default(), Path::new(""));
         let (document, places) = (SourceText::new(file, text), RefCell::default());
-        let scope = FileContext::new(&document, &log, &places);
+        let context = FileContext::new(&document, &log, &places);
         let path = format!("servers.{name}");
         let spec = match parser::parse(text) {
             Err(error) => {
-                scope.error(error.span, &path, error.message, None);
+                context.error(error.span, &path, error.message, None);
                 None
             }
             Ok(root) => match root.as_table() {
-                Some(table) => server::read(&scope, name, root.span, table),
+                Some(table) => server::read(&context, name, root.span, table),
                 None => {
-                    scope.error(At::default(), &path, "a server is a JSON object", None);
+                    context.error(At::default(), &path, "a server is a JSON object", None);
                     None
                 }
             },
@@ -54,9 +54,9 @@ impl ServerSpec {
         }
     }
 
-    /// Writes the server as [`from_json`](Self::from_json) reads it, without what a config file leaves to defaults.
-    /// Secrets that are references stay references; others are written as they are. Times are written in whole
-    /// milliseconds, up to a year.
+    /// Writes the server in the form that [`from_json`](Self::from_json) reads, without values that a config
+    /// file has by default. Secrets that are references stay references; others are written as they are.
+    /// Times are written in whole milliseconds, up to a year.
     pub fn to_json(&self) -> Value {
         let default = Self::with_transport(self.name.clone(), self.transport.clone()).lazy();
         let mut written = self.write_changed(&default);
@@ -95,7 +95,7 @@ mod tests {
         ServerSpec::from_json(ServerName::new("s").unwrap(), &text.to_string()).unwrap()
     }
 
-    /// Every key of a server with a process, none of them as it is by default.
+    /// Returns every key of a server with a process, none with its default value.
     fn all() -> Value {
         json!({
             "command": "npx", "args": ["-y", "x"], "env": {"TOKEN": "${env:TOKEN}"}, "env_pass": ["AWS_*"],
@@ -119,7 +119,7 @@ mod tests {
             json!({"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${env:TOKEN}"}});
         assert_eq!(read(&remote).to_json(), remote);
         let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
-        // A spec is of a server that is run.
+        // A spec exists only for servers that are run.
         let fields = ServerSpec::SECTION.fields().filter(|field| field.key != "disabled");
         let known = fields.map(|field| field.key.to_owned()).collect();
         assert_eq!(&keys(&all()) | &keys(&remote), known, "a key of the config is written by nobody");
@@ -156,17 +156,17 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_with_its_place() {
-        let told = |text: &str| {
+        let reported = |text: &str| {
             let report = ServerSpec::from_json(ServerName::new("s").unwrap(), text).unwrap_err();
             report.problems.iter().map(|problem| (problem.line, problem.path.clone())).collect::<Vec<_>>()
         };
-        assert_eq!(told("{\n  \"command\": 7,\n  \"keep_alive\": \"soon\"\n}").len(), 2);
+        assert_eq!(reported("{\n  \"command\": 7,\n  \"keep_alive\": \"soon\"\n}").len(), 2);
         assert_eq!(
-            told("{\n  \"command\": \"x\",\n  \"keep_alive\": \"soon\"\n}"),
+            reported("{\n  \"command\": \"x\",\n  \"keep_alive\": \"soon\"\n}"),
             [(3, "servers.s.keep_alive".to_owned())]
         );
-        assert_eq!(told("[]"), [(1, "servers.s".to_owned())]);
-        assert_eq!(told("{").len(), 1);
-        assert_eq!(told("{}").len(), 1);
+        assert_eq!(reported("[]"), [(1, "servers.s".to_owned())]);
+        assert_eq!(reported("{").len(), 1);
+        assert_eq!(reported("{}").len(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! `tools` and `tool.NAME`: which tools exist, and rules for single ones.
+//! `tools` and `tool.NAME`: the exposed tools, and rules for single ones.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::config::read::{ConfigNode, SectionReader, printable_key};
 use crate::config::values::glob::{self, GlobError};
 use crate::config::values::secret_literals::quote;
 
-/// MCP's own limit for tool names is half of this.
+/// Twice MCP's own limit for tool names.
 const MAX_TOOL_NAME_BYTES: usize = 256;
 
 section! {
-    /// Which of the server's tools exist as far as anybody here is concerned.
+    /// The server's tools that are exposed; others do not exist for callers.
     ///
     /// Patterns are [globs](glob): `*` is any run of characters, `/` included, and
     /// `?` is any one.
@@ -33,18 +33,18 @@ section! {
     /// Rules for one tool, by the server's own name for it.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
     pub struct ToolRules("tool", default, written) {
-        /// How long results are remembered, whatever the server says; false forbids it.
+        /// Time results are cached, whatever the server says; false forbids caching.
         cache: CacheRule = duration_or_false;
-        /// "safe" vouches that running the tool twice does no harm.
+        /// "safe" declares that running the tool twice does no harm.
         retry: RetryRule = choice;
     }
 }
 
-/// Whether results of a tool may be remembered.
+/// Caching of a tool's results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheRule {
-    /// As long as the server's own hint says.
+    /// For the time of the server's own hint.
     #[default]
     Hint,
     /// This long, whatever the server says.
@@ -54,13 +54,13 @@ pub enum CacheRule {
 }
 
 words! {
-    /// Whether a call whose outcome is unknown may be repeated.
+    /// Retrying of calls whose outcome is unknown.
     #[derive(Serialize)]
     #[serde(rename_all = "lowercase")]
     pub enum RetryRule {
-        /// Not repeated: the tool runs at most once per call.
+        /// No retry: the tool runs at most once per call.
         Never = "never",
-        /// The operator vouches that running it twice does no harm.
+        /// The operator declares that running it twice does no harm.
         Safe = "safe",
     }
 }
@@ -110,7 +110,7 @@ fn patterns(reader: &SectionReader<'_>, key: &'static str) -> Option<Vec<String>
     Some(texts.into_iter().map(|(text, _)| text.to_owned()).collect())
 }
 
-/// Reports what is wrong with a pattern, if anything is.
+/// Reports an invalid pattern.
 pub(crate) fn report_bad_pattern(
     reader: &SectionReader<'_>,
     key: &'static str,

@@ -1,4 +1,4 @@
-//! `command` or `url`: how a server is reached.
+//! `command` or `url`: the transport of a server.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::inherited_env;
 use crate::spec::{EndpointSpec, ProcessSpec, ServerTransport};
 
 rows! {
-    /// The keys of both kinds.
+    /// The keys of both transports.
     pub(crate) const TRANSPORT_KEYS {
         /// The program: a name looked up in PATH, or a path.
         command = text;
@@ -19,7 +19,7 @@ rows! {
         args = texts([]);
         /// Variables added to the program's cleared environment.
         env = text_map;
-        /// Variables of Ostler's environment that the program is given too: names, or prefixes such as AWS_*.
+        /// Variables of Ostler's environment that the program receives too: names, or prefixes such as AWS_*.
         env_pass = texts([]);
         /// The program's working directory, relative to this file.
         cwd = text;
@@ -27,12 +27,12 @@ rows! {
         url = text;
         /// Headers sent to a remote server.
         headers = text_map;
-        /// Whether the server is only known: it is listed, never run, and its tools are not offered.
+        /// True if the server is listed but never run; its tools are not exposed.
         disabled = flag(false);
     }
 }
 
-/// Reads the keys of both kinds, so that everything wrong is said at once.
+/// Reads the keys of both transports, so that all problems are reported at once.
 pub(crate) fn read(reader: &SectionReader<'_>) -> Option<ServerTransport> {
     let args = read_args(reader);
     let command = match reader.texts_in_place_of("command") {
@@ -56,10 +56,10 @@ pub(crate) fn read(reader: &SectionReader<'_>) -> Option<ServerTransport> {
             return None;
         }
         (false, false) => {
-            // One mistake is told once: the unknown key has been reported.
-            let is_told = reader.context.dialect == Dialect::Own
+            // One mistake is reported once: the unknown key has been reported already.
+            let is_reported = reader.context.dialect == Dialect::Own
                 && ["command", "url"].iter().any(|key| reader.has_misspelled(key));
-            if is_told {
+            if is_reported {
                 return None;
             }
             let message = format!("{} has neither `command` nor `url`", reader.path);
@@ -81,7 +81,7 @@ pub(crate) fn read(reader: &SectionReader<'_>) -> Option<ServerTransport> {
     }
 }
 
-/// A program by name or by path; a relative path is relative to the file.
+/// Reads a program given by name or by path; a relative path is resolved against the file.
 fn read_command(reader: &SectionReader<'_>, text: &str, node: &ConfigNode) -> Option<String> {
     let path = reader.key_path("command");
     if is_shell_line(text) {
@@ -96,7 +96,7 @@ fn read_command(reader: &SectionReader<'_>, text: &str, node: &ConfigNode) -> Op
     reader.absolute("command", &value, node).map(|path| path.to_string_lossy().into_owned())
 }
 
-/// Refuses a command with its arguments in one list, and says how they are written apart.
+/// Refuses a command with its arguments in one list; the hint shows the separate keys.
 fn refuse_list(
     reader: &SectionReader<'_>,
     (words, args): (&[&str], &[String]),
@@ -109,14 +109,15 @@ fn refuse_list(
     None
 }
 
-/// Spaces where a program's name has none. A path may have some: then it takes more than a space.
+/// Returns whether a text has spaces where a program's name has none. A path may have some, so it needs more
+/// than a space.
 fn is_shell_line(text: &str) -> bool {
     let Some((program, rest)) = text.trim().split_once(char::is_whitespace) else { return false };
     !program.contains('/')
         || rest.split_whitespace().any(|word| word.starts_with(['-', '|', '&', ';', '>', '<']))
 }
 
-/// What to write in place of a shell line.
+/// Returns the replacement for a shell line.
 fn split_command_hint(dialect: Dialect, line: &str) -> String {
     let needs_shell = line.contains(['|', '&', ';', '<', '>', '(', '`', '"', '\'', '\\', '*']);
     let words = match needs_shell {
@@ -126,7 +127,7 @@ fn split_command_hint(dialect: Dialect, line: &str) -> String {
     separate_args_hint(dialect, &words)
 }
 
-/// Says how a program and its arguments are written.
+/// Returns the hint that shows program and arguments apart.
 fn separate_args_hint(dialect: Dialect, words: &[&str]) -> String {
     let words: Vec<String> = words.iter().copied().map(quote).collect();
     let (program, args) = (&words[0], words[1..].join(", "));
@@ -176,8 +177,8 @@ pub(crate) fn env_pass(reader: &SectionReader<'_>, key: &'static str) -> Option<
 fn read_cwd(reader: &SectionReader<'_>, text: &str, node: &ConfigNode) -> Option<PathBuf> {
     let path = reader.key_path("cwd");
     let template = reader.context.template(node, &path, text)?;
-    // What stands elsewhere is known only when the server starts; a directory
-    // is part of what the server is, and known now.
+    // The value of a reference is known only when the server starts. A directory identifies the server, so it
+    // must be known now.
     let is_by_workspace = text.starts_with("${workspace")
         && template.references().all(|it| *it == TemplateReference::Workspace);
     if is_by_workspace && template.references().count() == 1 {
@@ -214,7 +215,7 @@ fn read_url(reader: &SectionReader<'_>, text: &str, node: &ConfigNode) -> Option
 
 type NameCheck = fn(&str) -> Result<(), &'static str>;
 
-/// Names and values of `env` or `headers`.
+/// Reads the names and values of `env` or `headers`.
 fn read_map(reader: &SectionReader<'_>, key: &'static str, check: NameCheck) -> BTreeMap<String, String> {
     let mut map = BTreeMap::new();
     for (entry, text) in reader.text_map(key).unwrap_or_default() {
@@ -256,7 +257,7 @@ fn read_map_value(reader: &SectionReader<'_>, path: &str, entry: &TableEntry, te
     Some(template.to_string())
 }
 
-/// A text that may hold references, in the spelling that is resolved later.
+/// Reads a text that may hold references, in the spelling that is resolved later.
 fn read_value(reader: &SectionReader<'_>, path: &str, text: &str, node: &ConfigNode) -> Option<String> {
     check_template(reader, path, text, node).map(|template| template.to_string())
 }

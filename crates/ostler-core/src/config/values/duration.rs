@@ -2,25 +2,25 @@
 
 use std::time::Duration;
 
-/// The longest duration: far beyond any use, and far from overflowing a clock.
+/// Longest duration: far beyond any use, and far from overflowing a clock.
 pub(crate) const MAX_DURATION: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Units, largest first: the order in which they may be combined.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// Why a text is not a duration.
+/// Reason why a text is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
-    /// Nothing at all.
+    /// An empty text.
     #[error("a duration can't be empty")]
     Empty,
     /// A number without a unit.
     #[error("a duration needs a unit")]
     NoUnit,
-    /// A unit without a number, a fraction, a sign, or a character of no meaning.
+    /// A unit without a number, a fraction, a sign, or another character.
     #[error("a duration is made of whole numbers with units")]
     BadNumber,
-    /// A unit that is not known.
+    /// An unknown unit.
     #[error("a duration's units are d, h, m, s and ms")]
     BadUnit,
     /// Units repeated or not in falling order.
@@ -31,7 +31,7 @@ pub enum DurationError {
     TooLong,
 }
 
-/// Reads a duration.
+/// Parses a duration.
 pub fn parse(text: &str) -> Result<Duration, DurationError> {
     let mut rest = text.trim();
     if rest.is_empty() {

@@ -1,12 +1,12 @@
 //! Patterns over names: `*` stands for any run of characters, `?` for any one.
 
-/// The longest pattern; names it could match are shorter by far.
+/// Longest pattern; names it could match are far shorter.
 const LONGEST: usize = 256;
 
-/// Why a text is not a pattern.
+/// Reason why a text is not a pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GlobError {
-    /// Nothing at all.
+    /// An empty text.
     #[error("a pattern can't be empty")]
     Empty,
     /// Longer than any name.
@@ -15,7 +15,7 @@ pub enum GlobError {
     /// A character that no name holds.
     #[error("a pattern can't contain spaces or control characters")]
     BadCharacter,
-    /// A rule of a role that does not say of which server.
+    /// A rule of a role that names no server.
     #[error("a rule of a role names server and tool, as in `server/tool`")]
     NoServer,
 }
@@ -44,7 +44,7 @@ pub fn check_rule(text: &str) -> Result<(), GlobError> {
     }
 }
 
-/// The server a rule names; nothing if it names it by pattern.
+/// Returns the server a rule names; `None` if it names it by pattern.
 pub(crate) fn server_of_rule(rule: &str) -> Option<&str> {
     let (server, _) = rule.split_once('/')?;
     (!server.contains(['*', '?'])).then_some(server)

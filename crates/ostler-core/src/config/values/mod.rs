@@ -1,4 +1,4 @@
-//! Values: the grammars of texts in the file (durations, sizes, globs, references) and the signs of a secret.
+//! Grammars of texts in the file (durations, sizes, globs, references) and the detection of secrets.
 
 pub mod duration;
 pub mod glob;

@@ -1,23 +1,23 @@
-//! References in values: `${env:NAME}`, `${env:NAME:-default}`, `${file:path}`, `${workspace}`;
-//! `$${` stands for `${` itself.
+//! References in values: `${env:NAME}`, `${env:NAME:-default}`, `${file:path}`, `${workspace}`; `$${` stands
+//! for `${` itself.
 //!
-//! A [`Template`] is checked when the config is read and resolved when a
-//! server is started, by whoever may look at the environment and at files.
+//! A [`Template`] is checked when the config is read. The host resolves it when a server is started, with
+//! access to the environment and to files.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// The reference to the directory that a caller works in.
+/// The reference to the working directory of a caller.
 pub const WORKSPACE: &str = "${workspace}";
 
-/// Something that stands elsewhere.
+/// A value outside the config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TemplateReference {
     /// An environment variable of the host.
     Env(String),
     /// The content of a file.
     File(PathBuf),
-    /// The directory that the caller works in.
+    /// The caller's working directory.
     Workspace,
 }
 
@@ -43,7 +43,7 @@ pub(crate) enum TemplateSegment {
     Reference { reference: TemplateReference, default: Option<String> },
 }
 
-/// Why a text is not a template.
+/// Reason why a text is not a template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// `${` without `}`.
@@ -52,10 +52,10 @@ pub enum TemplateError {
     /// Neither `env:` nor `file:`.
     #[error("`${{{0}}}` is not a reference")]
     Unknown(String),
-    /// VS Code asks the user for these; nobody is there to be asked.
+    /// VS Code asks the user for these; a daemon has no user to ask.
     #[error("`${{input:{0}}}` asks a person, and a host has nobody to ask")]
     Input(String),
-    /// Something else that only VS Code knows.
+    /// Another reference that only VS Code resolves.
     #[error("`${{{0}}}` is known to VS Code alone")]
     Client(String),
     /// A variable's name that is empty or not made of letters, digits and `_`.
@@ -67,7 +67,7 @@ pub enum TemplateError {
 }
 
 impl TemplateError {
-    /// What to write instead.
+    /// Returns the replacement for the invalid reference.
     pub fn hint(&self) -> String {
         match self {
             Self::Unclosed => "close it with `}`, or write `$${` for a literal `${`".into(),
@@ -86,13 +86,13 @@ impl TemplateError {
     }
 }
 
-/// A reference that can't be resolved, and why.
+/// A reference that can't be resolved, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.message())]
 pub struct ResolveError {
-    /// Which one.
+    /// The reference.
     pub reference: TemplateReference,
-    /// The end of the sentence that begins with it.
+    /// The end of the sentence that begins with the reference.
     pub why: String,
 }
 
@@ -107,12 +107,12 @@ impl ResolveError {
 }
 
 impl Template {
-    /// Reads a text; only `env:`, `file:` and `workspace` are references.
+    /// Parses a text; only `env:`, `file:` and `workspace` are references.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         Self::parse_with(text, &|_| None)
     }
 
-    /// Like [`Template::parse`], asking `plain` what a `${name}` without a colon means.
+    /// Parses a text like [`Template::parse`]; `plain` resolves a `${name}` without a colon.
     pub(crate) fn parse_with(
         text: &str,
         plain: &dyn Fn(&str) -> Option<TemplateSegment>,
@@ -135,12 +135,12 @@ impl Template {
         Ok(template)
     }
 
-    /// The text that holds no references.
+    /// Creates a text without references.
     pub(crate) fn literal(text: &str) -> Self {
         Self { parts: vec![TemplateSegment::Literal(text.to_owned())] }
     }
 
-    /// Replaces every reference by what `lookup` finds, or by its default.
+    /// Replaces every reference by the result of `lookup`, or by its default.
     pub fn resolve(
         &self,
         lookup: &dyn Fn(&TemplateReference) -> Result<String, String>,
@@ -159,7 +159,7 @@ impl Template {
         Ok(text)
     }
 
-    /// The references, in order.
+    /// Returns the references, in order.
     pub fn references(&self) -> impl Iterator<Item = &TemplateReference> {
         self.parts.iter().filter_map(|part| match part {
             TemplateSegment::Literal(_) => None,
@@ -167,12 +167,12 @@ impl Template {
         })
     }
 
-    /// Whether anything in it stands elsewhere.
+    /// Returns whether it holds any reference.
     pub fn has_references(&self) -> bool {
         self.references().next().is_some()
     }
 
-    /// The file references, to be made absolute.
+    /// Returns the file references, to be made absolute.
     pub(crate) fn files_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         self.parts.iter_mut().filter_map(|part| match part {
             TemplateSegment::Reference { reference: TemplateReference::File(path), .. } => Some(path),
@@ -180,7 +180,7 @@ impl Template {
         })
     }
 
-    /// Replaces references to the workspace by a directory that is known already.
+    /// Replaces references to the workspace by a directory that is already known.
     pub(crate) fn with_workspace(self, folder: &str) -> Self {
         let mut template = Self::default();
         for part in self.parts {
@@ -194,7 +194,7 @@ impl Template {
         template
     }
 
-    /// Neighbouring literals become one, so that equal texts are equal templates.
+    /// Appends a part. Adjacent literals are joined, so that equal texts are equal templates.
     fn push(&mut self, part: TemplateSegment) {
         match (self.parts.last_mut(), part) {
             (_, TemplateSegment::Literal(text)) if text.is_empty() => {}
@@ -220,7 +220,7 @@ fn parse_reference(
     }
 }
 
-/// `${workspace}`, and the name that other clients have for it.
+/// Parses `${workspace}`, and the name that other clients have for it.
 fn parse_workspace(body: &str) -> Option<TemplateSegment> {
     matches!(body, "workspace" | "workspaceFolder")
         .then_some(TemplateSegment::Reference { reference: TemplateReference::Workspace, default: None })
@@ -238,12 +238,12 @@ fn parse_variable(body: &str) -> Result<TemplateSegment, TemplateError> {
     }
 }
 
-/// `${NAME}` and `${NAME:-default}` as other clients write them.
+/// Parses `${NAME}` and `${NAME:-default}` as other clients write them.
 pub(crate) fn parse_bare_variable(body: &str) -> Option<TemplateSegment> {
     parse_variable(body).ok()
 }
 
-/// Messages quote what stands in a file, but not pages of it.
+/// Shortens a text of a file that a message quotes.
 fn clip(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(48).collect()
 }
@@ -253,7 +253,7 @@ fn is_variable(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// A variable's name for what VS Code calls an input: `github-token` is `GITHUB_TOKEN`.
+/// Returns a variable's name for an input of VS Code: `github-token` becomes `GITHUB_TOKEN`.
 fn variable_name_for(input: &str) -> String {
     let name: String =
         input.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect();

@@ -1,5 +1,5 @@
-//! Literals that look like secrets. They belong into the environment or a
-//! file, and they never stand in a message.
+//! Detection of literals that look like secrets. Secrets belong in the environment or in a file, and never
+//! appear in a message.
 
 /// Words of a key that make its value a secret.
 const SECRET_WORDS: [&str; 11] = [
@@ -16,11 +16,11 @@ const SECRET_WORDS: [&str; 11] = [
     "pat",
 ];
 
-/// Last words of a key that make its value a place or a number after all.
+/// Last words of a key that make its value a location or a number instead.
 const HARMLESS_LAST_WORDS: [&str; 10] =
     ["file", "path", "dir", "url", "uri", "id", "name", "type", "header", "limit"];
 
-/// How the tokens of well-known services begin.
+/// Prefixes of the tokens of well-known services.
 const TOKEN_PREFIXES: [&str; 23] = [
     "ghp_",
     "gho_",
@@ -47,32 +47,32 @@ const TOKEN_PREFIXES: [&str; 23] = [
     "ostler_",
 ];
 
-/// Tokens are longer; words that happen to begin like one are shorter.
+/// Tokens are at least this long; ordinary words with such a prefix are shorter.
 const MIN_TOKEN_BYTES: usize = 16;
 
-/// A run of letters and digits as long as this is nothing a person wrote.
+/// A run of letters and digits this long was not written by a person.
 const MIN_OPAQUE_BYTES: usize = 28;
 
-/// Whether a key's value is a secret, judged by the key: `GITHUB_TOKEN`, `apiKey`, `Authorization`.
+/// Returns whether a key's name makes its value a secret: `GITHUB_TOKEN`, `apiKey`, `Authorization`.
 pub fn is_secret_key(key: &str) -> bool {
     let words = key_words(key);
     let is_harmless = words.last().is_some_and(|last| HARMLESS_LAST_WORDS.contains(&last.as_str()));
     !is_harmless && words.iter().any(|word| SECRET_WORDS.contains(&word.as_str()))
 }
 
-/// Whether a text holds something that begins like a well-known token.
+/// Returns whether a text holds something with the prefix of a well-known token.
 pub(crate) fn has_token(text: &str) -> bool {
     token_runs(text).any(is_token)
 }
 
-/// Whether a line of a file may hold a secret, so that it is better not shown.
+/// Returns whether a line of a file may hold a secret, so that it is not shown.
 ///
-/// This judges raw text, which may not even parse, and rather hides too much.
+/// The line is raw text, which may not even parse, so the check hides too much rather than too little.
 pub(crate) fn may_hold_secret(line: &str) -> bool {
     token_runs(line).any(|run| is_secret_key(run) || is_token(run) || is_opaque(run))
 }
 
-/// A text as it may stand in a message: short, printable and without secrets.
+/// Returns a text safe for messages: short, printable and without secrets.
 pub(crate) fn quote(text: &str) -> String {
     const SHOWN: usize = 48;
     let is_letter_or_digit = |c: char| c.is_ascii_alphanumeric();
@@ -84,7 +84,7 @@ pub(crate) fn quote(text: &str) -> String {
     format!("\"{}{dots}\"", clipped.escape_debug())
 }
 
-/// A text with `…` in the place of everything that begins like a well-known token.
+/// Returns a text with `…` in place of everything with the prefix of a well-known token.
 pub fn redact_tokens(text: &str) -> String {
     let mut masked = text.to_owned();
     for token in token_runs(text).filter(|run| is_token(run)) {
@@ -93,14 +93,14 @@ pub fn redact_tokens(text: &str) -> String {
     masked
 }
 
-/// Judges the arguments of a program one after the other: `--token` makes the next one a secret.
+/// Scans the arguments of a program in order: `--token` makes the next one a secret.
 #[derive(Debug, Default)]
 pub(crate) struct SecretArgScanner {
     is_value_next: bool,
 }
 
 impl SecretArgScanner {
-    /// Where a secret begins in the next argument, if one is written into it.
+    /// Returns the start of a secret in the next argument.
     pub(crate) fn find_secret(&mut self, text: &str) -> Option<usize> {
         let is_bare_flag = text.starts_with('-') && !text.contains('=');
         let is_value = self.is_value_next && !is_bare_flag;
@@ -115,7 +115,8 @@ impl SecretArgScanner {
     }
 }
 
-/// Where a secret begins in an address: a password before the host, a value of the query, or a token anywhere.
+/// Returns the start of a secret in an address: a password before the host, a value of the query, or a token
+/// anywhere.
 pub(crate) fn find_secret_in_url(text: &str) -> Option<usize> {
     let after_scheme = text.find("://")? + 3;
     let (address, query) = text.split_once('?').unwrap_or((text, ""));
@@ -137,7 +138,8 @@ pub(crate) fn find_secret_in_url(text: &str) -> Option<usize> {
     has_token(text).then_some(after_scheme)
 }
 
-/// Where the value begins in `--api-key=value` and `Authorization: value`, if the name makes it a secret.
+/// Returns the start of the value in `--api-key=value` and `Authorization: value`, if the name makes it a
+/// secret.
 fn find_named_secret(text: &str) -> Option<usize> {
     let (name, value) =
         text.split_once(['=', ':']).filter(|(name, _)| !name.contains(char::is_whitespace))?;
@@ -145,18 +147,18 @@ fn find_named_secret(text: &str) -> Option<usize> {
     (is_secret_key(name) && !value.is_empty()).then_some(text.len() - value.len())
 }
 
-/// Arguments as they may be shown: `…` stands in the place of what looks like a secret.
+/// Returns arguments with `…` in place of apparent secrets.
 pub fn redact_args(args: &[String]) -> Vec<String> {
     let mut arguments = SecretArgScanner::default();
     args.iter().map(|arg| redact_from(arg, arguments.find_secret(arg))).collect()
 }
 
-/// An address as it may be shown: `…` stands in the place of what looks like a secret.
+/// Returns an address with `…` in place of apparent secrets.
 pub fn redact_url(address: &str) -> String {
     redact_from(address, find_secret_in_url(address))
 }
 
-/// Everything from there on is hidden, since nobody knows where a secret ends.
+/// Hides everything from a position on, since the end of the secret is unknown.
 fn redact_from(text: &str, from: Option<usize>) -> String {
     let kept = from.and_then(|from| text.get(..from));
     kept.map_or_else(|| redact_tokens(text), |kept| format!("{kept}…"))
@@ -174,13 +176,13 @@ fn is_opaque(run: &str) -> bool {
         && run.contains(|c: char| c.is_ascii_alphabetic())
 }
 
-/// Runs of the characters that tokens and keys are made of.
+/// Returns the runs of characters that tokens and keys consist of.
 fn token_runs(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')))
         .filter(|run| !run.is_empty())
 }
 
-/// The words of a key in lower case: `apiKey`, `API_KEY` and `api-key` are `api`, `key`.
+/// Returns the words of a key in lower case: `apiKey`, `API_KEY` and `api-key` are `api`, `key`.
 fn key_words(key: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut previous_is_lower = false;

@@ -11,16 +11,16 @@ const UNITS: [(&str, u64); 7] = [
     ("GiB", 1 << 30),
 ];
 
-/// Why a text is not a size.
+/// Reason why a text is not a size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
-    /// Nothing at all, or no whole number in front.
+    /// An empty text, or no whole number in front.
     #[error("a size is a whole number with a unit")]
     BadNumber,
     /// A number without a unit.
     #[error("a size needs a unit")]
     NoUnit,
-    /// A unit that is not known.
+    /// An unknown unit.
     #[error("a size's units are B, KB, MB, GB, KiB, MiB and GiB")]
     BadUnit,
     /// More bytes than this machine can count.
@@ -28,7 +28,7 @@ pub enum SizeError {
     TooLarge,
 }
 
-/// Reads a size; units are recognized in any case.
+/// Parses a size; units are recognized in any case.
 pub fn parse(text: &str) -> Result<usize, SizeError> {
     let text = text.trim();
     let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
