@@ -1,4 +1,4 @@
-//! What the roles of a config allow: pure lookups over globs.
+//! Rules of the roles of a config: pure lookups over globs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,13 +8,13 @@ use super::{Rule, Subject, ToolFilter};
 use crate::caller::Caller;
 use crate::config::Role;
 
-/// The role that may do everything as long as the config does not name it.
+/// The role that may do everything as long as the config does not define it.
 const LOCAL: &str = "local";
 
-/// What roles may use. A value: a changed config makes another one.
+/// Rules of all roles. An immutable value: a changed config makes another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
-    /// `None` where roles mean nothing.
+    /// `None` if roles have no meaning.
     roles: Option<BTreeMap<String, RoleRules>>,
 }
 
@@ -22,48 +22,48 @@ pub struct Rules {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoleRules {
     filter: ToolFilter,
-    /// The resource patterns of `filter`, as they match forms of a URI.
+    /// The resource patterns of `filter`, normalized for matching forms of a URI.
     uris: UriPatterns,
 }
 
-/// How a caller stands before the rules, whatever it asks for.
+/// Rules that apply to a caller, whatever it requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EffectiveRules<'a> {
     /// There are no rules.
     NoRules,
-    /// Rules are for others.
+    /// The caller is the operator, to whom no rule applies.
     Operator,
-    /// A caller on this machine, and no rule about such.
+    /// A caller on this machine, and no rule about `local`.
     LocalDefault,
     /// Its role is not in the config.
     UnknownRole,
-    /// What its role may use.
+    /// The rules of its role.
     Role(&'a RoleRules),
 }
 
-/// What the rules say, and which of them.
+/// Decision of the rules, and the deciding one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleDecision<'a> {
     /// There are no rules.
     NoRules,
-    /// Rules are for others.
+    /// The caller is the operator, to whom no rule applies.
     Operator,
-    /// A caller on this machine, and no rule about such.
+    /// A caller on this machine, and no rule about `local`.
     LocalDefault,
-    /// Its role is not in the config, and so may use nothing.
+    /// Its role is not in the config, so it may use nothing.
     UnknownRole,
-    /// A rule of its role, or that there is none that fits.
+    /// The deciding rule of its role, or that no rule matches.
     Role(Rule<'a>),
 }
 
 impl Rules {
-    /// No rules: roles mean nothing, and the embedder's hook alone decides.
+    /// Returns empty rules: roles have no meaning, and only the embedder's hook decides.
     pub fn unrestricted() -> Self {
         Self { roles: None }
     }
 
-    /// The rules of a config. A role that is not among them may use nothing,
-    /// except `local`, which then may use everything.
+    /// Creates the rules of a config. A role that is not defined may use nothing, except `local`, which then
+    /// may use everything.
     pub fn from_roles(roles: &BTreeMap<String, Role>) -> Self {
         let rules = |role: &Role| {
             let filter = ToolFilter { allow: role.allow.clone(), deny: role.deny.clone() };
@@ -72,13 +72,12 @@ impl Rules {
         Self { roles: Some(roles.iter().map(|(name, role)| (name.clone(), rules(role))).collect()) }
     }
 
-    /// Whether any role may use less than everything, so that what one caller
-    /// sees is not what everybody may see.
+    /// Returns whether any role may use less than everything, so that callers may see different items.
     pub fn are_restrictive(&self) -> bool {
         self.roles.as_ref().is_some_and(|roles| roles.values().any(|rules| !rules.filter.is_everything()))
     }
 
-    /// How a caller stands before the rules.
+    /// Returns the rules that apply to a caller.
     pub fn rules_for(&self, caller: &Caller) -> EffectiveRules<'_> {
         let Some(roles) = &self.roles else { return EffectiveRules::NoRules };
         if caller.is_operator() {
@@ -91,13 +90,13 @@ impl Rules {
         }
     }
 
-    /// What the rules say about a use of a server.
+    /// Decides about a use of a server.
     pub fn decide(&self, caller: &Caller, server: &str, subject: Subject<'_>) -> RuleDecision<'_> {
         self.rules_for(caller).decide(server, subject)
     }
 
-    /// Whether a caller may know of a server at all: it may use something that
-    /// the server could offer.
+    /// Decides whether a caller may see a server at all: it must be allowed to use some item that the server
+    /// could offer.
     pub fn decide_server(&self, caller: &Caller, server: &str) -> RuleDecision<'_> {
         self.rules_for(caller).decide_server(server)
     }
@@ -110,7 +109,7 @@ impl Default for Rules {
 }
 
 impl<'a> EffectiveRules<'a> {
-    /// The answer, where it is the same whatever the question.
+    /// Returns the answer, if it is the same for every request.
     pub fn unconditional_answer(&self) -> Option<bool> {
         match self {
             Self::NoRules | Self::Operator | Self::LocalDefault => Some(true),
@@ -120,7 +119,7 @@ impl<'a> EffectiveRules<'a> {
         }
     }
 
-    /// Whether the caller may use all that a server could ever offer.
+    /// Returns whether the caller may use every item that a server could ever offer.
     pub fn allows_all_of(&self, server: &str) -> bool {
         match self {
             Self::NoRules | Self::Operator | Self::LocalDefault => true,
@@ -129,7 +128,7 @@ impl<'a> EffectiveRules<'a> {
         }
     }
 
-    /// What the rules say about a use of a server.
+    /// Decides about a use of a server.
     pub fn decide(&self, server: &str, subject: Subject<'_>) -> RuleDecision<'a> {
         self.decide_with(|rules| match subject {
             Subject::Resource(uri) => rules.decide_resource(server, uri),
@@ -137,12 +136,12 @@ impl<'a> EffectiveRules<'a> {
         })
     }
 
-    /// What the rules say about a server as a whole.
+    /// Decides about a server as a whole.
     pub fn decide_server(&self, server: &str) -> RuleDecision<'a> {
         self.decide_with(|rules| rules.filter.rule_for_prefix(&format!("{server}/")))
     }
 
-    /// Whether the rules could let a caller read a URI that begins like this.
+    /// Returns whether the rules could allow a URI with this beginning.
     pub fn may_allow_resource_prefix(&self, server: &str, beginning: &str) -> bool {
         let subject = Subject::Resource(beginning);
         self.decide_with(|rules| rules.filter.rule_for_prefix(&format!("{server}/{subject}"))).is_allowed()
@@ -160,8 +159,8 @@ impl<'a> EffectiveRules<'a> {
 }
 
 impl RoleRules {
-    /// Decides about a resource: every form of its URI must be allowed, and one denied form is enough. A role
-    /// that may read every resource of the server is not asked about forms.
+    /// Decides about a resource: every form of its URI must be allowed, and one denied form is enough to deny
+    /// it. For a role that may read every resource of the server the forms are not computed.
     fn decide_resource(&self, server: &str, uri: &str) -> Rule<'_> {
         let prefix = format!("{server}/{}", Subject::Resource(""));
         let rule = self.filter.rule(&format!("{prefix}{uri}"));
@@ -173,7 +172,7 @@ impl RoleRules {
 }
 
 impl RuleDecision<'_> {
-    /// Whether the caller may.
+    /// Returns whether the caller may use the item.
     pub fn is_allowed(&self) -> bool {
         match self {
             Self::NoRules | Self::Operator | Self::LocalDefault => true,

@@ -196,18 +196,18 @@ fn one_denied_form_of_a_uri_is_enough_however_the_rule_is_written() {
 fn the_rule_about_an_address_as_it_is_written_is_the_one_that_is_told() {
     let allow = ["fs/resource:file:///tmp/./*", "fs/resource:file:///tmp/x"];
     let rules = rules(&[("a", role(&allow, &[]))]);
-    let told = rules.decide(&caller("a"), "fs", Subject::Resource("file:///tmp/./x")).to_string();
-    assert!(told.contains(allow[0]), "{told}");
+    let decision = rules.decide(&caller("a"), "fs", Subject::Resource("file:///tmp/./x")).to_string();
+    assert!(decision.contains(allow[0]), "{decision}");
 }
 
 #[test]
 fn a_ruling_says_which_rule_decides() {
     let rules = rules(&[("a", role(&["time/*"], &[]))]);
-    let said = |caller: &Caller| rules.decide(caller, "time", Subject::Tool("get")).to_string();
-    assert_eq!(said(&Caller::operator()), "rules are not for the operator");
-    assert_eq!(said(&Caller::local()), "`local` may use everything unless the config says otherwise");
-    assert_eq!(said(&caller("b")), "the role is not in the config");
-    assert!(said(&caller("a")).contains("time/*"), "{}", said(&caller("a")));
+    let decision = |caller: &Caller| rules.decide(caller, "time", Subject::Tool("get")).to_string();
+    assert_eq!(decision(&Caller::operator()), "rules are not for the operator");
+    assert_eq!(decision(&Caller::local()), "`local` may use everything unless the config says otherwise");
+    assert_eq!(decision(&caller("b")), "the role is not in the config");
+    assert!(decision(&caller("a")).contains("time/*"), "{}", decision(&caller("a")));
     assert_eq!(Rules::unrestricted().decide_server(&caller("b"), "time").to_string(), "there are no rules");
 }
 
@@ -279,7 +279,7 @@ fn a_server_is_seen_where_something_of_it_may_be_used() {
     }
 }
 
-/// The definition, letter by letter.
+/// Matches by the definition, character by character.
 fn fits(pattern: &[char], name: &[char]) -> bool {
     match pattern.split_first() {
         None => name.is_empty(),
@@ -295,8 +295,8 @@ fn naive(pattern: &str, name: &str) -> bool {
     fits(&letters(pattern), &letters(name))
 }
 
-/// Every text over the letters of the patterns and one that is in none of
-/// them, long enough to tell patterns of five letters apart.
+/// Returns every text over the letters of the patterns and one other letter, long enough to distinguish
+/// patterns of five letters.
 fn endings() -> Vec<String> {
     let mut all = vec![String::new()];
     let mut longest = all.clone();
@@ -377,7 +377,7 @@ proptest! {
         let beginning = format!("{server}/");
         let mut ends = endings().into_iter().map(|end| naive(&pattern, &format!("{beginning}{end}")));
         prop_assert_eq!(glob::matches_all_with_prefix(&pattern, &beginning), ends.all(|fits| fits));
-        // `b` stands in patterns and in no ending, so the ends of the pattern itself are tried too.
+        // `b` occurs in patterns and in no ending, so the ends of the pattern itself are tried too.
         let own = pattern.replace(['*', '?'], "a");
         let tails = (0..=own.len()).map(|at| own[at..].to_owned());
         let reaches = endings().into_iter().chain(tails).any(|end| naive(&pattern, &format!("{beginning}{end}")));
