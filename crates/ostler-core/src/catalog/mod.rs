@@ -1,8 +1,7 @@
-//! Names under which things can be called.
+//! Catalog: exposed tool names, owners of URIs, and suggestions for misspelled names.
 //!
-//! All servers together expose their tools as `server__tool`. Those names are
-//! made here and looked up in a [`Table`]; none is ever taken apart again, so
-//! it does not matter what characters a tool's own name holds.
+//! All servers together expose their tools as `server__tool`. Those names are made here and looked up in a
+//! [`ToolNameTable`]. No name is ever parsed, so the characters of a tool's own name do not matter.
 
 mod suggest;
 mod tool_names;

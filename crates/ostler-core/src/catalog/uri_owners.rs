@@ -1,12 +1,13 @@
-//! Resources and templates of all servers. A URI that several servers claim has one owner.
+//! Owners of URIs: resources and templates of all servers, with one owner for each URI that several servers
+//! claim.
 //!
-//! Nothing that a server says about itself makes it the owner:
+//! No text of a server makes it the owner:
 //!
 //! 1. A server for which the resource or template is pinned comes before one for which it is not.
 //! 2. Of servers that list the URI, and of servers that have a template for it, one that had it in its first list
 //!    comes before one that added it later.
-//! 3. Else the order of registration decides, which is that of the config when a daemon starts. So it does between
-//!    a listing and a template, but a template that was added later takes no listed URI.
+//! 3. Otherwise the order of registration decides, which is that of the config when a daemon starts. The same holds
+//!    between a listing and a template, but a template that was added later takes no listed URI.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -19,17 +20,17 @@ use crate::server_name::ServerName;
 pub struct ResourceTable {
     resources: ClaimTable,
     templates: ClaimTable,
-    /// Rises with every table, so that what is added later has a later number.
+    /// Grows with every table, so that later additions have a later number.
     generation: u64,
 }
 
-/// The items of one server, in a table that is being made.
+/// The items of one server for a new table.
 #[derive(Debug)]
 pub struct ServerClaims {
     /// The server.
     pub server: ServerName,
-    /// Each URI or template, and whether it is pinned; `None` while the server has not listed any. It then keeps
-    /// what it had: one that is being replaced loses nothing to another.
+    /// Each URI or template, and whether it is pinned; `None` while the server has not listed any. The server
+    /// then keeps its earlier items, so that one that is being replaced loses nothing to another.
     pub items: Option<Vec<(Arc<str>, bool)>>,
 }
 
@@ -38,7 +39,7 @@ pub struct ServerClaims {
 pub struct ShadowedUri<'a> {
     /// The URI or template.
     pub uri: &'a str,
-    /// The server whose item is not used.
+    /// The server whose item is hidden.
     pub server: &'a ServerName,
     /// The server that is asked instead.
     pub owner: &'a ServerName,
@@ -48,7 +49,7 @@ pub struct ShadowedUri<'a> {
 #[derive(Debug)]
 pub struct Claimants<'a> {
     listed: &'a [UriClaim],
-    /// The templates that fit the URI.
+    /// The templates that match the URI.
     by_template: Vec<(&'a str, &'a UriClaim)>,
 }
 
@@ -77,8 +78,8 @@ struct ClaimOrder {
 }
 
 impl ResourceTable {
-    /// Makes the table of these lists, each in the order in which servers were registered. What the table before
-    /// knows of a server tells what was added since.
+    /// Builds the table from these lists, each in the order in which servers were registered. `before` tells
+    /// which items a server has added since.
     pub fn new(before: &Self, resources: Vec<ServerClaims>, templates: Vec<ServerClaims>) -> Self {
         let generation = before.generation + 1;
         Self {
@@ -88,7 +89,7 @@ impl ResourceTable {
         }
     }
 
-    /// Finds the servers that list a URI or have a template that fits it. Each template is compared with it once.
+    /// Finds the servers that list a URI or have a template that matches it. Each template is compared once.
     pub fn claimants(&self, uri: &str) -> Claimants<'_> {
         let fitting =
             self.templates.by_uri.iter().filter(|(template, _)| uri_template::matches(template, uri));
@@ -116,7 +117,8 @@ impl ResourceTable {
         self.resources.listed.contains(server) && self.templates.listed.contains(server)
     }
 
-    /// Returns what two servers list under the same URI or template, owned by the first of them.
+    /// Returns the items that two servers list under the same URI or template, with the first of them as
+    /// owner.
     pub fn shadowed(&self) -> impl Iterator<Item = ShadowedUri<'_>> {
         let lists = self.resources.by_uri.iter().chain(&self.templates.by_uri);
         lists.flat_map(|(uri, claims)| {
@@ -130,7 +132,7 @@ impl ResourceTable {
 }
 
 impl<'a> Claimants<'a> {
-    /// Returns the owner of the URI. `may` tells which servers count, and is asked once about each.
+    /// Returns the owner of the URI. `may` selects the servers that count, and is called once for each.
     pub fn owner(&self, may: impl Fn(&ServerName) -> bool) -> Option<&'a ServerName> {
         let mut allowed = self.servers();
         allowed.retain(|server| may(server));
@@ -144,8 +146,8 @@ impl<'a> Claimants<'a> {
         templates.chain([listed]).min_by_key(by_rank).map(|claim| &claim.server)
     }
 
-    /// Returns the owner of the URI among the servers that have a template for it. `may` tells which servers and
-    /// templates count.
+    /// Returns the owner of the URI among the servers that have a template for it. `may` selects the servers
+    /// and templates that count.
     pub fn owner_by_template(&self, may: impl Fn(&ServerName, &str) -> bool) -> Option<&'a ServerName> {
         let templates = self.by_template.iter().filter(|(template, claim)| may(&claim.server, template));
         templates.min_by_key(|(_, claim)| claim.order).map(|(_, claim)| &claim.server)
