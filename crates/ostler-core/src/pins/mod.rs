@@ -1,7 +1,7 @@
 //! Pins: approved definitions of tools, prompts, resources, templates and instructions.
 //!
 //! A server can change these texts at any time, and a model follows them. A [`LockFile`] holds the approved
-//! definitions. [`PinPolicy::status`] compares each offered definition with them, and [`compare`] lists the
+//! definitions. [`PinPolicy::status`] compares each offered definition with them, and [`compare()`] lists the
 //! differences. This module handles texts only: the host decides where the lock file is and what happens to
 //! an unapproved tool.
 
