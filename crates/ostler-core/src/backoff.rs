@@ -1,73 +1,74 @@
-//! How long to wait before the next start.
+//! Exponential backoff: the delay before the next start.
 //!
 //! ```text
-//!   rested ──skip──▶ first ──next──▶ 2·first ──next──▶ 4·first ── … ──▶ max ─┐
+//!    reset ──skip──▶ first ──next──▶ 2·first ──next──▶ 4·first ── … ──▶ max ─┐
 //!     │ ▲                               ▲                              ▲    next
 //!     │ └── reset, from anywhere        │                              └──────┘
 //!     └──────────────next───────────────┘
 //! ```
 //!
-//! These are ceilings, and that of a rested one is `first`. The wait itself is drawn evenly from the upper half of the
-//! ceiling ("equal jitter"): servers that failed together do not come back together, and a series of waits
-//! takes at least half of its ceilings.
+//! The diagram shows ceilings; the ceiling after a reset is `first`. The delay itself is drawn evenly from
+//! the upper half of the ceiling ("equal jitter"): servers that failed together do not start together, and a
+//! series of delays takes at least half the sum of its ceilings.
 
 use std::time::Duration;
 
-/// A doubling ceiling and the draw below it.
+/// A doubling ceiling and the random draw below it.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     first: Duration,
     /// Never below `first`.
     max: Duration,
-    /// Of the next draw; between `first` and `max`.
+    /// Ceiling of the next draw; between `first` and `max`.
     ceiling: Duration,
-    /// Nothing has failed since the last reset.
+    /// True if nothing has failed since the last reset.
     is_reset: bool,
 }
 
 impl Backoff {
-    /// Ceilings from `first`, doubling, up to `max`; a `max` below `first` is taken as `first`.
+    /// Creates a backoff whose ceiling doubles from `first` up to `max`; a `max` below `first` is raised to
+    /// `first`.
     ///
-    /// A `first` of zero never grows: the operator wants no waiting at all.
+    /// A `first` of zero never grows: the operator wants no delay at all.
     pub fn new(first: Duration, max: Duration) -> Self {
         Self { first, max: max.max(first), ceiling: first, is_reset: true }
     }
 
-    /// Draws the wait before the next start.
+    /// Draws the delay before the next start.
     pub fn next(&mut self, rng: &mut fastrand::Rng) -> Duration {
         self.is_reset = false;
         let ceiling = self.ceiling;
         self.ceiling = ceiling.saturating_mul(2).min(self.max);
-        // Saturates at 584 years, which no server waits for.
+        // Saturates at 584 years, longer than any delay.
         let nanos = u64::try_from(ceiling.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(rng.u64(nanos / 2..=nanos))
     }
 
-    /// The same with a ceiling of at least `times` the first.
+    /// Draws the delay with a ceiling of at least `times` the first.
     pub fn next_at_least(&mut self, times: u32, rng: &mut fastrand::Rng) -> Duration {
         self.ceiling = self.ceiling.max(self.first.saturating_mul(times)).min(self.max);
         self.next(rng)
     }
 
-    /// Returns the longest wait, whole: the last try that is left waits as long as any may.
+    /// Returns the longest delay without a draw, for the last attempt.
     pub fn take_max(&mut self) -> Duration {
         self.is_reset = false;
         self.ceiling = self.max;
         self.max
     }
 
-    /// Whether nothing has failed since the last reset.
+    /// Returns whether nothing has failed since the last reset.
     pub fn is_reset(&self) -> bool {
         self.is_reset
     }
 
-    /// No wait, this once: the next failure starts at the first ceiling.
+    /// Returns a delay of zero; the next failure starts at the first ceiling.
     pub fn skip(&mut self) -> Duration {
         self.is_reset = false;
         Duration::ZERO
     }
 
-    /// The server is well again: the next failure starts at the first ceiling.
+    /// Resets the ceiling after a success.
     pub fn reset(&mut self) {
         self.ceiling = self.first;
         self.is_reset = true;

@@ -1,61 +1,58 @@
-//! How many calls somebody may make in a window of time.
+//! Call budget: calls allowed in a sliding window of time.
 //!
 //! ```text
-//!   charge, fewer than `calls` in the window ──▶ Ok, remembered
-//!   charge, `calls` in the window            ──▶ Over{when the oldest leaves}
-//!   refund                                   ──▶ that charge never was
+//!   charge, fewer than `calls` in the window ──▶ Ok, recorded
+//!   charge, `calls` in the window            ──▶ BudgetExhausted{until the oldest leaves}
+//!   refund                                   ──▶ that charge is removed
 //! ```
 //!
-//! Up to [`EXACT`] calls every charge is remembered by itself and leaves to the
-//! nanosecond. Above that, charges are put together in buckets of 1/1024 of the
-//! window, and a bucket counts as if all of its charges had been made at its
-//! end: never are more than `calls` let into any window, and a charge may stay
-//! for up to a thousandth of the window longer than it has to.
+//! Up to [`MAX_EXACT_CALLS`] every charge is recorded by itself and expires to the nanosecond. Above that,
+//! charges are grouped in buckets of 1/1024 of the window, and a bucket counts as if all of its charges had
+//! been made at its end: no window ever admits more than `calls`, and a charge may count for up to a
+//! thousandth of the window too long.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// The largest number of calls whose charges are remembered one by one: 96 KiB of them.
+/// Largest number of calls whose charges are recorded one by one: 96 KiB of them.
 pub const MAX_EXACT_CALLS: u64 = 4_096;
 
-/// How many buckets a window has above that.
+/// Number of buckets of a window above that.
 const BUCKETS: u32 = 1_024;
 
 /// Calls allowed in a sliding window.
 ///
-/// Memory is bounded by [`EXACT`] entries of 24 bytes, and those of the buckets
-/// of one window for calls that were made beyond the budget. Nothing is
-/// reserved for calls that are not made.
+/// Memory is bounded by [`MAX_EXACT_CALLS`] entries of 24 bytes, and the buckets of one window for calls made
+/// beyond the budget. Nothing is reserved for calls that are not made.
 #[derive(Debug, Clone)]
 pub struct CallBudget {
     calls: u64,
     per: Duration,
     /// Charges by the time they count from, oldest first; none has a count of zero.
     charges: VecDeque<(Instant, u64)>,
-    /// The sum of them.
+    /// The sum of all charges.
     used: u64,
 }
 
-/// The budget is used up.
+/// Error of an exhausted budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the call budget is used up")]
 pub struct BudgetExhausted {
-    /// Until the next call fits; the whole window when no call ever fits.
+    /// Time until the next call fits; the whole window if no call ever fits.
     pub reset_after: Duration,
 }
 
-/// A charge that was made, by the time it counts from.
+/// A charge, identified by the time it counts from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallCharge(pub Instant);
 
 impl CallBudget {
-    /// Allows `calls` in any window of length `per`.
+    /// Creates a budget of `calls` in any window of length `per`.
     pub fn new(calls: u64, per: Duration) -> Self {
         Self { calls, per, charges: VecDeque::new(), used: 0 }
     }
 
-    /// Allows another number of calls, or another window, from now on. What was
-    /// charged stays charged.
+    /// Changes the number of calls or the window from now on. Earlier charges still count.
     pub fn resize(&mut self, calls: u64, per: Duration) {
         (self.calls, self.per) = (calls, per);
     }
@@ -68,7 +65,7 @@ impl CallBudget {
         }
     }
 
-    /// Whether a call fits now; nothing is charged.
+    /// Checks whether a call fits now, without charging it.
     pub fn check(&mut self, now: Instant) -> Result<(), BudgetExhausted> {
         self.expire(now);
         if self.used < self.calls {
@@ -78,14 +75,14 @@ impl CallBudget {
         }
     }
 
-    /// Charges one call whether it fits or not: it has been made.
+    /// Charges a call that has already been made, even beyond the budget.
     pub fn charge_unchecked(&mut self, now: Instant) -> CallCharge {
         self.used += 1;
         if self.calls <= MAX_EXACT_CALLS && self.charges.len() < MAX_EXACT_CALLS as usize {
             return self.charge_exact_unchecked(now);
         }
-        // Callers on several threads read their clocks before they get here, so
-        // the newest charge is not always the last. It counts as later than it was.
+        // Callers on several threads read their clocks before they get here, so the newest charge is not
+        // always the last. It then counts from the later time.
         if let Some((end, count)) = self.charges.back_mut()
             && now <= *end
         {
@@ -97,7 +94,7 @@ impl CallBudget {
         CallCharge(end)
     }
 
-    /// Charges calls that an earlier budget had charged at `at`, in whatever order.
+    /// Charges calls that an earlier budget had charged at `at`, in any order.
     pub fn restore(&mut self, at: Instant, calls: u64) {
         if calls == 0 {
             return;
@@ -117,8 +114,7 @@ impl CallBudget {
         CallCharge(now)
     }
 
-    /// Takes back a charge: the call was not sent after all. No effect when it
-    /// has left the window.
+    /// Refunds a charge of a call that was not sent after all. No effect once it has left the window.
     pub fn refund(&mut self, CallCharge(at): CallCharge) {
         let Ok(place) = self.charges.binary_search_by_key(&at, |charge| charge.0) else { return };
         self.used -= 1;
@@ -128,19 +124,19 @@ impl CallBudget {
         }
     }
 
-    /// Calls in the window.
+    /// Returns the number of calls in the window.
     pub fn used(&mut self, now: Instant) -> u64 {
         self.expire(now);
         self.used
     }
 
-    /// Until the next charge leaves the window; `None` when there is none.
+    /// Returns the time until the next charge expires; `None` without charges.
     pub fn next_expiry(&mut self, now: Instant) -> Option<Duration> {
         self.expire(now);
         self.charges.front().map(|&(at, _)| self.remaining(at, now))
     }
 
-    /// Until a call fits, when none does now.
+    /// Returns the time until a call fits, if none does now.
     fn reset_after(&self, now: Instant) -> Duration {
         let mut left = self.used;
         for &(at, count) in &self.charges {
@@ -152,7 +148,7 @@ impl CallBudget {
         self.per
     }
 
-    /// How much longer a charge counts.
+    /// Returns how much longer a charge counts.
     fn remaining(&self, at: Instant, now: Instant) -> Duration {
         // A bucket ends in the future, so its charges stay for more than a window.
         (self.per + at.saturating_duration_since(now)).saturating_sub(now.saturating_duration_since(at))
@@ -330,13 +326,13 @@ mod tests {
         ) {
             let calls = MAX_EXACT_CALLS + 1;
             let mut budget = CallBudget::new(calls, ms(per));
-            // When each call was let in, and what its charge is known by.
+            // The time of each admitted call, and its charge.
             let mut passed: Vec<(u64, CallCharge)> = Vec::new();
             let mut now = 0;
             for (pause, burst, refunds) in bursts {
                 now += pause;
                 for _ in 0..refunds {
-                    // Only what is still in the window can be taken back.
+                    // Only charges still in the window can be refunded.
                     if let Some((_, charged)) = passed.pop_if(|(then, _)| now - *then < per) {
                         budget.refund(charged);
                     }

@@ -1,13 +1,13 @@
-//! Who asks.
+//! Caller: a principal and its role.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
-/// The principal and the role of callers on this machine without a credential.
+/// Principal and role of callers on this machine without a credential.
 const LOCAL: &str = "local";
 
-/// The principal and the role of whoever runs the host.
+/// Principal and role of the operator, who runs the host.
 pub(crate) const OPERATOR: &str = "operator";
 
 /// A principal and its role, from a credential and never from a message.
@@ -17,17 +17,17 @@ pub(crate) const OPERATOR: &str = "operator";
 pub struct Caller {
     principal: Arc<str>,
     role: Arc<str>,
-    /// Whether it is whoever runs the host: no name makes anybody that.
+    /// True for the operator. No principal's name makes a caller the operator.
     is_operator: bool,
-    /// The client session it asks from, where there is one.
+    /// The client session it calls from, if any.
     session: Option<Arc<CallerSession>>,
-    /// The directory that its client works in, where it is known and may be named.
+    /// The directory its client works in, if known and allowed to be named.
     workspace: Option<Arc<str>>,
-    /// Whether its client may name another one.
+    /// True if its client may name another directory.
     may_name_workspace: bool,
-    /// Calls left to this dispatch, shared by all clones; without one nothing is counted.
+    /// Calls left in this dispatch, shared by all clones; `None` is unlimited.
     budget: Option<Arc<AtomicU32>>,
-    /// What its credential allows it in a sliding window, beside its role's budget.
+    /// The limit of its credential in a sliding window, beside its role's budget.
     window: Option<CallWindow>,
     /// A [`CredentialState`], shared by all clones; absent where the credential can't end before its caller.
     credential: Option<Arc<AtomicU8>>,
@@ -45,7 +45,7 @@ pub enum CredentialState {
     Revoked = 2,
 }
 
-/// A session of one client, shared by all callers that ask from it.
+/// A client session, shared by all callers of it.
 #[derive(Debug)]
 struct CallerSession {
     id: Box<str>,
@@ -56,19 +56,19 @@ struct CallerSession {
 /// A number of calls in a sliding window of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallWindow {
-    /// Calls that may begin within the time.
+    /// Calls that may begin within the window.
     pub calls: u64,
     /// The length of the window.
     pub per: Duration,
 }
 
-/// The dispatch has no calls left.
+/// Error of a dispatch that has no calls left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the call budget of this dispatch is used up")]
 pub struct DispatchBudgetExhausted;
 
 impl Caller {
-    /// A caller as its credential names it, without a dispatch budget.
+    /// Creates a caller from its credential, without a dispatch budget.
     pub fn new(principal: impl Into<Arc<str>>, role: impl Into<Arc<str>>) -> Self {
         Self {
             principal: principal.into(),
@@ -83,56 +83,55 @@ impl Caller {
         }
     }
 
-    /// A caller on this machine that showed no credential.
+    /// Creates a caller on this machine without a credential.
     pub fn local() -> Self {
         let name: Arc<str> = LOCAL.into();
         Self::new(Arc::clone(&name), name)
     }
 
-    /// Returns whether it is a caller on this machine that showed no credential.
+    /// Returns whether it is a caller on this machine without a credential.
     pub fn is_local(&self) -> bool {
         *self.principal == *LOCAL
     }
 
-    /// Whoever runs the host. The rules of roles are for others: who could
-    /// change them need not be held back by them.
+    /// Creates the operator. The rules of roles do not apply to the operator, who could change them anyway.
     pub fn operator() -> Self {
         Self { is_operator: true, ..Self::new(OPERATOR, OPERATOR) }
     }
 
-    /// Whether it is whoever runs the host.
+    /// Returns whether it is the operator.
     pub fn is_operator(&self) -> bool {
         self.is_operator
     }
 
-    /// Who it is: the partition of private answers.
+    /// Returns the principal: the partition of private answers.
     pub fn principal(&self) -> &str {
         &self.principal
     }
 
-    /// What it may do.
+    /// Returns the role, which decides what it may use.
     pub fn role(&self) -> &str {
         &self.role
     }
 
-    /// The same caller, asking from a client session that begins with this.
+    /// Sets a new client session with this id.
     pub fn in_session(mut self, id: impl Into<Box<str>>) -> Self {
         self.session = Some(Arc::new(CallerSession { id: id.into(), is_ended: AtomicBool::new(false) }));
         self
     }
 
-    /// The same caller, asking from the client session of another one.
+    /// Sets the client session of another caller.
     pub fn in_session_of(mut self, other: &Self) -> Self {
         self.session.clone_from(&other.session);
         self
     }
 
-    /// The client session it asks from, where there is one.
+    /// Returns the id of its client session, if any.
     pub fn session(&self) -> Option<&str> {
         self.session.as_ref().map(|session| &*session.id)
     }
 
-    /// Marks the client session as over, for all callers that ask from it.
+    /// Ends the client session, for all callers of it.
     pub fn end_session(&self) {
         if let Some(session) = &self.session {
             session.is_ended.store(true, Ordering::Release);
@@ -144,45 +143,44 @@ impl Caller {
         self.session.as_ref().is_some_and(|session| session.is_ended.load(Ordering::Acquire))
     }
 
-    /// The same caller, working in a directory: the real path of one that exists. Servers with
-    /// [`Isolation::Workspace`](crate::spec::Isolation::Workspace) start processes there, so that only a client that may
-    /// run programs on this machine may name one.
+    /// Sets the working directory: the real path of an existing one. Servers with
+    /// [`Isolation::Workspace`](crate::spec::Isolation::Workspace) start processes there, so only a client
+    /// that may run programs on this machine may name one.
     pub fn in_workspace(mut self, folder: impl Into<Arc<str>>) -> Self {
         self.workspace = Some(folder.into());
         self
     }
 
-    /// The same caller, whose client may name the directory that it works in: it may run programs on this machine anyway.
+    /// Allows its client to name its working directory, because it may run programs on this machine anyway.
     pub fn allow_naming_workspace(mut self) -> Self {
         self.may_name_workspace = true;
         self
     }
 
-    /// Returns whether its client may name the directory that it works in.
+    /// Returns whether its client may name its working directory.
     pub fn may_name_workspace(&self) -> bool {
         self.may_name_workspace
     }
 
-    /// The directory that its client works in, where it is known.
+    /// Returns the directory its client works in, if known.
     pub fn workspace(&self) -> Option<&str> {
         self.workspace.as_deref()
     }
 
-    /// Allows this caller and its clones `calls` calls together, apart from the
-    /// caller it was made from.
+    /// Allows this caller and its clones `calls` calls together, apart from the caller it was made from.
     pub fn with_budget(mut self, calls: u32) -> Self {
         self.budget = Some(Arc::new(AtomicU32::new(calls)));
         self
     }
 
-    /// Limits whoever has this principal to `calls` calls in each `per`. The
-    /// caller only carries the limit; who charges counts by principal.
+    /// Limits this principal to `calls` calls in each `per`. The caller only carries the limit; the host
+    /// counts by principal.
     pub fn with_window(mut self, calls: u64, per: Duration) -> Self {
         self.window = Some(CallWindow { calls, per });
         self
     }
 
-    /// What its credential allows it in a sliding window.
+    /// Returns the limit of its credential in a sliding window.
     pub fn window(&self) -> Option<CallWindow> {
         self.window
     }
@@ -226,7 +224,7 @@ impl Caller {
         }
     }
 
-    /// Gives one call back that was spent and not sent after all.
+    /// Returns one call to the budget that was not sent after all.
     pub fn refund(&self) {
         if let Some(left) = &self.budget {
             left.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! Server cards (SEP-2127): what a server publishes of itself before anybody connects.
+//! Server card (SEP-2127): a server's published description of itself, available before a connection.
 //!
-//! A card is shown to people and compared with what the server says when it is connected. It is never a reason to
-//! trust a server, and no text of it reaches a client.
+//! A card is shown to people and compared with the running server. It is never a reason to trust a server,
+//! and none of its text reaches a client.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,29 +9,32 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::error::truncate;
 use crate::server_name::ServerName;
 
 /// Media type of a card.
 pub const MEDIA_TYPE: &str = "application/mcp-server-card+json";
-/// Schema that a card of our own conforms to.
+/// Schema of a card of our own.
 pub const SCHEMA: &str = "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json";
 /// Last segment of a card's address, after that of the endpoint.
 pub const PATH: &str = "server-card";
-/// The longest document that is read.
+/// Longest document that is read.
 pub const MAX_BYTES: usize = 1 << 20;
 
-/// How long a card is kept unless its response says otherwise.
+/// Time a card is kept unless its response says otherwise.
 const DEFAULT_TTL: Duration = Duration::from_secs(5 * 60);
-/// The longest time that a response may ask for.
+/// Longest time that a response may ask for.
 const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
-/// The longest text of a card, in bytes. The schema allows less; a card is kept in memory, so there is a limit.
+/// Longest text of a card, in bytes. The schema allows less; a card is kept in memory, so there is a limit.
 const MAX_TEXT: usize = 2_048;
-/// Remotes of a card, headers of a remote, and protocol versions of a remote that are kept.
+/// Most remotes of a card, headers of a remote, and protocol versions of a remote.
 const MAX_ITEMS: usize = 32;
-/// The longest and shortest `name`, as the schema has it.
+/// Longest text of a card in a difference, in characters.
+const MAX_QUOTED: usize = 80;
+/// Length limits of `name` in the schema.
 const NAME_LENGTH: std::ops::RangeInclusive<usize> = 3..=200;
 
-/// A server's card. Icons, variables and `_meta` are not kept: nothing here shows them.
+/// A server's card. Icons, variables and `_meta` are not kept: nothing displays them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -44,17 +47,17 @@ pub struct ServerCard {
     /// A name for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What the server does.
+    /// The server's purpose.
     pub description: String,
     /// The server's version.
     pub version: String,
     /// Its home page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub website_url: Option<String>,
-    /// Where its source is.
+    /// The location of its source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repository: Option<Repository>,
-    /// Endpoints to connect to.
+    /// Its endpoints.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remotes: Vec<Remote>,
 }
@@ -63,7 +66,7 @@ pub struct ServerCard {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Repository {
-    /// For a browser.
+    /// Address for a browser.
     pub url: String,
     /// The hosting service, such as `github`.
     pub source: String,
@@ -77,35 +80,35 @@ pub struct Remote {
     /// `streamable-http` or `sse`.
     #[serde(rename = "type")]
     pub transport: String,
-    /// Its address, perhaps with `{variables}`.
+    /// Its address, possibly with `{variables}`.
     pub url: String,
-    /// Revisions of MCP that it speaks.
+    /// Revisions of MCP that it supports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub supported_protocol_versions: Vec<String>,
-    /// Headers that it wants.
+    /// Headers that it requires or accepts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<RemoteHeader>,
 }
 
-/// A header that an endpoint wants. Values are not kept.
+/// A header of an endpoint. Values are not kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RemoteHeader {
     /// Its name.
     pub name: String,
-    /// What it is for.
+    /// Its purpose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Whether nothing works without it.
+    /// True if the endpoint requires it.
     #[serde(default)]
     pub is_required: bool,
-    /// Whether its value is a secret.
+    /// True if its value is a secret.
     #[serde(default)]
     pub is_secret: bool,
 }
 
-/// A card as it was read, and what the running server says otherwise.
+/// A card and its differences from the running server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CardReport {
@@ -113,17 +116,17 @@ pub struct CardReport {
     pub server: ServerName,
     /// The file or address it was read from, without secrets.
     pub source: String,
-    /// When it was read.
+    /// Age of the reading, in seconds.
     pub seconds_ago: u64,
-    /// Whether a running server was there to compare it with.
+    /// True if a running server was available for comparison.
     pub compared: bool,
-    /// Where that server says something else.
+    /// Differences of the running server from the card.
     pub differences: Vec<String>,
     /// The card.
     pub card: ServerCard,
 }
 
-/// The part of a card that goes with a server's status.
+/// The part of a card that is part of a server's status.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CardStatus {
@@ -131,13 +134,13 @@ pub struct CardStatus {
     pub name: String,
     /// A name for people.
     pub title: Option<String>,
-    /// What the server does.
+    /// The server's purpose.
     pub description: String,
     /// The server's version.
     pub version: String,
-    /// When it was read.
+    /// Age of the reading, in seconds.
     pub seconds_ago: u64,
-    /// Where the running server says something else.
+    /// Differences of the running server from the card.
     pub differences: Vec<String>,
 }
 
@@ -149,7 +152,7 @@ impl From<CardReport> for CardStatus {
     }
 }
 
-/// Why a document is no card.
+/// Reason why a document is no card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CardParseError(String);
 
@@ -162,7 +165,7 @@ impl fmt::Display for CardParseError {
 impl std::error::Error for CardParseError {}
 
 impl ServerCard {
-    /// Reads a card, at most [`MAX_BYTES`] of it.
+    /// Parses a card of at most [`MAX_BYTES`].
     pub fn parse(text: &[u8]) -> Result<Self, CardParseError> {
         if text.len() > MAX_BYTES {
             return Err(CardParseError(format!("it is longer than {MAX_BYTES} bytes")));
@@ -226,8 +229,8 @@ impl ServerCard {
         Ok(())
     }
 
-    /// Compares the card with the `serverInfo` of the running server, the revision spoken with it, and its address.
-    pub fn differences(&self, said: Option<&[u8]>, protocol: &str, url: Option<&str>) -> Vec<String> {
+    /// Compares the card with the `serverInfo` of the running server, its protocol version and its address.
+    pub fn differences(&self, running: Option<&[u8]>, protocol: &str, url: Option<&str>) -> Vec<String> {
         #[derive(Deserialize, Default)]
         #[serde(default)]
         struct RunningServerInfo {
@@ -235,27 +238,27 @@ impl ServerCard {
             title: Option<String>,
             version: Option<String>,
         }
-        let said: RunningServerInfo =
-            said.and_then(|raw| serde_json::from_slice(raw).ok()).unwrap_or_default();
+        let running: RunningServerInfo =
+            running.and_then(|raw| serde_json::from_slice(raw).ok()).unwrap_or_default();
         let short = self.name.rsplit('/').next().unwrap_or_default();
         let mut found = Vec::new();
-        let mut compare = |key: &str, card: &str, said: Option<String>, is_same: bool| {
+        let mut compare = |key: &str, card: &str, running: Option<String>, is_same: bool| {
             // An empty text says nothing.
-            if let Some(said) = said.filter(|said| !is_same && !said.is_empty()) {
+            if let Some(running) = running.filter(|running| !is_same && !running.is_empty()) {
                 found.push(format!(
                     "the card says {key} `{}`, the server says `{}`",
-                    truncate(card),
-                    truncate(&said)
+                    truncate(card, MAX_QUOTED),
+                    truncate(&running, MAX_QUOTED)
                 ));
             }
         };
-        let is_name = said.name.as_deref().is_some_and(|name| name == self.name || name == short);
-        compare("name", &self.name, said.name, is_name);
-        let is_version = said.version.as_deref() == Some(&self.version);
-        compare("version", &self.version, said.version, is_version);
+        let is_name = running.name.as_deref().is_some_and(|name| name == self.name || name == short);
+        compare("name", &self.name, running.name, is_name);
+        let is_version = running.version.as_deref() == Some(&self.version);
+        compare("version", &self.version, running.version, is_version);
         if let Some(title) = &self.title {
-            let is_title = said.title.as_deref() == Some(title);
-            compare("title", title, said.title, is_title);
+            let is_title = running.title.as_deref() == Some(title);
+            compare("title", title, running.title, is_title);
         }
         let Some(url) = url.filter(|_| !self.remotes.is_empty()) else { return found };
         let is_template = |remote: &Remote| remote.url.contains('{');
@@ -280,16 +283,7 @@ pub fn is_url(card: &str) -> bool {
     card.starts_with("https://") || card.starts_with("http://")
 }
 
-/// Cuts a text that is quoted in a sentence.
-fn truncate(text: &str) -> String {
-    const QUOTED: usize = 80;
-    match text.char_indices().nth(QUOTED) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
-}
-
-/// Returns how long a response may be kept, by its `Cache-Control`; `None` if it may not.
+/// Returns the time a response may be kept, by its `Cache-Control`; `None` if it may not be kept.
 pub fn cache_ttl<'a>(cache_control: impl Iterator<Item = &'a str>) -> Option<Duration> {
     let mut life = DEFAULT_TTL;
     for directive in cache_control.flat_map(|value| value.split(',')) {
@@ -297,7 +291,7 @@ pub fn cache_ttl<'a>(cache_control: impl Iterator<Item = &'a str>) -> Option<Dur
         match key.trim().to_ascii_lowercase().as_str() {
             "no-store" | "no-cache" => return None,
             "max-age" => {
-                // A number that can't be read is one that has passed (RFC 9111, section 4.2.1).
+                // An unreadable number counts as expired (RFC 9111, section 4.2.1).
                 let seconds = value.trim().trim_matches('"').parse().unwrap_or(0);
                 life = Duration::from_secs(seconds).min(MAX_TTL);
             }
@@ -386,7 +380,7 @@ mod tests {
     fn the_running_server_is_compared_in_what_both_say() {
         let card = read(&whole()).unwrap();
         let found =
-            |said: &str, url: Option<&str>| card.differences(Some(said.as_bytes()), "2026-07-28", url);
+            |running: &str, url: Option<&str>| card.differences(Some(running.as_bytes()), "2026-07-28", url);
         let url = Some("https://example.com/mcp");
         for same in [
             r#"{"name":"weather","version":"1.2.0"}"#,

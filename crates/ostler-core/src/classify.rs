@@ -1,66 +1,66 @@
-//! Classification of outcomes: the table "what counts" of the breaker and of restarts.
+//! Classification of outcomes: the table that says what counts for the breaker and for restarts.
 //!
-//! An answer is never a failure of the server, whatever it says: any caller can provoke an error, a result of the
-//! wrong shape or one above the limit with the right arguments.
+//! An answer is never a failure of the server, whatever it holds: with the right arguments any caller can
+//! provoke an error, a malformed result or an oversize one.
 
 use std::time::Duration;
 
 use crate::breaker::HealthSignal;
 use crate::fault::FaultKind;
 
-/// How an attempt ended, as far as supervision cares.
+/// Outcome of an attempt, as far as supervision is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptOutcome<'a> {
     /// Any result, `isError` and `input_required` included.
     Result,
     /// A JSON-RPC error of the server's own, whatever its code.
     RpcError,
-    /// The server or the way to it failed.
+    /// The server or the connection to it failed.
     Fault(&'a FaultKind),
-    /// The caller cancelled or went away.
+    /// The caller cancelled or disconnected.
     CallerGone,
-    /// Time ran out before the server had its share of it: by the caller's own
-    /// deadline, or because most of it was spent on waiting.
+    /// The deadline passed before the server had its share of the time: it was the caller's own deadline, or
+    /// most of the time was spent waiting.
     TimeRanOut,
-    /// We refused the call ourselves.
+    /// The host refused the call itself.
     Refused,
 }
 
-/// What supervision makes of an outcome.
+/// Effect of an outcome on supervision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Classification {
-    /// For the breaker.
+    /// Signal for the breaker.
     pub signal: HealthSignal,
-    /// For the session.
+    /// Effect on the session.
     pub effect: SessionEffect,
 }
 
-/// What happens to the session.
+/// Effect on a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionEffect {
     /// Nothing.
     None,
-    /// It has shown that it works, though not in a way that the breaker counts.
+    /// The session has shown that it works, though not in a way that the breaker counts.
     MarkProven,
-    /// It is over; a child process is started again.
+    /// The session has ended; a child process is started again.
     Restart,
     /// A liveness probe decides whether the server hangs.
     Probe,
-    /// Nobody gets in for so long: the server has asked for it.
+    /// No call is admitted for this long, as the server has asked.
     Pause(Duration),
 }
 
-/// Weighs an outcome. Only failures of the server or of the way to it count
-/// against it: a server that says no is a server that works.
+/// Classifies an outcome. Only failures of the server or of the connection to it count against it: a server
+/// that refuses a call works.
 pub fn classify(outcome: &AttemptOutcome<'_>) -> Classification {
-    let (mark, effect) = match outcome {
+    let (signal, effect) = match outcome {
         AttemptOutcome::Result | AttemptOutcome::RpcError => (HealthSignal::Success, SessionEffect::None),
         AttemptOutcome::Fault(kind) => classify_fault(kind),
         AttemptOutcome::CallerGone | AttemptOutcome::TimeRanOut | AttemptOutcome::Refused => {
             (HealthSignal::Neutral, SessionEffect::None)
         }
     };
-    Classification { signal: mark, effect }
+    Classification { signal, effect }
 }
 
 fn classify_fault(kind: &FaultKind) -> (HealthSignal, SessionEffect) {
@@ -75,19 +75,19 @@ fn classify_fault(kind: &FaultKind) -> (HealthSignal, SessionEffect) {
         | FaultKind::Write(_)
         | FaultKind::Connect(_)
         | FaultKind::Hung(_) => (HealthSignal::Failure, SessionEffect::Restart),
-        // Fails its call and tells nothing of the server's health: the caller chose the arguments.
+        // Fails its call and is no evidence about the server's health: the caller chose the arguments.
         FaultKind::Malformed(_) | FaultKind::ContentType(_) | FaultKind::Oversize(_) => {
             (HealthSignal::Neutral, SessionEffect::None)
         }
         FaultKind::TimedOut(_) => (HealthSignal::Failure, SessionEffect::Probe),
-        // A connection less; the next request makes another.
+        // One connection is lost; the next request makes another.
         FaultKind::Transfer(_) | FaultKind::Status { .. } => (HealthSignal::Failure, SessionEffect::None),
         FaultKind::RetryAfter { wait, .. } => (HealthSignal::Failure, SessionEffect::Pause(*wait)),
         // Only a person can help, and the server itself may be well.
         FaultKind::NeedsAuth { .. } | FaultKind::Denied(_) => (HealthSignal::Neutral, SessionEffect::None),
-        // Says nothing of the server, and whoever keeps up the way to it tries again by itself.
+        // No evidence about the server; the relay reconnects by itself.
         FaultKind::Unreachable(_) => (HealthSignal::Neutral, SessionEffect::None),
-        // Our own doing: closing a session or filling it up tells nothing about the server.
+        // The host's own doing: closing or overloading a session is no evidence about the server.
         FaultKind::Retired | FaultKind::StaleSession | FaultKind::Congested => {
             (HealthSignal::Neutral, SessionEffect::None)
         }
@@ -136,10 +136,10 @@ mod tests {
             (FaultKind::StaleSession, M::Neutral, E::None),
             (FaultKind::Congested, M::Neutral, E::None),
         ];
-        for (kind, mark, effect) in &faults {
+        for (kind, signal, effect) in &faults {
             assert_eq!(
                 classify(&O::Fault(kind)),
-                Classification { signal: *mark, effect: *effect },
+                Classification { signal: *signal, effect: *effect },
                 "{kind:?}"
             );
         }
@@ -150,8 +150,8 @@ mod tests {
             (O::TimeRanOut, M::Neutral),
             (O::Refused, M::Neutral),
         ];
-        for (outcome, mark) in others {
-            assert_eq!(classify(&outcome), Classification { signal: mark, effect: E::None }, "{outcome:?}");
+        for (outcome, signal) in others {
+            assert_eq!(classify(&outcome), Classification { signal, effect: E::None }, "{outcome:?}");
         }
     }
 }

@@ -1,16 +1,17 @@
-//! Downloader: a package manager that fetches a program before it runs it, told by the command line.
+//! Downloader: a package manager that fetches a program before it runs it, detected from the command line.
 
 use std::path::Path;
 
 use crate::spec::ProcessSpec;
 use crate::stderr_cause::without_colours;
 
-/// A package manager that may download what it starts. Its name is the key under which downloads are taken one at a time:
-/// two of them would share one cache.
+/// A package manager that may download what it starts. Its name is the key that serializes downloads: two at
+/// once would share one cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Downloader(&'static str);
 
-/// Commands that download: the program, the subcommand that does so (empty if the program always does), the manager.
+/// Commands that download: the program, the subcommand that downloads (empty if the program always does), the
+/// manager.
 const COMMANDS: [(&str, &str, Downloader); 21] = [
     ("npx", "", Downloader("npm")),
     ("npm", "exec", Downloader("npm")),
@@ -35,8 +36,8 @@ const COMMANDS: [(&str, &str, Downloader); 21] = [
     ("cargo", "run", Downloader("cargo")),
 ];
 
-/// Beginnings of the lines that package managers print while they download. Other managers print too many forms to be told
-/// from the programs that they run.
+/// Line prefixes that package managers print while they download. The output of other managers can't be told
+/// from that of the programs they run.
 const PROGRESS_PREFIXES: [(&str, &[&str]); 2] = [
     (
         "npm",
@@ -75,12 +76,12 @@ const PROGRESS_PREFIXES: [(&str, &[&str]); 2] = [
 ];
 
 impl Downloader {
-    /// Returns the downloader that a command line begins with.
+    /// Returns the downloader of a command line.
     pub fn from_process(process: &ProcessSpec) -> Option<Self> {
         let program = Path::new(&process.command).file_name()?.to_str()?;
         let program =
             program.strip_suffix(".exe").or_else(|| program.strip_suffix(".cmd")).unwrap_or(program);
-        // Options of the program itself may stand before the subcommand.
+        // Options of the program itself may precede the subcommand.
         let subcommand = process.args.iter().find(|argument| !argument.starts_with('-')).map(String::as_str);
         let is_it = |(name, wanted): (&str, &str)| {
             name == program && (wanted.is_empty() || subcommand == Some(wanted))
@@ -88,13 +89,13 @@ impl Downloader {
         COMMANDS.iter().find(|(name, wanted, _)| is_it((name, wanted))).map(|(_, _, manager)| *manager)
     }
 
-    /// Returns whether a line of output is certainly the program's, which therefore runs and is downloaded no more.
+    /// Returns whether a line of output is certainly the program's, so that the download has ended.
     pub fn is_program_output(self, line: &str) -> bool {
         let Some((_, own)) = PROGRESS_PREFIXES.iter().find(|(manager, _)| *manager == self.0) else {
             return false;
         };
         let line = without_colours(line).to_lowercase();
-        // Progress is drawn with blocks, bars and dots before the words.
+        // Progress lines start with blocks, bars and dots.
         let text = line.trim_start_matches(|c: char| !c.is_alphanumeric() && !"(>+-".contains(c));
         let has_words = text.contains(char::is_alphabetic);
         has_words && !own.iter().any(|begin| text.starts_with(begin))

@@ -1,10 +1,8 @@
-//! What went wrong below, told where it happened.
+//! Faults: failed attempts, described where the error occurs.
 //!
-//! A [`Fault`] is built by the transport at the place the error is born, by an
-//! exhaustive match over what can happen there. It says what became of the
-//! request, which alone decides whether a call may be repeated, and what kind
-//! of failure it was, which alone decides what supervision makes of it. Text
-//! inside a fault is for people.
+//! The transport builds a [`Fault`] at the source of an error, by an exhaustive match over the possible
+//! failures. Its delivery alone decides whether a call may be retried, and its kind alone decides the
+//! reaction of supervision. Text in a fault is for people.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,23 +13,23 @@ use serde::{Deserialize, Serialize};
 use crate::config::ResolveError;
 use crate::secrets::Secrets;
 
-/// What became of a request.
+/// Delivery of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Delivery {
-    /// No byte of it left us: it did not run.
+    /// No byte of it was sent: it did not run.
     NotSent,
     /// The server answered that it did not run it.
     Rejected,
-    /// Bytes left us and no final answer came: it may have run.
+    /// Bytes were sent and no final answer came: it may have run.
     Unknown,
     /// A final answer came.
     Answered,
 }
 
 impl Delivery {
-    /// The word used in errors and records.
+    /// Returns the word used in errors and audit rows.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NotSent => "not-sent",
@@ -42,37 +40,37 @@ impl Delivery {
     }
 }
 
-/// A failed attempt: what became of the request, and what happened.
+/// A failed attempt: the delivery of its request, and the kind of failure.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind}")]
 pub struct Fault {
-    /// Decides whether the call may be repeated.
+    /// Decides whether the call may be retried.
     pub delivery: Delivery,
-    /// Decides what supervision makes of it.
+    /// Decides the reaction of supervision.
     pub kind: FaultKind,
 }
 
 impl Fault {
-    /// A fault before any byte of the request left.
+    /// Creates a fault before any byte of the request was sent.
     pub fn not_sent(kind: FaultKind) -> Self {
         Self { delivery: Delivery::NotSent, kind }
     }
 
-    /// The server says that it did not run the request.
+    /// Creates the fault of a request that the server says it did not run.
     pub fn rejected(kind: FaultKind) -> Self {
         Self { delivery: Delivery::Rejected, kind }
     }
 
-    /// A fault after bytes of the request left and before its answer came.
+    /// Creates a fault after bytes of the request were sent and before its answer came.
     pub fn unknown(kind: FaultKind) -> Self {
         Self { delivery: Delivery::Unknown, kind }
     }
 }
 
-/// The kinds of failure of an upstream server or of the way to it.
+/// Kinds of failure of an upstream server or of the connection to it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FaultKind {
-    /// The process could not be started, or the connection not made.
+    /// The process could not be started, or the connection could not be made.
     #[error("{0}")]
     Start(String),
     /// The server can't be used until something is changed.
@@ -81,13 +79,13 @@ pub enum FaultKind {
     /// The server did not finish its handshake in time.
     #[error("it has not answered the MCP handshake within {}", HumanDuration(*.0))]
     StartTimeout(Duration),
-    /// The server answered the handshake with something we can't work with.
+    /// The server's handshake is unusable.
     #[error("handshake failed: {0}")]
     Handshake(String),
     /// The process ended.
     #[error("the process ended ({0})")]
     Exited(Exit),
-    /// The process ended when it was asked for what only modern servers know.
+    /// The process ended on a request that only modern servers know.
     #[error("the process ended at the probe for its protocol ({0})")]
     EndedAtProbe(Exit),
     /// The server closed its output.
@@ -96,29 +94,28 @@ pub enum FaultKind {
     /// Writing to the server failed.
     #[error("could not write to the server: {0}")]
     Write(String),
-    /// An answer that is not a JSON-RPC message, or not of the shape its method demands.
+    /// An answer that is not a JSON-RPC message, or not of the shape its method requires.
     #[error("malformed answer: {0}")]
     Malformed(String),
     /// An answer longer than the limit.
     #[error("answer longer than {0} bytes")]
     Oversize(usize),
-    /// Our own time for the call ran out.
+    /// The call's deadline passed.
     #[error("no answer within {}", HumanDuration(*.0))]
     TimedOut(Duration),
     /// The server stopped answering liveness probes and was ended.
     #[error("the server hangs: {0} liveness probes went unanswered")]
     Hung(u32),
-    /// We closed the session ourselves: stop, reload, replacement or eviction.
+    /// The host closed the session: stop, reload, replacement or eviction.
     #[error("the session was closed by the host")]
     Retired,
-    /// The server has forgotten the session or replaced the tool, so that it has
-    /// to be asked first what it lists.
+    /// The server has forgotten the session or replaced the tool, so that its lists must be fetched first.
     #[error("the server does not know the session or the tool as it was any more")]
     StaleSession,
     /// The session has no room for the request.
     #[error("the server does not take more requests")]
     Congested,
-    /// A remote endpoint can't be reached: its name is not known, or its port refuses.
+    /// A remote endpoint is unreachable: its name does not resolve, or its port refuses.
     #[error("{0}")]
     Connect(Box<ConnectFailure>),
     /// A remote endpoint answered with a body of another content type, such as a web page.
@@ -132,35 +129,35 @@ pub enum FaultKind {
     Status {
         /// The status.
         code: u16,
-        /// What it said about it, shortened.
+        /// Its body, shortened.
         text: String,
     },
-    /// A remote endpoint asks to be left alone for a while.
+    /// A remote endpoint asks for a pause.
     #[error("the server answered HTTP {code} and wants no requests for {}", HumanDuration(*.wait))]
     RetryAfter {
         /// The status.
         code: u16,
-        /// For how long.
+        /// The length of the pause.
         wait: Duration,
     },
-    /// A remote endpoint does not accept the credentials, or wants some.
+    /// A remote endpoint rejects the credentials, or requires some.
     #[error("the server answered HTTP {code}{}", DetailSuffix(.challenge))]
     NeedsAuth {
         /// The status: 401 or 403.
         code: u16,
-        /// What it asks for, shortened.
+        /// Its challenge, shortened.
         challenge: String,
     },
-    /// Nobody can be reached through whom the server is, and it is waited for.
+    /// No relay host for this server is reachable; the call waits until its deadline.
     #[error("out of reach: {0}")]
     Unreachable(String),
-    /// Who carries requests to the server does not take this one from us.
+    /// The relay host refuses this request.
     #[error("refused on the way: {0}")]
     Denied(String),
 }
 
 impl FaultKind {
-    /// Says where the cause was looked for, which is too long for a headline.
+    /// Returns the places where the cause was searched, which are too long for a headline.
     pub fn detail(&self) -> Option<String> {
         match self {
             Self::Permanent(cause) => cause.detail(),
@@ -168,7 +165,7 @@ impl FaultKind {
         }
     }
 
-    /// The same without any secret in its words.
+    /// Redacts all secrets in its text.
     #[must_use]
     pub fn redacted(mut self, secrets: &Secrets) -> Self {
         match &mut self {
@@ -214,23 +211,23 @@ impl FaultKind {
     }
 }
 
-/// A cause that trying again does not remove.
+/// A cause that a retry does not remove.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PermanentCause {
     /// There is no such program.
     #[error("program `{program}` was not found")]
     ProgramMissing {
-        /// As the config names it.
+        /// The program as the config names it.
         program: String,
-        /// The `PATH` that was searched; `None` for a program that is named by its path.
+        /// The `PATH` that was searched; `None` for a program given by its path.
         path: Option<String>,
     },
     /// The program can't be executed by this user or on this machine.
     #[error("program `{program}` can't be executed: {why}")]
     NotExecutable {
-        /// As the config names it.
+        /// The program as the config names it.
         program: String,
-        /// What is wrong with it.
+        /// The reason.
         why: ExecFault,
     },
     /// A value of the config refers to a variable that is not set, or to a file that can't be read.
@@ -242,7 +239,7 @@ pub enum PermanentCause {
     /// The config holds a value that can't be used.
     #[error("{0}")]
     Config(String),
-    /// The endpoint is a daemon that has this one among its servers.
+    /// The endpoint is a daemon that has this daemon among its servers.
     #[error("its `url` leads back here through another daemon: each has the other among its servers")]
     Loop,
     /// The process ended with a usage text before it spoke MCP.
@@ -251,18 +248,18 @@ pub enum PermanentCause {
     /// The program listens for HTTP and is silent on stdout; the port, if it is known.
     #[error("it serves HTTP in place of MCP on stdout")]
     ServesHttp(Option<u16>),
-    /// No TLS connection can be made, since the certificate is not accepted.
+    /// The TLS certificate is not accepted.
     #[error("its TLS certificate is not accepted: {0}")]
     Certificate(CertificateFault),
     /// The address begins with `https://`, and the endpoint speaks no TLS.
     #[error("its `url` begins with https://, and the server speaks no TLS")]
     NoTls,
-    /// A remote endpoint answered the handshake with a status that says that there is nothing.
+    /// A remote endpoint answered the handshake with a status that says that nothing is there.
     #[error("its `url` is no MCP endpoint: it answered HTTP {code}{}", DetailSuffix(.text))]
     NoEndpoint {
         /// The status.
         code: u16,
-        /// What it said about it, shortened.
+        /// Its body, shortened.
         text: String,
     },
     /// A remote endpoint answered the handshake with another content type, such as that of a web page.
@@ -278,20 +275,20 @@ pub enum PermanentCause {
 pub struct ConnectFailure {
     /// Host and port; never the rest of the address, which may hold a secret.
     pub authority: String,
-    /// What happened.
+    /// The failure.
     pub why: ConnectFault,
 }
 
-/// Why a connection could not be made.
+/// Reason why a connection could not be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConnectFault {
     /// The name of the host can't be resolved.
     UnknownHost,
     /// Nothing listens there.
     Refused,
-    /// There is no way to the host, or it does not answer.
+    /// The host is unreachable, or it does not answer.
     NoResponse,
-    /// Something else, in the words of the system.
+    /// Another failure, in the words of the system.
     Other(String),
 }
 
@@ -310,7 +307,7 @@ impl fmt::Display for ConnectFailure {
     }
 }
 
-/// Why a file can't be executed.
+/// Reason why a file can't be executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ExecFault {
     /// Its mode does not allow it.
@@ -327,10 +324,10 @@ pub enum ExecFault {
     Format,
 }
 
-/// Why a certificate is not accepted.
+/// Reason why a certificate is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateFault {
-    /// It is signed by itself or by an authority that this machine does not know.
+    /// It is self-signed or signed by an unknown authority.
     #[error("it is self-signed, or signed by an authority that this machine does not know")]
     UnknownIssuer,
     /// It is not valid now.
@@ -339,7 +336,7 @@ pub enum CertificateFault {
     /// It is for another host.
     #[error("it is for another host name")]
     WrongHost,
-    /// Something else.
+    /// Another failure.
     #[error("{0}")]
     Other(String),
 }
@@ -362,7 +359,7 @@ impl PermanentCause {
         }
     }
 
-    /// Says where the cause was looked for, which is too long for a headline.
+    /// Returns the places where the cause was searched, which are too long for a headline.
     pub fn detail(&self) -> Option<String> {
         match self {
             Self::ProgramMissing { path: Some(path), .. } => Some(format!("PATH is {path}")),
@@ -392,7 +389,7 @@ impl From<PermanentCause> for FaultKind {
     }
 }
 
-/// A text behind a colon, if there is one.
+/// A text after a colon, if there is one.
 struct DetailSuffix<'a>(&'a str);
 
 impl fmt::Display for DetailSuffix<'_> {
@@ -401,7 +398,7 @@ impl fmt::Display for DetailSuffix<'_> {
     }
 }
 
-/// How a process ended.
+/// End of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -410,7 +407,7 @@ pub enum Exit {
     Code(i32),
     /// This signal ended it.
     Signal(i32),
-    /// Nobody could tell.
+    /// The system could not tell.
     Untold,
 }
 
@@ -424,9 +421,8 @@ impl fmt::Display for Exit {
     }
 }
 
-/// A duration as people write it: `250ms`, `1.5s`, `5m`, `1h30m`. Of a minute
-/// and more only whole seconds are told, rounded up: who waits that long has
-/// waited long enough.
+/// A duration as people write it: `250ms`, `1.5s`, `5m`, `1h30m`. From a minute on only whole seconds are
+/// shown, rounded up, so that a caller that waits that long has waited long enough.
 #[derive(Debug, Clone, Copy)]
 pub struct HumanDuration(pub Duration);
 
@@ -436,7 +432,7 @@ impl fmt::Display for HumanDuration {
         match ms {
             0..1_000 => return write!(f, "{ms}ms"),
             1_000..60_000 if ms.is_multiple_of(1_000) => return write!(f, "{}s", ms / 1_000),
-            // What would be rounded to a minute is one.
+            // A value that would round to a minute is shown as one.
             1_000..59_950 => return write!(f, "{:.1}s", self.0.as_secs_f64()),
             _ => {}
         }

@@ -1,7 +1,7 @@
-//! Environment variables of the host that servers are given: where things are, how to reach the network and the desktop,
-//! which language to speak. Everything else may be a secret, and is passed by name only.
+//! Environment variables that servers inherit from the host: locations, network, desktop and language. Every
+//! other variable may be a secret and is passed only by name.
 
-/// Variables that every server is given; names ending in `*` are prefixes.
+/// Variables that every server receives; names ending in `*` are prefixes.
 pub const INHERITED: &[&str] = &[
     "PATH",
     "HOME",
@@ -15,7 +15,7 @@ pub const INHERITED: &[&str] = &[
     "SHELL",
     "TZ",
     "XDG_*",
-    // Proxies: programs differ in the case that they read.
+    // Proxies: programs differ in the case they read.
     "HTTP_PROXY",
     "HTTPS_PROXY",
     "NO_PROXY",
@@ -24,8 +24,8 @@ pub const INHERITED: &[&str] = &[
     "https_proxy",
     "no_proxy",
     "all_proxy",
-    // Certificate authorities, as paths and switches. OpenSSL and Go read the first two; each of the others is the only one
-    // that its program reads: Node, requests, curl, git, pip and pipx, uv.
+    // Certificate authorities, as paths and switches. OpenSSL and Go read the first two; each of the others
+    // is the only one that its program reads: Node, requests, curl, git, pip and pipx, uv.
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
     "NODE_EXTRA_CA_CERTS",
@@ -40,7 +40,7 @@ pub const INHERITED: &[&str] = &[
     "WAYLAND_DISPLAY",
     "XAUTHORITY",
     "DBUS_SESSION_BUS_ADDRESS",
-    // Sockets and contexts of the user's other services. They name a place; what they open is guarded there.
+    // Sockets and contexts of the user's other services. They name a location whose access is guarded there.
     "SSH_AUTH_SOCK",
     "DOCKER_HOST",
     "DOCKER_CONTEXT",
@@ -53,12 +53,12 @@ pub const INHERITED: &[&str] = &[
 /// Variables of Ostler itself, which `env_pass = ["*"]` does not pass.
 const OWN_PREFIX: &str = "OSTLER_";
 
-/// Returns whether every server is given the variable.
+/// Returns whether every server receives the variable.
 pub fn is_inherited(name: &str) -> bool {
     INHERITED.iter().any(|pattern| matches_pattern(pattern, name))
 }
 
-/// Returns whether a server with these patterns in `env_pass` is given the variable because of them.
+/// Returns whether these patterns of `env_pass` pass the variable.
 pub fn is_in_env_pass<T: AsRef<str>>(patterns: &[T], name: &str) -> bool {
     patterns.iter().map(AsRef::as_ref).any(|pattern| match pattern {
         "*" => !name.starts_with(OWN_PREFIX),
@@ -80,8 +80,8 @@ pub fn check_pattern(pattern: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Finds names of variables in a text, in their order and each once: words of capitals, digits and `_` that a program
-/// would read as a setting.
+/// Finds names of variables in a text, in order and each once: words of capitals, digits and `_` that a
+/// program would read as a setting.
 pub fn find_names(text: &str) -> Vec<&str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     let is_variable = |word: &&str| {

@@ -1,7 +1,7 @@
 //! Keyed limits: at most N permits in all and M for each key, given back on drop.
 //!
-//! Nobody waits for a permit: what finds no room is refused at once. Only keys that hold a permit are remembered, so
-//! there are never more entries than permits.
+//! A request that does not fit is refused at once; there is no queue. Only keys that hold a permit are
+//! stored, so there are never more entries than permits.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashTable;
 
-/// Permits, at most so many in all and for each key.
+/// A limit on permits, in all and for each key.
 pub struct KeyedLimit {
     max: usize,
     max_per_key: usize,
@@ -21,8 +21,8 @@ pub struct KeyedLimit {
 struct KeyCounts {
     /// The sum over all keys; never more than `max`.
     total: usize,
-    /// By the keyed hash of the key, so that nothing is allocated for a key that comes and goes; two keys of one hash
-    /// would share their limits and nothing else. No entry is zero.
+    /// By the keyed hash of the key, so that nothing is allocated for a short-lived key; two keys of one hash
+    /// would share only their limits. No entry is zero.
     keys: HashTable<KeyCount>,
 }
 
@@ -30,23 +30,23 @@ struct KeyCounts {
 struct KeyCount {
     key: u64,
     held: usize,
-    /// Those that were acquired as marked.
+    /// The permits that were acquired as marked.
     marked: usize,
 }
 
-/// What is acquired at once.
+/// Permits to be acquired at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PermitRequest {
-    /// How many permits; none is no permit and always there.
+    /// Number of permits; zero always succeeds.
     pub amount: usize,
-    /// Set for marked permits, which are counted apart as well.
+    /// Set for marked permits, which have a limit of their own as well.
     pub marked_limit: Option<MarkedLimit>,
 }
 
-/// Marks permits of a kind that has a limit of its own within that of the key.
+/// Limit of marked permits within that of the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MarkedLimit {
-    /// How many marked permits the key may hold, which may be another number each time.
+    /// Most marked permits that the key may hold; callers may pass another number each time.
     pub max: usize,
 }
 
@@ -54,32 +54,32 @@ impl PermitRequest {
     /// One permit, not marked.
     pub const ONE: Self = Self { amount: 1, marked_limit: None };
 
-    /// So many permits, not marked.
+    /// Requests several permits, not marked.
     pub fn many(amount: usize) -> Self {
         Self { amount, marked_limit: None }
     }
 
-    /// One marked permit.
+    /// Requests one marked permit.
     pub fn marked(max: usize) -> Self {
         Self { amount: 1, marked_limit: Some(MarkedLimit { max }) }
     }
 }
 
-/// The limit that left no room.
+/// The limit that was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitReached {
-    /// That over all keys.
+    /// The limit over all keys.
     All,
-    /// That of the key.
+    /// The limit of the key.
     Key,
-    /// That of the key's marked permits.
+    /// The limit of the key's marked permits.
     Marked {
-        /// How many of these the key holds.
+        /// Number of marked permits that the key holds.
         held: usize,
     },
 }
 
-/// Permits of one key. Dropping them gives them back.
+/// Permits of one key. Dropping them releases them.
 pub struct KeyedPermit {
     limit: Arc<KeyedLimit>,
     key: u64,
@@ -88,39 +88,40 @@ pub struct KeyedPermit {
 }
 
 impl KeyedLimit {
-    /// Makes a limit of `max` permits in all and `max_per_key` for each key.
+    /// Creates a limit of `max` permits in all and `max_per_key` for each key.
     pub fn new(max: usize, max_per_key: usize) -> Arc<Self> {
         Arc::new(Self { max, max_per_key, hasher: RandomState::new(), counts: Mutex::default() })
     }
 
-    /// Makes a limit for each key alone.
+    /// Creates a limit for each key alone.
     pub fn per_key(max_per_key: usize) -> Arc<Self> {
         Self::new(usize::MAX, max_per_key)
     }
 
-    /// Returns how many permits there are.
+    /// Returns the number of permits in all.
     pub fn max(&self) -> usize {
         self.max
     }
 
-    /// Returns how many permits one key may hold.
+    /// Returns the number of permits that one key may hold.
     pub fn max_per_key(&self) -> usize {
         self.max_per_key
     }
 
-    /// Takes one permit for a key.
+    /// Acquires one permit for a key.
     pub fn acquire(self: &Arc<Self>, key: &str) -> Result<KeyedPermit, LimitReached> {
         self.acquire_many(key, PermitRequest::ONE)
     }
 
-    /// Takes permits for a key: all that are wanted, or none. What the key itself has too much of is told first.
+    /// Acquires permits for a key: all that are requested, or none. A limit of the key itself is reported
+    /// first.
     pub fn acquire_many(
         self: &Arc<Self>,
         key: &str,
         wanted: PermitRequest,
     ) -> Result<KeyedPermit, LimitReached> {
         let key = self.hasher.hash_one(key);
-        let PermitRequest { amount, marked_limit: mark } = wanted;
+        let PermitRequest { amount, marked_limit } = wanted;
         let mut counts = self.counts();
         let total = counts.total;
         let known = counts.keys.find_mut(key, |count| count.key == key);
@@ -128,13 +129,13 @@ impl KeyedLimit {
         if amount > self.max_per_key.saturating_sub(held.held) {
             return Err(LimitReached::Key);
         }
-        if mark.is_some_and(|mark| amount > mark.max.saturating_sub(held.marked)) {
+        if marked_limit.is_some_and(|marked_limit| amount > marked_limit.max.saturating_sub(held.marked)) {
             return Err(LimitReached::Marked { held: held.marked });
         }
         if amount > self.max - total {
             return Err(LimitReached::All);
         }
-        let is_marked = mark.is_some();
+        let is_marked = marked_limit.is_some();
         let marked = held.marked + if is_marked { amount } else { 0 };
         let count = KeyCount { key, held: held.held + amount, marked };
         match known {
@@ -146,7 +147,7 @@ impl KeyedLimit {
         Ok(KeyedPermit { limit: Arc::clone(self), key, amount, is_marked })
     }
 
-    /// Returns how many marked permits are held, over all keys.
+    /// Returns the number of marked permits held, over all keys.
     pub fn marked(&self) -> usize {
         self.counts().keys.iter().map(|count| count.marked).sum()
     }
@@ -183,7 +184,7 @@ impl fmt::Debug for KeyedLimit {
 
 impl fmt::Debug for KeyedPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit").field("amount", &self.amount).finish_non_exhaustive()
+        f.debug_struct("KeyedPermit").field("amount", &self.amount).finish_non_exhaustive()
     }
 }
 
@@ -191,7 +192,7 @@ impl fmt::Debug for KeyedPermit {
 mod tests {
     use super::*;
 
-    /// How many permits are held, and how many keys hold them.
+    /// Returns the number of permits held and the number of keys that hold them.
     fn held(limit: &KeyedLimit) -> (usize, usize) {
         let counts = limit.counts();
         (counts.total, counts.keys.len())

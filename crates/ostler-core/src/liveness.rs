@@ -1,93 +1,92 @@
-//! Whether a silent server is thinking or hanging.
+//! Liveness: tells a busy server from a hung one.
 //!
 //! ```text
-//!            silent too long                answered by anything
-//! trusting ──────────────────▶ asking ──────────────────────────▶ trusting
-//!                               │  ▲
-//!                      no answer└──┘ up to MISSES times, then: hung
+//!            silent too long                 answered by anything
+//!   Healthy ──────────────────▶ Probing ──────────────────────────▶ Healthy
+//!                                │  ▲
+//!                       no answer└──┘ up to MAX_MISSES times, then: Hung
 //! ```
 //!
-//! Silence is measured on the connection, not per call: whatever the server
-//! says proves that it lives. A probe is asked for when the server has been
-//! idle for [`IDLE`], when its oldest call is past half its time with nothing
-//! read in between, or when a call has just timed out.
+//! Silence is measured on the connection, not per call: any message of the server proves that it lives. A
+//! probe is due if the server has been idle for [`IDLE_BEFORE_PROBE`], if its oldest call has used half its
+//! time with nothing received since, or if a call has just timed out.
 
 use std::time::{Duration, Instant};
 
-/// Silence without calls after which the server is asked whether it lives.
+/// Silence without calls after which the server is probed.
 pub const IDLE_BEFORE_PROBE: Duration = Duration::from_secs(30);
 /// Unanswered probes in a row that make a server hung.
 pub const MAX_MISSES: u32 = 3;
-/// How long one probe waits.
+/// Timeout of one probe.
 pub const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is known of a connection at one moment.
+/// Activity of a connection at one moment.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionActivity {
-    /// When the server was last heard, or the session began.
+    /// Time of the last message from the server, or of the start of the session.
     pub last_received: Instant,
-    /// When the oldest waiting call was made.
+    /// Time at which the oldest waiting call was made.
     pub oldest_call: Option<Instant>,
-    /// The time a call of this server has.
+    /// The time limit of a call at this server.
     pub call_timeout: Duration,
 }
 
-/// What to do about a silent server.
+/// Next step for a silent server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProbeDecision {
-    /// Nothing; look again then.
+    /// No probe before this time.
     NotBefore(Instant),
-    /// Ask it whether it lives.
+    /// Probe it now.
     Probe,
 }
 
-/// What an unanswered probe means.
+/// Effect of an unanswered probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissOutcome {
-    /// Ask again.
+    /// Probe again.
     ProbeAgain,
     /// It hangs.
     Hung,
 }
 
-/// The patience with one session.
+/// Liveness state of one session.
 #[derive(Debug, Default)]
 pub struct Liveness {
     misses: u32,
-    /// A call has timed out since the last sign of life.
+    /// True if a call has timed out since the last message.
     is_suspect: bool,
 }
 
 impl Liveness {
-    /// A call has timed out: ask at the next look, however short the silence.
+    /// Records a timed-out call: a probe is due at once, however short the silence.
     pub fn on_timeout(&mut self) {
         self.is_suspect = true;
     }
 
-    /// Looks at the signs.
-    pub fn decide(&self, signs: &ConnectionActivity, now: Instant) -> ProbeDecision {
-        let due = self.probe_due(signs);
+    /// Decides whether a probe is due.
+    pub fn decide(&self, activity: &ConnectionActivity, now: Instant) -> ProbeDecision {
+        let due = self.probe_due(activity);
         if now >= due { ProbeDecision::Probe } else { ProbeDecision::NotBefore(due) }
     }
 
-    /// The probe was answered, with a result or an error: the server lives.
+    /// Records an answered probe, with a result or an error: the server lives.
     pub fn on_answer(&mut self) {
         *self = Self::default();
     }
 
-    /// The probe was not answered in time.
+    /// Records a probe that was not answered in time.
     pub fn on_miss(&mut self) -> MissOutcome {
         self.misses += 1;
         if self.misses >= MAX_MISSES { MissOutcome::Hung } else { MissOutcome::ProbeAgain }
     }
 
-    fn probe_due(&self, signs: &ConnectionActivity) -> Instant {
+    fn probe_due(&self, activity: &ConnectionActivity) -> Instant {
         if self.is_suspect || self.misses > 0 {
-            return signs.last_received;
+            return activity.last_received;
         }
-        match signs.oldest_call {
-            Some(made) => made.max(signs.last_received) + signs.call_timeout / 2,
-            None => signs.last_received + IDLE_BEFORE_PROBE,
+        match activity.oldest_call {
+            Some(made) => made.max(activity.last_received) + activity.call_timeout / 2,
+            None => activity.last_received + IDLE_BEFORE_PROBE,
         }
     }
 }

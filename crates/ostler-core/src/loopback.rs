@@ -1,4 +1,4 @@
-//! Loopback addresses: what reaches this machine from this machine only, whatever a name server says.
+//! Loopback addresses: those that reach this machine from this machine only, whatever a name server answers.
 //!
 //! | text | loopback | why |
 //! |---|---|---|
@@ -35,11 +35,11 @@ pub fn is_loopback_authority(authority: &str) -> bool {
     !is_bare_ipv6(host) && is_loopback_host(host)
 }
 
-/// Splits `HOST[:PORT]`. What is no port stays with the host, which then is no known one.
+/// Splits `HOST[:PORT]`. An invalid port stays part of the host, which is then unknown.
 pub fn split_port(authority: &str) -> (&str, Option<u16>) {
     let split = authority.rsplit_once(':').and_then(|(host, port)| {
         let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
-        // A colon before it is one of an IPv6 address, unless brackets end that.
+        // A colon before it belongs to an IPv6 address, unless brackets end that.
         let is_apart = !is_bare_ipv6(host);
         is_number.then(|| port.parse().ok()).flatten().filter(|_| is_apart).map(|port| (host, port))
     });
@@ -54,7 +54,7 @@ fn is_bare_ipv6(host: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A host, and whether it is loopback without a port, as an authority, and as an authority with a port.
+    /// Hosts, each with its results without a port, as an authority, and as an authority with a port.
     const HOSTS: [(&str, [bool; 3]); 29] = [
         ("localhost", [true; 3]),
         ("LocalHost", [true; 3]),

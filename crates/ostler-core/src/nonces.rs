@@ -1,7 +1,7 @@
-//! Numbers that are good for one use each, until they expire.
+//! Nonces: numbers that can be used once each, until they expire.
 //!
-//! What is not in the table was used, has expired or was displaced, so a full table refuses and never
-//! repeats. A caller displaces its own oldest numbers first, then those of the caller that holds the most.
+//! A number that is not in the table was used, has expired or was evicted, so a full table refuses and never
+//! repeats. A caller evicts its own oldest numbers first, then those of the caller that holds the most.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -17,9 +17,9 @@ const MAX_TOTAL: usize = 16_384;
 pub struct Nonces {
     ttl: Duration,
     next: u64,
-    /// Per caller in the order of issue, which is the order of expiry. No caller's is empty.
+    /// Per caller in the order of issue, which is the order of expiry. No queue is empty.
     open: HashMap<Box<str>, VecDeque<Nonce>>,
-    /// All that are in `open`.
+    /// The number of all entries in `open`.
     count: usize,
 }
 
@@ -30,7 +30,7 @@ struct Nonce {
 }
 
 impl Nonces {
-    /// Makes an empty table whose numbers live for `life`.
+    /// Creates an empty table whose numbers live for `ttl`.
     pub fn new(ttl: Duration) -> Self {
         Self { ttl, next: 0, open: HashMap::new(), count: 0 }
     }
@@ -67,7 +67,7 @@ impl Nonces {
         nonce.expires > now
     }
 
-    /// Returns how many numbers are open, expired ones included that nothing has displaced yet.
+    /// Returns the number of open numbers, including expired ones that are not yet evicted.
     pub fn len(&self) -> usize {
         self.count
     }
@@ -77,7 +77,7 @@ impl Nonces {
         self.count == 0
     }
 
-    /// Drops what has expired, or else the older half of the numbers of the caller that holds the most.
+    /// Evicts expired numbers, or else the older half of the numbers of the caller that holds the most.
     fn evict(&mut self, now: Instant) {
         self.open.retain(|_, own| {
             own.retain(|nonce| nonce.expires > now);
@@ -165,7 +165,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is done, no number is redeemed twice, late or by another caller, and the counts agree.
+        /// After any operations, no number is redeemed twice, late or by another caller, and the counts
+        /// agree.
         #[test]
         fn no_number_is_redeemed_twice(
             steps in prop::collection::vec((0u8..4, 0u8..3, 0u64..40, 0u64..200), 0..200),

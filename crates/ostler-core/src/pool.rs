@@ -1,30 +1,30 @@
-//! How many processes may live at once, and which idle one goes first.
+//! Process pool: bounds live processes and selects the idle one to evict.
 //!
 //! ```text
 //!             admit: Granted            set_idle
 //!   (absent) ────────────────▶  Busy ───────────▶  Idle
 //!      ▲                         ▲ ▲                │ │ admit of another: Evict(this)
 //!      │                         │ └── set_busy ────┘ ▼
-//!      │                         └──── set_busy ──── Leaving
+//!      │                         └──── set_busy ──── Evicting
 //!      └──────────────── release, from any ─────────────┘
 //! ```
 //!
-//! An entry counts from its grant until its release, also while it is leaving:
-//! a process that is being closed still holds its memory.
+//! An entry counts from its grant until its release, also while it is evicted: a process that is being closed
+//! still holds its memory.
 
 use std::hash::Hash;
 use std::time::Instant;
 
 use hashlink::LinkedHashMap;
 
-/// The answer to a newcomer.
+/// Result of an admission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PoolAdmission<K> {
-    /// It has a place, and is busy until told otherwise.
+    /// The key has a place and is busy.
     Granted,
-    /// This idle one must be closed first; the newcomer asks again after its release.
+    /// This idle process must be closed first; the caller repeats the admission after its release.
     Evict(K),
-    /// Nothing is idle; the newcomer asks again after the next release or idling.
+    /// No process is idle; the caller repeats the admission after the next release or idling.
     Full,
 }
 
@@ -34,37 +34,37 @@ enum PoolEntryState {
     Busy,
     /// May be offered for eviction.
     Idle,
-    /// Has been offered for eviction and is not offered again.
+    /// Offered for eviction; not offered again.
     Evicting,
 }
 
 #[derive(Debug)]
 struct PoolEntry {
     state: PoolEntryState,
-    /// The last time anything was said about it.
+    /// Time of the last change of state.
     last_used: Instant,
 }
 
-/// The places for live processes.
+/// Places of live processes.
 #[derive(Debug)]
 pub struct EvictionPool<K> {
     max: usize,
-    /// Never more than `max`. Kept in the order of arrival, so that of two used
-    /// at the same instant always the same one goes first.
+    /// At most `max`. Kept in the order of arrival, so that of two used at the same instant always the same
+    /// one is evicted.
     entries: LinkedHashMap<K, PoolEntry>,
 }
 
 impl<K: Clone + Eq + Hash> EvictionPool<K> {
-    /// Room for `max` processes; 0 means none, not one.
+    /// Creates a pool of `max` processes; 0 means none, not one.
     pub fn new(max: usize) -> Self {
         Self { max, entries: LinkedHashMap::new() }
     }
 
-    /// Asks for a place for `key`.
+    /// Admits `key`.
     ///
-    /// One that has a place keeps it and is busy from now on, except while it
-    /// is leaving: then its old process is still being closed and a new one
-    /// would be one too many, so it waits for its own release like anybody else.
+    /// A key that has a place keeps it and becomes busy. An exception is a key being evicted: its old process
+    /// is still being closed and a new one would be one too many, so it waits for its own release like any
+    /// other.
     pub fn admit(&mut self, key: K, now: Instant) -> PoolAdmission<K> {
         match self.entries.get(&key).map(|entry| entry.state) {
             Some(PoolEntryState::Evicting) => return PoolAdmission::Full,
@@ -81,7 +81,7 @@ impl<K: Clone + Eq + Hash> EvictionPool<K> {
         self.evict_one(|_| true)
     }
 
-    /// Asks for the place of the longest idle one among some: who has its share gives from it.
+    /// Evicts the longest idle process among a selection, for a caller that has used up its share.
     pub fn evict_one(&mut self, is_among: impl Fn(&K) -> bool) -> PoolAdmission<K> {
         let idle = self
             .entries
@@ -96,12 +96,12 @@ impl<K: Clone + Eq + Hash> EvictionPool<K> {
         }
     }
 
-    /// It is in use. One that was leaving stays: a lease came before its closing did.
+    /// Marks a process as in use. One that was being evicted stays: a lease began before it was closed.
     pub fn set_busy(&mut self, key: &K, now: Instant) {
         self.set(key, PoolEntryState::Busy, now);
     }
 
-    /// Nobody uses it; it may be evicted. One that is leaving goes on leaving.
+    /// Marks a process as unused, so that it may be evicted. One that is being evicted stays so.
     pub fn set_idle(&mut self, key: &K, now: Instant) {
         self.set(key, PoolEntryState::Idle, now);
     }
@@ -114,22 +114,22 @@ impl<K: Clone + Eq + Hash> EvictionPool<K> {
         }
     }
 
-    /// Its process is gone, and its place is free.
+    /// Frees the place of a process that has ended.
     pub fn release(&mut self, key: &K) {
         self.entries.remove(key);
     }
 
-    /// Places taken.
+    /// Returns the number of places taken.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether no place is taken.
+    /// Returns whether no place is taken.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Places in all.
+    /// Returns the number of places in all.
     pub fn max(&self) -> usize {
         self.max
     }

@@ -1,12 +1,12 @@
-//! Floods of notifications: how many pass, and how many alike become one.
+//! Rate limit and coalescing of notifications.
 
 use std::time::{Duration, Instant};
 
-/// Lets events pass at a steady rate, with bursts.
+/// Token bucket: lets events pass at a steady rate, with bursts.
 ///
 /// ```text
 ///   tokens: 0 ──── refilled at `per_second` ────▶ burst
-///   take:   a token is there ─▶ true, one less;  none ─▶ false, counted as dropped
+///   try_acquire:   a token is left ─▶ true, one less;  none ─▶ false, counted as dropped
 /// ```
 #[derive(Debug, Clone)]
 pub struct RateLimiter {
@@ -14,21 +14,21 @@ pub struct RateLimiter {
     burst: u32,
     /// Tokens in billionths, so that refilling by nanoseconds is exact; at most `burst` tokens.
     nano_tokens: u128,
-    /// The time up to which `level` is filled; `None` before the first event.
+    /// The time up to which `nano_tokens` is filled; `None` before the first event.
     filled: Option<Instant>,
     dropped: u64,
 }
 
-/// One token, in the unit of the level.
+/// One token, in the unit of `nano_tokens`.
 const TOKEN: u128 = 1_000_000_000;
 
 impl RateLimiter {
-    /// `burst` events at once, and `per_second` of them in the long run.
+    /// Creates a bucket of `burst` events at once and `per_second` in the long run.
     pub fn new(per_second: u32, burst: u32) -> Self {
         Self { per_second, burst, nano_tokens: u128::from(burst) * TOKEN, filled: None, dropped: 0 }
     }
 
-    /// Whether one event passes now; one that does not is counted as dropped.
+    /// Returns whether one event passes now; otherwise it is counted as dropped.
     pub fn try_acquire(&mut self, now: Instant) -> bool {
         self.refill(now);
         match self.nano_tokens.checked_sub(TOKEN) {
@@ -50,20 +50,20 @@ impl RateLimiter {
         self.filled = self.filled.max(Some(now));
     }
 
-    /// Events that did not pass, since the beginning.
+    /// Returns the number of dropped events.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 }
 
-/// Makes one event out of many alike: the first passes at once, those within
-/// `every` after it become a single one at the end of that time.
+/// Coalesces equal events: the first passes at once, those within `interval` after it become a single one at
+/// the end of that time.
 ///
 /// ```text
-///            event: pass                 event
-///   Calm ────────────────▶ Quiet{since} ───────▶ Pending{since}
-///    ▲                        │    ▲                 │
-///    └──── `every` is over ───┘    └── wake: pass ───┘
+///            event: passes              event
+///   Idle ────────────────▶ Cooldown{since} ───────▶ Pending{since}
+///    ▲                        │    ▲                    │
+///    └── `interval` is over ──┘    └── on_wake: passes ─┘
 /// ```
 #[derive(Debug, Clone)]
 pub struct Coalescer {
@@ -73,21 +73,22 @@ pub struct Coalescer {
 
 #[derive(Debug, Clone, Copy)]
 enum CoalescerState {
-    /// Nothing has passed for long enough.
+    /// No event has passed for at least one interval.
     Idle,
-    /// One passed at this time.
+    /// An event passed at this time.
     Cooldown(Instant),
-    /// One passed at this time, and at least one more waits.
+    /// An event passed at this time, and at least one more waits.
     Pending(Instant),
 }
 
 impl Coalescer {
-    /// At most one event in any `every`, and none lost.
+    /// Creates a coalescer: at most one event in any `interval`, and none lost.
     pub fn new(interval: Duration) -> Self {
         Self { interval, state: CoalescerState::Idle }
     }
 
-    /// An event happened; whether it passes now. One that does not passes at [`next_wake`](Self::next_wake).
+    /// Records an event. Returns whether it passes now; otherwise it passes at
+    /// [`next_wake`](Self::next_wake).
     pub fn on_event(&mut self, now: Instant) -> bool {
         match self.state {
             CoalescerState::Cooldown(since) | CoalescerState::Pending(since)
@@ -103,7 +104,7 @@ impl Coalescer {
         }
     }
 
-    /// When [`on_wake`](Self::on_wake) should be called; `None` while nothing waits.
+    /// Returns the time for [`on_wake`](Self::on_wake); `None` while no event waits.
     pub fn next_wake(&self) -> Option<Instant> {
         match self.state {
             CoalescerState::Idle | CoalescerState::Cooldown(_) => None,
@@ -111,7 +112,7 @@ impl Coalescer {
         }
     }
 
-    /// The time has come; whether the waiting event passes now. Waking early does no harm.
+    /// Returns whether the waiting event passes now. Calling it early does no harm.
     pub fn on_wake(&mut self, now: Instant) -> bool {
         match self.state {
             CoalescerState::Pending(since) if self.is_interval_over(since, now) => {
@@ -136,19 +137,19 @@ mod tests {
 
     #[test]
     fn a_burst_passes_and_then_the_steady_rate() {
-        let mut meter = RateLimiter::new(200, 1_000);
-        let passed = (0..1_500).filter(|_| meter.try_acquire(at(0))).count();
-        assert_eq!((passed, meter.dropped()), (1_000, 500));
-        let passed = (1..=1_000).filter(|&now| meter.try_acquire(at(now))).count();
+        let mut limiter = RateLimiter::new(200, 1_000);
+        let passed = (0..1_500).filter(|_| limiter.try_acquire(at(0))).count();
+        assert_eq!((passed, limiter.dropped()), (1_000, 500));
+        let passed = (1..=1_000).filter(|&now| limiter.try_acquire(at(now))).count();
         assert_eq!(passed, 200);
-        assert_eq!((0..2_000).filter(|_| meter.try_acquire(at(3_600_000))).count(), 1_000);
+        assert_eq!((0..2_000).filter(|_| limiter.try_acquire(at(3_600_000))).count(), 1_000);
     }
 
     #[test]
     fn thirds_of_a_second_add_up_exactly() {
-        let mut meter = RateLimiter::new(3, 2);
-        assert!(meter.try_acquire(at(0)) && meter.try_acquire(at(0)));
-        let passed: Vec<u64> = (1..=3_000).filter(|&now| meter.try_acquire(at(now))).collect();
+        let mut limiter = RateLimiter::new(3, 2);
+        assert!(limiter.try_acquire(at(0)) && limiter.try_acquire(at(0)));
+        let passed: Vec<u64> = (1..=3_000).filter(|&now| limiter.try_acquire(at(now))).collect();
         assert_eq!(passed, [334, 667, 1_000, 1_334, 1_667, 2_000, 2_334, 2_667, 3_000]);
     }
 
@@ -173,7 +174,7 @@ mod tests {
         fn no_window_lets_more_pass_than_burst_and_rate(
             rate in 0u32..50, burst in 0u32..20, steps in prop::collection::vec(0u64..200, 1..100),
         ) {
-            let mut meter = RateLimiter::new(rate, burst);
+            let mut limiter = RateLimiter::new(rate, burst);
             let mut passed: Vec<u64> = Vec::new();
             let (mut now, mut level, mut last) = (0, u64::from(burst) * 1_000, 0);
             for step in steps {
@@ -182,7 +183,7 @@ mod tests {
                 last = now;
                 let expected = level >= 1_000;
                 level -= if expected { 1_000 } else { 0 };
-                prop_assert_eq!(meter.try_acquire(at(now)), expected);
+                prop_assert_eq!(limiter.try_acquire(at(now)), expected);
                 if expected { passed.push(now) }
             }
             for (i, first) in passed.iter().enumerate() {

@@ -1,6 +1,6 @@
-//! Remedies: what a person can do about the cause of a failure. The only place where a cause becomes advice, so that every
-//! command, the daemon and MCP clients give the same. In what MCP clients are told no word is chosen by a server: models
-//! read it. Operators are told the names of variables too.
+//! Remedies: advice to a person about the cause of a failure. Causes become advice only here, so that every
+//! command, the daemon and MCP clients give the same. Advice to MCP clients holds no word chosen by a server,
+//! because models read it. Advice to operators includes names of variables.
 
 use std::path::Path;
 
@@ -11,31 +11,31 @@ use crate::shell::quote;
 use crate::stderr_cause::KnownCause;
 use crate::supervisor::{FailureHint, ServerFailure};
 
-/// Longest name of a variable that an operator is told: real ones are shorter, and sentences are not.
+/// Longest name of a variable that an operator sees: real ones are shorter, and sentences are longer.
 const MAX_NAME_LEN: usize = 40;
 
-/// Who reads a remedy.
+/// Reader of a remedy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Audience {
     /// The person who runs Ostler, on the command line.
     Operator,
-    /// An MCP client, and so its model.
+    /// An MCP client, and therefore its model.
     Client,
 }
 
-/// Tells the operator what to do about a failure of a server. `None` where its output has to be read first, or
-/// time alone helps.
+/// Returns the advice to the operator about a failure of a server. `None` if its output has to be read first,
+/// or if only time helps.
 pub fn for_operator(server: &str, failure: &ServerFailure) -> Option<String> {
     for_audience(Audience::Operator, server, failure)
 }
 
-/// Tells MCP clients the same, without any word that the server chose.
+/// Returns the same advice to MCP clients, without any word that the server chose.
 pub fn for_clients(server: &str, failure: &ServerFailure) -> Option<String> {
     for_audience(Audience::Client, server, failure)
 }
 
 fn for_audience(reader: Audience, server: &str, failure: &ServerFailure) -> Option<String> {
-    // What is known at the place of the failure is closer to its cause than any form of output.
+    // A hint from the place of the failure is closer to its cause than any form of output.
     let known = match failure.hint.as_deref() {
         Some(FailureHint::Text(text)) => Some(text.clone()),
         Some(FailureHint::Withheld(names)) if reader == Audience::Operator => for_withheld_variables(names),
@@ -76,8 +76,8 @@ fn for_audience(reader: Audience, server: &str, failure: &ServerFailure) -> Opti
     }
 }
 
-/// Says what to do about a failure in a daemon that an MCP client has started: it has the environment of that client, and
-/// goes on without it.
+/// Returns the advice about a failure in a daemon that an MCP client has started: the daemon has that
+/// client's environment and outlives it.
 pub fn for_operator_of_daemon(server: &str, failure: &ServerFailure, pid: u32) -> Option<String> {
     if let FaultKind::Permanent(cause) = &failure.kind
         && let PermanentCause::Unresolved(ResolveError { reference: TemplateReference::Env(name), .. }) =
@@ -91,7 +91,8 @@ pub fn for_operator_of_daemon(server: &str, failure: &ServerFailure, pid: u32) -
     for_operator(server, failure)
 }
 
-/// Returns whether the remedy wants another environment of Ostler, which a reload of the server does not bring.
+/// Returns whether the remedy needs another environment of Ostler, which a reload of the server does not
+/// provide.
 pub fn needs_ostler_restart(failure: &ServerFailure) -> bool {
     let FaultKind::Permanent(cause) = &failure.kind else { return false };
     matches!(
@@ -101,7 +102,7 @@ pub fn needs_ostler_restart(failure: &ServerFailure) -> bool {
     )
 }
 
-/// Says what to change so that a cause that stays is gone.
+/// Returns the change that removes a permanent cause.
 pub fn for_permanent_cause(server: &str, cause: &PermanentCause) -> String {
     match cause {
         PermanentCause::ProgramMissing { program, path } => {
@@ -141,7 +142,7 @@ pub fn for_permanent_cause(server: &str, cause: &PermanentCause) -> String {
     }
 }
 
-/// Programs that run MCP servers, and what brings them.
+/// Programs that run MCP servers, and the packages that install them.
 const RUNTIMES: [(&str, &str); 21] = [
     ("node", "Node.js (https://nodejs.org)"),
     ("npx", "Node.js, which brings `npx` (https://nodejs.org)"),
@@ -182,7 +183,7 @@ fn for_missing_program(server: &str, program: &str, is_searched: bool) -> String
     }
 }
 
-/// The program that runs a script of this name.
+/// Returns the program that runs a script of this name.
 fn interpreter(program: &str) -> Option<&'static str> {
     match Path::new(program).extension()?.to_str()? {
         "py" => Some("python3"),
@@ -262,7 +263,7 @@ fn for_auth_refusal(server: &str, code: u16) -> String {
     }
 }
 
-/// A start that did not come to its end.
+/// Returns the advice about a start that timed out.
 fn for_start_timeout(reader: Audience, server: &str, failure: &ServerFailure) -> String {
     match known_cause(failure) {
         Some(KnownCause::ServesHttp) => for_known_cause(reader, server, &KnownCause::ServesHttp),
@@ -272,10 +273,11 @@ fn for_start_timeout(reader: Audience, server: &str, failure: &ServerFailure) ->
     }
 }
 
-/// A server that ended, or spoke something else than MCP. `None` where its output has to be read.
+/// Returns the advice about a server that ended, or spoke another protocol than MCP. `None` if its output has
+/// to be read.
 fn for_early_end(reader: Audience, server: &str, failure: &ServerFailure) -> Option<String> {
     match (known_cause(failure), failure.exit) {
-        (Some(complaint), _) => Some(for_known_cause(reader, server, &complaint)),
+        (Some(cause), _) => Some(for_known_cause(reader, server, &cause)),
         (None, Some(Exit::Code(0))) => Some(format!(
             "is it an MCP server on stdio? some want an argument for that, such as `stdio`, in `args` of `{server}`"
         )),
@@ -290,7 +292,8 @@ fn known_cause(failure: &ServerFailure) -> Option<KnownCause> {
     failure.cause.as_deref().and_then(KnownCause::parse)
 }
 
-/// Says what to do about a program that listens for HTTP in place of speaking on stdio, at a port that may be known.
+/// Returns the advice about a program that listens for HTTP instead of using stdio, at a port that may be
+/// known.
 pub fn for_http_server(server: &str, port: Option<u16>) -> String {
     let port = port.map_or_else(|| "PORT".into(), |port| port.to_string());
     format!(
@@ -314,14 +317,14 @@ fn for_withheld_variables(names: &[String]) -> Option<String> {
     })
 }
 
-/// Returns whether the name of a variable that a server chose may be told to the operator.
+/// Returns whether the name of a variable that a server chose may be shown to the operator.
 fn is_plausible_name(name: &str) -> bool {
     let is_of_names = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
     name.len() <= MAX_NAME_LEN && name.bytes().all(is_of_names)
 }
 
-fn for_known_cause(reader: Audience, server: &str, complaint: &KnownCause) -> String {
-    match complaint {
+fn for_known_cause(reader: Audience, server: &str, cause: &KnownCause) -> String {
+    match cause {
         KnownCause::NoPackage => {
             format!("correct the name and version of the package in `args` of `{server}`")
         }
@@ -350,7 +353,7 @@ fn for_known_cause(reader: Audience, server: &str, complaint: &KnownCause) -> St
                 "install {package}, or add its folder to PATH: env = {{ PATH = \"/FOLDER:${{env:PATH}}\" }}"
             )
         }
-        // No ready `${env:…}`: the server may ask for a secret that is not its own.
+        // No complete `${env:…}`: the server may ask for a secret that is not its own.
         KnownCause::NoVariable(name) if reader == Audience::Operator && is_plausible_name(name) => format!(
             "if it should have `{name}`, set that in `env` of `{server}`: env = {{ {name} = \"…\" }}, or \"${{file:PATH}}\""
         ),

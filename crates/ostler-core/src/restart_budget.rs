@@ -1,4 +1,4 @@
-//! How often a failing server is started again before it is given up.
+//! Restart budget: restarts allowed before a failing server is ejected.
 //!
 //! ```text
 //!               failure, fewer than `max` restarts in the window
@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// What to do about a failed server.
+/// Decision about a failed server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestartDecision {
     /// Start it again, after the backoff.
@@ -29,20 +29,20 @@ pub enum RestartDecision {
 pub struct RestartBudget {
     max: u32,
     window: Duration,
-    /// When restarts were granted, oldest first; never more than `max`.
+    /// Times of granted restarts, oldest first; never more than `max`.
     granted: VecDeque<Instant>,
 }
 
 impl RestartBudget {
-    /// Allows `max` restarts in any `window`; with a `max` of 0 the first failure ejects.
+    /// Creates a budget of `max` restarts in any `window`; with a `max` of 0 the first failure ejects.
     pub fn new(max: u32, window: Duration) -> Self {
         Self { max, window, granted: VecDeque::new() }
     }
 
-    /// The server failed: crashed, could not be started, or was ended because it hung.
+    /// Decides about a failure: the server crashed, could not be started, or was ended because it hung.
     ///
-    /// A failure that ejects is not counted, so asking again gives the same
-    /// answer until the window has moved on or the budget is cleared.
+    /// A failure that ejects is not counted, so a repeated call gives the same answer until the window has
+    /// moved on or the budget is cleared.
     pub fn on_failure(&mut self, now: Instant) -> RestartDecision {
         let window = self.window;
         while self.granted.front().is_some_and(|&then| !is_within(window, then, now)) {
@@ -55,7 +55,7 @@ impl RestartBudget {
         RestartDecision::Restart
     }
 
-    /// Restarts granted in the window that ends now.
+    /// Returns the number of restarts granted in the window that ends now.
     pub fn used(&self, now: Instant) -> u32 {
         let used = self.granted.iter().filter(|&&then| is_within(self.window, then, now)).count();
         u32::try_from(used).unwrap_or(self.max)
@@ -66,12 +66,12 @@ impl RestartBudget {
         self.used(now) >= self.max
     }
 
-    /// Restarts allowed in a window.
+    /// Returns the number of restarts allowed in a window.
     pub fn max(&self) -> u32 {
         self.max
     }
 
-    /// Forgets every restart: an operator says that the cause is gone.
+    /// Clears all granted restarts: an operator declares that the cause is gone.
     pub fn clear(&mut self) {
         self.granted.clear();
     }

@@ -1,30 +1,30 @@
-//! When a call may be sent again.
+//! Retry rules of calls.
 //!
 //! ```text
-//!   continuation of a conversation ─▶ no, always
+//!   continuation of an earlier request ─▶ no, always
 //!   NotSent  ─▶ yes: it did not run
-//!   Rejected ─▶ only if something changed since
+//!   Rejected ─▶ only if its cause has changed since
 //!   Unknown  ─▶ once, and only if running twice does no harm
 //!   Answered ─▶ no: there is an answer
 //! ```
 //!
-//! Deadlines are not asked here: they end the attempts from outside.
+//! Deadlines are not checked here: the host ends attempts at the deadline.
 
 use crate::fault::Delivery;
 use crate::sabotage;
 use crate::spec::RetryRule;
 
-/// What a method does, as far as repeating is concerned.
+/// Effect of a method, as far as retries are concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MethodKind {
-    /// List, read, get, discover, complete: asking twice changes nothing.
+    /// List, read, get, discover, complete: repeating it changes nothing.
     Read,
-    /// A tool call or anything we do not know.
+    /// A tool call or an unknown method.
     Call,
 }
 
 impl MethodKind {
-    /// Returns what an MCP method does; one that is not known may do anything.
+    /// Returns the effect of an MCP method; an unknown one may do anything.
     pub fn from_method(method: &str) -> Self {
         match method {
             "tools/list"
@@ -43,27 +43,28 @@ impl MethodKind {
     }
 }
 
-/// An attempt that ended, and what is known about the call.
+/// A failed attempt, and the facts about its call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FailedAttempt {
-    /// What became of the request.
+    /// Delivery of the request.
     pub delivery: Delivery,
-    /// What the method does.
+    /// The effect of the method.
     pub kind: MethodKind,
-    /// What the operator says about the tool.
+    /// The operator's rule for the tool.
     pub retry: RetryRule,
-    /// The server is trusted, and the pinned definition says that running twice does no harm.
+    /// True if the server is trusted and the pinned definition declares the tool idempotent.
     pub is_trusted_idempotent: bool,
-    /// The request carries `inputResponses` or `requestState`: it answers a
-    /// question which the server may have forgotten by now.
+    /// True if the request carries `inputResponses` or `requestState`: it answers a question which the server
+    /// may have forgotten by now.
     pub is_continuation: bool,
-    /// How often this call has been repeated after an unknown outcome.
+    /// Number of retries of this call after an unknown outcome.
     pub retries_after_unknown: u32,
-    /// What the server rejected is different now: version, headers, or the time it asked us to wait.
+    /// True if the cause of the rejection has changed: version, headers, or the pause the server asked for is
+    /// over.
     pub has_rejection_cause_changed: bool,
 }
 
-/// Whether the call may be sent again on the current session.
+/// Returns whether the call may be sent again on the current session.
 pub fn may_retry(attempt: &FailedAttempt) -> bool {
     if attempt.is_continuation {
         return false;
@@ -95,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// A plain tool call about which nobody said anything.
+    /// Returns a plain tool call without any rule.
     fn call(delivery: Delivery) -> FailedAttempt {
         FailedAttempt {
             delivery,

@@ -1,9 +1,8 @@
-//! Faults that are built in on purpose, to prove that `scripts/chaos` sees them.
+//! Deliberate faults, to prove that `scripts/chaos` detects them.
 //!
-//! They exist only in builds with `--cfg ostler_sabotage`, which
-//! `scripts/chaos-proof` makes and which can't be optimised. There the variable
-//! `OSTLER_SABOTAGE` names the one fault of a process; without it a process has
-//! none. In every other build [`sabotage!`](crate::sabotage!) expands to nothing.
+//! They exist only in builds with `--cfg ostler_sabotage`, which `scripts/chaos-proof` makes and which can't
+//! be optimised. There the variable `OSTLER_SABOTAGE` names the one fault of a process; without it a process
+//! has none. In every other build [`sabotage!`](crate::sabotage!) expands to nothing.
 
 #[cfg(all(ostler_sabotage, not(debug_assertions)))]
 compile_error!("`--cfg ostler_sabotage` builds a program that is broken on purpose; it is never released");
@@ -13,7 +12,7 @@ compile_error!("`--cfg ostler_sabotage` builds a program that is broken on purpo
 #[macro_export]
 macro_rules! sabotage {
     ($fault:ident, $($statement:tt)+) => {
-        if $crate::sabotage::is_on($crate::sabotage::Fault::$fault) {
+        if $crate::sabotage::is_on($crate::sabotage::InjectedFault::$fault) {
             $($statement)+;
         }
     };
@@ -27,7 +26,7 @@ macro_rules! sabotage {
 }
 
 #[cfg(ostler_sabotage)]
-pub use self::faults::{FAULTS, Fault, VARIABLE, chosen, inherited, is_on};
+pub use self::faults::{FAULTS, InjectedFault, VARIABLE, chosen, inherited, is_on};
 
 #[cfg(ostler_sabotage)]
 mod faults {
@@ -39,7 +38,7 @@ mod faults {
 
     /// A promise that is broken.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum Fault {
+    pub enum InjectedFault {
         /// Loses every eighth answer of a server on its way to the caller.
         LostAnswer,
         /// Gives two callers each other's answers.
@@ -48,7 +47,7 @@ mod faults {
         RetryUnknown,
         /// Tells the caller that a call which may have run has not.
         FalseRefusal,
-        /// Takes every caller of a server's own endpoint for a local one.
+        /// Treats every caller of a server's own endpoint as a local one.
         PolicyHole,
         /// Shows items in lists that the caller may not use.
         UnfilteredList,
@@ -66,31 +65,31 @@ mod faults {
         StayDown,
         /// Opens the breaker for every caller when one caller's calls fail.
         SharedBreaker,
-        /// Starts a server again by refreshing its lists after a start.
+        /// Restarts a server by refreshing its lists after a start.
         RestlessRefresh,
     }
 
     /// Each fault with its name in the variable.
-    pub const FAULTS: [(Fault, &str); 14] = [
-        (Fault::LostAnswer, "lost-answer"),
-        (Fault::SwappedAnswers, "swapped-answers"),
-        (Fault::RetryUnknown, "retry-unknown"),
-        (Fault::FalseRefusal, "false-refusal"),
-        (Fault::PolicyHole, "policy-hole"),
-        (Fault::UnfilteredList, "unfiltered-list"),
-        (Fault::UnpartitionedCache, "unpartitioned-cache"),
-        (Fault::StaleCache, "stale-cache"),
-        (Fault::BreakerWithoutPermit, "breaker-without-permit"),
-        (Fault::UnreapedChild, "unreaped-child"),
-        (Fault::StrayDescendant, "stray-descendant"),
-        (Fault::StayDown, "stay-down"),
-        (Fault::SharedBreaker, "shared-breaker"),
-        (Fault::RestlessRefresh, "restless-refresh"),
+    pub const FAULTS: [(InjectedFault, &str); 14] = [
+        (InjectedFault::LostAnswer, "lost-answer"),
+        (InjectedFault::SwappedAnswers, "swapped-answers"),
+        (InjectedFault::RetryUnknown, "retry-unknown"),
+        (InjectedFault::FalseRefusal, "false-refusal"),
+        (InjectedFault::PolicyHole, "policy-hole"),
+        (InjectedFault::UnfilteredList, "unfiltered-list"),
+        (InjectedFault::UnpartitionedCache, "unpartitioned-cache"),
+        (InjectedFault::StaleCache, "stale-cache"),
+        (InjectedFault::BreakerWithoutPermit, "breaker-without-permit"),
+        (InjectedFault::UnreapedChild, "unreaped-child"),
+        (InjectedFault::StrayDescendant, "stray-descendant"),
+        (InjectedFault::StayDown, "stay-down"),
+        (InjectedFault::SharedBreaker, "shared-breaker"),
+        (InjectedFault::RestlessRefresh, "restless-refresh"),
     ];
 
     /// Returns whether this process has the fault.
-    pub fn is_on(fault: Fault) -> bool {
-        static CHOSEN: OnceLock<Option<Fault>> = OnceLock::new();
+    pub fn is_on(fault: InjectedFault) -> bool {
+        static CHOSEN: OnceLock<Option<InjectedFault>> = OnceLock::new();
         *CHOSEN.get_or_init(|| chosen().ok().flatten().map(|(fault, _)| fault)) == Some(fault)
     }
 
@@ -105,7 +104,7 @@ mod faults {
         clippy::disallowed_methods,
         reason = "a fault that came in as an argument would change every signature on its way, in honest builds too"
     )]
-    pub fn chosen() -> Result<Option<(Fault, &'static str)>, String> {
+    pub fn chosen() -> Result<Option<(InjectedFault, &'static str)>, String> {
         let Some(wanted) = std::env::var_os(VARIABLE).filter(|name| !name.is_empty()) else {
             return Ok(None);
         };
@@ -116,7 +115,7 @@ mod faults {
 
 #[cfg(all(test, not(ostler_sabotage)))]
 mod tests {
-    /// Would not compile if the macro left anything of its arguments.
+    /// Would not compile if the macro kept anything of its arguments.
     fn verdict() -> &'static str {
         sabotage!(NoSuchFault, return no_such_function("broken"));
         "honest"

@@ -1,7 +1,6 @@
-//! Values that nobody may read in a log, an error or a status.
+//! Secret values, redacted from logs, errors and statuses.
 //!
-//! They are known by value: whatever way a secret takes into a text, it is
-//! found there and its label stands in its place.
+//! Secrets are matched by value: wherever one gets into a text, its label replaces it.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,29 +8,29 @@ use std::sync::Arc;
 
 use memchr::memmem;
 
-/// A shorter value is not hidden: it would be found in every other word.
+/// A shorter value is not redacted: it would be found in every other word.
 pub const MIN_LEN: usize = 4;
 
-/// A shorter line of a value of several lines is not hidden by itself.
+/// A shorter line of a multi-line value is not redacted by itself.
 const MIN_LINE_LEN: usize = 8;
 
-/// Values that are known at once. The oldest is forgotten beyond that.
+/// Most values at once. The oldest is removed beyond that.
 pub const MAX_SECRETS: usize = 1_024;
 
-/// Secret values, each with the label that is shown in its place.
+/// Secret values, each with the label that replaces it.
 #[derive(Clone, Default)]
 pub struct Secrets(Vec<Arc<Secret>>);
 
 struct Secret {
     label: Box<str>,
     value: Box<str>,
-    /// The value and other ways of writing it.
+    /// The value and other encodings of it.
     encodings: Vec<Box<str>>,
 }
 
 impl Secrets {
-    /// Hides a value from now on; the label, such as `env:TOKEN`, stands in its
-    /// place. False if it is too short or known already.
+    /// Adds a value, which the label, such as `env:TOKEN`, replaces from now on. Returns false if the value
+    /// is too short or known already.
     pub fn insert(&mut self, label: &str, value: &str) -> bool {
         let value = value.trim();
         if value.len() < MIN_LEN || self.0.iter().any(|known| *known.value == *value) {
@@ -48,23 +47,23 @@ impl Secrets {
         true
     }
 
-    /// Whether a value is known already, so that nothing has to be learnt.
+    /// Returns whether a value is known already.
     pub fn contains(&self, value: &str) -> bool {
         self.0.iter().any(|known| *known.value == *value.trim())
     }
 
-    /// The text without any secret in it.
+    /// Returns the text without any secret in it.
     pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut places = self.occurrences(text);
         if places.is_empty() {
             return Cow::Borrowed(text);
         }
-        // The longest of those that begin together comes first.
+        // Of those with the same start the longest comes first.
         places.sort_by_key(|(place, _)| (place.start, std::cmp::Reverse(place.end)));
         let mut out = String::with_capacity(text.len());
         let mut end = 0;
         for (place, secret) in places {
-            // What overlaps the one before goes with it, to its own end.
+            // A secret that overlaps the one before is redacted with it, to its own end.
             if place.start >= end {
                 out.push_str(&text[end..place.start]);
                 out.push_str("[hidden ");
@@ -77,8 +76,8 @@ impl Secrets {
         Cow::Owned(out)
     }
 
-    /// As [`hide`](Self::hide), of a text whose beginning was cut off
-    /// somewhere: the end of a secret that stands there is hidden too.
+    /// Redacts like [`redact`](Self::redact), in a text whose beginning was cut off: the end of a secret at
+    /// its start is redacted too.
     pub fn redact_truncated<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let rest = self.0.iter().flat_map(|secret| &secret.encodings).filter_map(|form| {
             let ends = form.char_indices().map(|(at, _)| &form[at..]).skip(1);
@@ -102,8 +101,7 @@ impl Secrets {
     }
 }
 
-/// The ways in which a value is likely to be written: as it is, line by line,
-/// inside a JSON string, and in an address.
+/// Returns the likely encodings of a value: as it is, line by line, inside a JSON string, and in an address.
 fn encodings(value: &str) -> Vec<Box<str>> {
     let mut forms = vec![value.to_owned()];
     let lines = value.lines().map(str::trim).filter(|line| line.len() >= MIN_LINE_LEN);
@@ -117,7 +115,7 @@ fn encodings(value: &str) -> Vec<Box<str>> {
     forms.into_iter().map(String::into_boxed_str).collect()
 }
 
-/// As an address has it: everything but letters, digits and `-._~` encoded.
+/// Percent-encodes everything but letters, digits and `-._~`.
 fn percent_encode(value: &str) -> String {
     let mut out = String::with_capacity(value.len());
     for byte in value.bytes() {
@@ -207,7 +205,7 @@ mod tests {
         fn no_value_survives(values in prop::collection::vec("[ab\"é/]{4,8}", 0..4), text in "[ab\"é/ ]{0,40}") {
             let mut secrets = Secrets::default();
             for value in &values {
-                // The label must not hold what is to be hidden.
+                // The label must not hold the secret.
                 secrets.insert("X", value);
             }
             let hidden = secrets.redact(&text);

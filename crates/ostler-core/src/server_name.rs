@@ -5,28 +5,28 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The longest server name.
+/// Longest server name.
 pub const MAX_LEN: usize = 32;
 
 /// A server's name: `[a-z0-9][a-z0-9_-]*`, at most 32 bytes, without `__`.
 ///
-/// `__` separates server and tool in aggregated names, so a server name can't
-/// hold it. The grammar also makes names safe as file names and labels.
+/// `__` separates server and tool in exposed names, so a server name can't hold it. The grammar also makes
+/// names safe as file names and labels.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String")]
 pub struct ServerName(Arc<str>);
 
-/// Why a text is not a server name.
+/// Reason why a text is not a server name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Nothing at all.
+    /// An empty text.
     #[error("a server name can't be empty")]
     Empty,
     /// Longer than [`MAX_LEN`].
     #[error("a server name has at most {MAX_LEN} characters, this one has {0}")]
     TooLong(usize),
-    /// A character outside the grammar, or a first character that may only come later.
+    /// A character outside the grammar, or one that may not come first.
     #[error("a server name is made of a-z, 0-9, `-` and `_`, and begins with a letter or digit; found {0:?}")]
     BadCharacter(char),
     /// Two underscores in a row.
@@ -55,7 +55,7 @@ impl ServerName {
         Ok(Self(text.into()))
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

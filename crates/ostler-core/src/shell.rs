@@ -1,16 +1,16 @@
-//! Words of shell commands that people are told to type: one that a shell would read as more than a word is quoted.
+//! Quoting for shell commands that messages show: a word that a shell would split or expand is quoted.
 
 use crate::error::needs_escape;
 
-/// Returns whether every shell reads a word as it is written. Zsh replaces a `=` at its beginning: `=ls` is the path of
-/// a program there.
+/// Returns whether every shell reads a word as it is written. Zsh replaces a leading `=`: `=ls` is the path
+/// of a program there.
 pub fn is_plain(word: &str) -> bool {
     !word.is_empty()
         && !word.starts_with('=')
         && word.chars().all(|c| c.is_alphanumeric() || "/._-+@%,:=".contains(c))
 }
 
-/// Returns a word as a shell has to be given it, on one line.
+/// Returns a word quoted for a shell, on one line.
 pub fn quote(word: &str) -> String {
     if is_plain(word) {
         return word.to_owned();

@@ -1,8 +1,7 @@
-//! What an operator says about one server: the checked, complete form.
+//! Spec of one server: the checked, complete form of its config.
 //!
-//! A [`ServerSpec`] is what the config file and the library's builder both
-//! end in. Every field has its final value; nothing in it is optional because
-//! somebody forgot it.
+//! The config file and the library's builder both produce a [`ServerSpec`]. Every field has its final value;
+//! no field is optional because it might have been forgotten.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,8 +20,8 @@ use crate::downloader::Downloader;
 use crate::server_name::ServerName;
 
 impl ServerSpec {
-    /// A server behind a child process, with every default of the
-    /// documentation, that is started at once and stays up.
+    /// Creates a server behind a child process, with the documented defaults, that is started at once and
+    /// stays up.
     pub fn stdio(name: ServerName, command: impl Into<String>) -> Self {
         let process = ProcessSpec {
             command: command.into(),
@@ -34,7 +33,7 @@ impl ServerSpec {
         Self::with_transport(name, ServerTransport::Stdio(process))
     }
 
-    /// A server behind a URL, with every default of the documentation, that is connected to at once.
+    /// Creates a server behind a URL, with the documented defaults, that is connected to at once.
     pub fn http(name: ServerName, url: impl Into<String>) -> Self {
         Self::with_transport(
             name,
@@ -42,9 +41,8 @@ impl ServerSpec {
         )
     }
 
-    /// A server with every default of the documentation, that is started at
-    /// once and stays up. (Servers of a config file are lazy unless it says
-    /// otherwise: a file lists what may be needed, code what is.)
+    /// Creates a server with the documented defaults that is started at once and stays up. (Servers of a
+    /// config file are lazy by default: a file lists servers that may be needed, code those that are.)
     pub fn with_transport(name: ServerName, transport: ServerTransport) -> Self {
         Self { lazy: false, ..Self::preset(name, transport) }
     }
@@ -96,28 +94,28 @@ impl ServerSpec {
         self
     }
 
-    /// Sets how long a lazy server outlives its last use.
+    /// Sets the time a lazy server outlives its last use.
     #[must_use]
     pub fn keep_alive(mut self, time: Duration) -> Self {
         self.keep_alive = time;
         self
     }
 
-    /// Sets how often and how fast the server is started again when it fails.
+    /// Sets the number and delays of restarts after failures.
     #[must_use]
     pub fn restart(mut self, settings: RestartSettings) -> Self {
         self.restart = settings;
         self
     }
 
-    /// Sets who shares a process of the server.
+    /// Sets the callers that share a process of the server.
     #[must_use]
     pub fn isolation(mut self, isolation: Isolation) -> Self {
         self.isolation = isolation;
         self
     }
 
-    /// Sets how long a start may take while its processes are idle.
+    /// Sets the time a start may take while its processes are idle.
     #[must_use]
     pub fn start_timeout(mut self, time: Duration) -> Self {
         self.start_timeout = time;
@@ -131,7 +129,7 @@ impl ServerSpec {
         self
     }
 
-    /// Sets how long one call may take; `max_call_time` grows with it.
+    /// Sets the time one call may take; `max_call_time` grows with it.
     #[must_use]
     pub fn call_timeout(mut self, time: Duration) -> Self {
         self.call_timeout = time;
@@ -161,7 +159,7 @@ impl ServerSpec {
         }
     }
 
-    /// Returns how long a start may take while its processes are idle.
+    /// Returns the time a start may take while its processes are idle.
     pub fn start_limit(&self) -> Duration {
         match self.downloader() {
             Some(_) => self.fetch_timeout.max(self.start_timeout),
@@ -169,7 +167,7 @@ impl ServerSpec {
         }
     }
 
-    /// The rules of one tool; those of an unmentioned tool are the defaults.
+    /// Returns the rules of one tool; those of an unmentioned tool are the defaults.
     pub fn tool_rules(&self, tool: &str) -> ToolRules {
         self.tool.get(tool).copied().unwrap_or_default()
     }
@@ -241,7 +239,7 @@ impl ServerSpec {
         self.with_call_settings_of(other) == *other
     }
 
-    /// Equal fingerprints mean that a respawn would change nothing.
+    /// Returns the fingerprint. Equal fingerprints mean that a respawn would change nothing.
     pub fn fingerprint(&self) -> SpecFingerprint {
         #[expect(clippy::expect_used, reason = "maps have string keys and no field can fail to serialize")]
         let text = serde_json::to_vec(self).expect("a spec is plain JSON");
@@ -261,11 +259,11 @@ impl fmt::Display for SpecFingerprint {
 
 impl fmt::Debug for SpecFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Fingerprint({self})")
+        write!(f, "SpecFingerprint({self})")
     }
 }
 
-/// How a server is reached.
+/// Transport of a server.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ServerTransport {
@@ -276,7 +274,7 @@ pub enum ServerTransport {
 }
 
 impl ServerTransport {
-    /// The word used in status output.
+    /// Returns the word used in status output.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Stdio(_) => "stdio",
@@ -295,15 +293,15 @@ pub struct ProcessSpec {
     pub args: Vec<String>,
     /// Variables added to the cleared environment.
     pub env: BTreeMap<String, String>,
-    /// Variables of the host that are passed on beside the [usual ones](crate::variables::PASSED): names, or prefixes that
-    /// end in `*`.
+    /// Variables of the host that are passed on beside the [inherited ones](crate::inherited_env::INHERITED):
+    /// names, or prefixes that end in `*`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env_pass: Vec<String>,
-    /// The working directory; the host's own when absent. It may begin with `${workspace}`.
+    /// The working directory; the host's own if absent. It may begin with `${workspace}`.
     pub cwd: Option<PathBuf>,
 }
 
-/// A remote server. Header values may hold references like [`Process`] values.
+/// A remote server. Header values may hold references like [`ProcessSpec`] values.
 #[derive(Clone, PartialEq, Serialize)]
 pub struct EndpointSpec {
     /// `http://` or `https://`.
@@ -323,12 +321,11 @@ impl ProcessSpec {
     }
 }
 
-// Specs get logged. Values of variables and headers, and what looks like a
-// secret elsewhere, stay out of that.
+// Specs are logged, so values of variables and headers, and apparent secrets elsewhere, are redacted.
 
 impl fmt::Debug for ProcessSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Process")
+        f.debug_struct("ProcessSpec")
             .field("command", &self.command)
             .field("args", &redact_args(&self.args))
             .field("env", &self.env.keys())
@@ -340,7 +337,7 @@ impl fmt::Debug for ProcessSpec {
 
 impl fmt::Debug for EndpointSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoint")
+        f.debug_struct("EndpointSpec")
             .field("url", &redact_url(&self.url))
             .field("headers", &self.headers.keys())
             .finish()
@@ -377,6 +374,6 @@ mod tests {
     fn a_fingerprint_is_shown_in_hexadecimal_digits() {
         let print = SpecFingerprint(std::array::from_fn(|i| i as u8));
         let digits = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
-        assert_eq!(format!("{print} {print:?}"), format!("{digits} Fingerprint({digits})"));
+        assert_eq!(format!("{print} {print:?}"), format!("{digits} SpecFingerprint({digits})"));
     }
 }

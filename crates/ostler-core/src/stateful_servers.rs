@@ -1,8 +1,9 @@
-//! Published servers that keep state in their process or for a whole machine, told by the package that a command line names.
+//! Published servers that keep state in their process or for a whole machine, detected by the package in a
+//! command line.
 //!
-//! Clients that share a process of such a server meet in that state: one navigates the page that another one reads. A row
-//! is here only if the state was found in the published package, or is described in the server's issue tracker
-//! (`chrome-devtools-mcp`). `docs/guide/sharing.md` shows the table; a test compares.
+//! Clients that share a process of such a server share its state: one navigates the page that another one
+//! reads. A row is here only if the state was found in the published package, or is described in the server's
+//! issue tracker (`chrome-devtools-mcp`). `docs/guide/sharing.md` shows the table; a test compares them.
 
 use std::path::Path;
 
@@ -11,15 +12,16 @@ use crate::spec::{Isolation, ProcessSpec};
 /// A published server that keeps state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatefulServer {
-    /// Its package first, then its program, its container images and other names that command lines have for it.
+    /// Its package first, then its program, its container images and other names that command lines have for
+    /// it.
     pub names: &'static [&'static str],
     /// The state, as the end of "it keeps".
     pub state: &'static str,
-    /// The isolation that keeps clients apart.
+    /// The isolation that separates clients.
     pub isolation: Isolation,
-    /// What a process of its own needs besides, and is not given by the command line; empty if nothing.
+    /// A further requirement of a separate process that the command line does not meet; empty if none.
     pub also_needs: &'static str,
-    /// Arguments that give it that; one of them is enough.
+    /// Arguments that meet it; one of them is enough.
     also_given_by: &'static [&'static str],
 }
 
@@ -27,7 +29,7 @@ const fn row(names: &'static [&'static str], keeps: &'static str, isolation: Iso
     StatefulServer { names, state: keeps, isolation, also_needs: "", also_given_by: &[] }
 }
 
-/// A browser profile on disk belongs to one browser at a time.
+/// A browser profile on disk can be used by one browser at a time.
 const OWN_PROFILE: &str = "the argument \"--isolated\"";
 const PROFILE_ARGUMENTS: &[&str] =
     &["--isolated", "--user-data-dir", "--userDataDir", "--cdp-endpoint", "--browserUrl"];
@@ -112,7 +114,8 @@ const RUNNERS: [&str; 17] = [
 ];
 
 impl StatefulServer {
-    /// Returns the server that a command line runs, if it is one of them. Names that an operator gives are not looked at.
+    /// Returns the server that a command line runs, if it is one of them. Names chosen by the operator do not
+    /// matter.
     pub fn from_process(process: &ProcessSpec) -> Option<&'static Self> {
         let program = program_name(&process.command);
         if let Some(found) = find_by_name(program) {
@@ -123,7 +126,7 @@ impl StatefulServer {
         }
         let is_container = matches!(program, "docker" | "podman");
         for argument in &process.args {
-            // Of a container only the image is a name; what follows is its server's.
+            // For a container only the image is a name; the arguments after it are its server's.
             let found = match is_container {
                 true => find_by_name(image_name(argument)).filter(|_| argument.contains('/')),
                 false => find_by_name(package_name(argument)),
@@ -138,7 +141,7 @@ impl StatefulServer {
         None
     }
 
-    /// Returns what a process for each client or workspace needs besides and is not given.
+    /// Returns the requirement of separate processes that is not met.
     pub fn missing_requirement(&self, process: &ProcessSpec) -> Option<&'static str> {
         let is_given = |argument: &String| self.also_given_by.iter().any(|given| argument.starts_with(given));
         let has_own_file = process.env.contains_key("MEMORY_FILE_PATH");
@@ -151,7 +154,8 @@ fn find_by_name(name: &str) -> Option<&'static StatefulServer> {
     SERVERS.iter().find(|server| server.names.iter().any(|known| known.eq_ignore_ascii_case(name)))
 }
 
-/// Whether what follows an argument are the arguments of the server: it is no option, and no subcommand of a runner.
+/// Returns whether the arguments after this one belong to the server: it is no option, and no subcommand of a
+/// runner.
 fn ends_package_names(argument: &str) -> bool {
     let is_subcommand = matches!(
         argument,
@@ -160,13 +164,14 @@ fn ends_package_names(argument: &str) -> bool {
     !argument.starts_with('-') && !is_subcommand && !argument.starts_with("git+")
 }
 
-/// The name of a program, without the directory and the suffixes of Windows.
+/// Returns the name of a program, without the directory and the suffixes of Windows.
 fn program_name(command: &str) -> &str {
     let name = Path::new(command).file_name().and_then(|name| name.to_str()).unwrap_or(command);
     name.strip_suffix(".exe").or_else(|| name.strip_suffix(".cmd")).unwrap_or(name)
 }
 
-/// The package that an argument names: without a version, and of a repository or a path the part that tells.
+/// Returns the package that an argument names, without a version; of a repository or a path, the identifying
+/// part.
 fn package_name(argument: &str) -> &str {
     let argument =
         argument.strip_prefix("--package=").or_else(|| argument.strip_prefix("--from=")).unwrap_or(argument);
@@ -185,7 +190,7 @@ fn package_name(argument: &str) -> &str {
     argument[..end.map_or(argument.len(), |(at, _)| at)].trim_end()
 }
 
-/// A container image without its tag and digest.
+/// Returns a container image without its tag and digest.
 fn image_name(argument: &str) -> &str {
     let name = argument.split('@').next().unwrap_or(argument);
     match name.rsplit_once(':') {
@@ -228,7 +233,7 @@ mod tests {
             ("uv tool run serena-agent==2.1.0", Some("serena-agent")),
             ("uvx browser-use[cli] --mcp", Some("browser-use")),
             ("python3 -m jupyter-mcp-server", Some("jupyter-mcp-server")),
-            // What only looks like one.
+            // Names that only look like one.
             ("npx -y @modelcontextprotocol/server-filesystem /home/ann/browser-use", None),
             ("uvx mcp-server-git --repository serena", None),
             ("mcp-server-git --repository serena", None),

@@ -1,4 +1,4 @@
-//! What an operator sees of a server.
+//! Status of a server, as an operator sees it.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,59 +13,58 @@ use crate::fault::{Exit, HumanDuration};
 use crate::server_name::ServerName;
 use crate::spec::{Isolation, ServerSpec};
 
-/// A word of a fixed set. It has a name of its own because a field that is
-/// plainly a reference would be taken for one into the text that is read.
+/// A word of a fixed set. The alias is needed because serde would treat a plain reference as one into the
+/// parsed text.
 type StaticWord = &'static str;
 
-/// Everything known about one server at one moment. The field names are the
-/// public JSON shape of `ostler status --json`.
+/// Status of one server at one moment. The field names are the public JSON shape of `ostler status --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ServerStatus {
     /// The operator's name for it.
     pub name: ServerName,
-    /// Where it stands in its life.
+    /// State of the server.
     pub state: ServerState,
     /// `stdio` or `http`.
     #[serde(deserialize_with = "read_transport")]
     pub transport: StaticWord,
-    /// Whether it starts at its first use and ends when idle.
+    /// True if it starts at its first use and ends when idle.
     pub lazy: bool,
-    /// Whether a session is live.
+    /// True if a session is live.
     pub active: bool,
-    /// Of the live child process.
+    /// Process id of the live child process.
     pub pid: Option<u32>,
     /// The protocol revision spoken with the live session.
     pub protocol: Option<String>,
-    /// Of the current session, or of the last one; 0 before the first.
+    /// Number of the current session, or of the last one; 0 before the first.
     pub generation: u64,
-    /// Held by calls and binders.
+    /// Leases held by calls and binders.
     pub leases: usize,
     /// Calls at the server.
     pub in_flight: usize,
-    /// Callers waiting for a place among those.
+    /// Callers waiting because `max_in_flight` is reached.
     pub queued: usize,
-    /// Of the restart budget.
+    /// Restart budget.
     pub restarts: Restarts,
-    /// Starts tried since the server was registered, failed ones included.
+    /// Attempted starts since the server was registered, failed ones included.
     pub starts_total: u64,
     /// Failures since the last success.
     pub consecutive_failures: u32,
-    /// Of the breaker.
+    /// State of the breaker.
     pub circuit: CircuitState,
     /// Callers held back by their own failures alone, counted per tool.
     #[serde(default)]
     pub held_back: usize,
-    /// When a call may pass again, while none may.
+    /// Time until a call may pass again, while none may.
     pub retry_after_ms: Option<u64>,
-    /// Whether only an operator brings it back.
+    /// True if only an operator can bring it back.
     pub ejected: bool,
-    /// The start that is under way.
+    /// The start in progress.
     #[serde(default)]
     pub start: Option<StartStatus>,
-    /// What went wrong last, also when it works again.
+    /// The last failure, also after a recovery.
     pub last_error: Option<LastError>,
-    /// Of the live session.
+    /// Age of the live session.
     pub uptime_ms: Option<u64>,
     /// How long the start of the live session took, from its process to the end of the handshake.
     #[serde(default)]
@@ -77,7 +76,7 @@ pub struct ServerStatus {
     pub cache: CacheStats,
     /// Tools in its last list, before any role filter; `None` before the first list.
     pub tools: Option<usize>,
-    /// Items that were left out of its lists: bad ones, and those beyond `max_tools` and the like.
+    /// Items left out of its lists: invalid ones, and those beyond `max_tools` and the like.
     #[serde(default)]
     pub left_out: usize,
     /// Definitions in its last lists that the schema of MCP does not allow.
@@ -87,23 +86,23 @@ pub struct ServerStatus {
     pub pinned: Option<usize>,
     /// Tools that differ from their approved definition; `None` without a lock file.
     pub changed: Option<usize>,
-    /// Tools that nobody has approved; `None` without a lock file.
+    /// Tools that are not approved yet; `None` without a lock file.
     pub new: Option<usize>,
-    /// Approved tools that the server does not list any more; `None` without a lock file.
+    /// Approved tools that the server no longer lists; `None` without a lock file.
     pub removed: Option<usize>,
-    /// What ends its processes if the host can't.
+    /// Cleanup of its processes if the host dies.
     pub containment: Containment,
     /// Lines of output that were not JSON-RPC messages, or were too long.
     pub skipped_lines: u64,
     /// Notifications beyond the rate limit.
     pub dropped_notifications: u64,
-    /// Who shares a process of it.
+    /// Callers that share a process of it.
     #[serde(default)]
     pub isolation: Isolation,
-    /// Processes of a server that not everybody shares, those that sleep left out.
+    /// Processes of a server with isolation, without sleeping ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<ProcessStatus>,
-    /// Its card, if that was read. Its own words, never a reason to trust it.
+    /// Its card, if it was read. The server's own claims, never a reason to trust it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub card: Option<CardStatus>,
 }
@@ -114,18 +113,18 @@ pub struct ServerStatus {
 pub struct ProcessStatus {
     /// The directory of a workspace; the principal of a caller, or of the caller of a session.
     pub of: String,
-    /// Where it stands in its life.
+    /// State of the process.
     pub state: ServerState,
-    /// Of the live child process.
+    /// Process id of the live child process.
     pub pid: Option<u32>,
     /// Calls at it.
     pub in_flight: usize,
-    /// Of the live session.
+    /// Age of the live session.
     pub uptime_ms: Option<u64>,
 }
 
 impl ServerStatus {
-    /// A server that is registered and has never been started.
+    /// Creates the status of a server that is registered and has never been started.
     pub fn registered(spec: &ServerSpec) -> Self {
         Self {
             name: spec.name.clone(),
@@ -168,7 +167,7 @@ impl ServerStatus {
         }
     }
 
-    /// A server that is named and not run.
+    /// Creates the status of a server that is listed and not run.
     pub fn disabled(server: &DisabledServer) -> Self {
         let error = LastError {
             message: server.cause.clone(),
@@ -182,23 +181,23 @@ impl ServerStatus {
     }
 }
 
-/// One of the words that there are.
+/// Parses the word of a transport.
 fn read_transport<'de, D: Deserializer<'de>>(from: D) -> Result<StaticWord, D::Error> {
     let word = String::deserialize(from)?;
     let known = ["stdio", "http"].into_iter().find(|known| *known == word);
     known.ok_or_else(|| serde::de::Error::custom(format!("unknown transport {word:?}")))
 }
 
-/// Where a server stands in its life.
+/// State of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ServerState {
     /// Not running; the next call starts it.
     Idle,
-    /// Being started or shaking hands.
+    /// Being started or in its handshake.
     Starting,
-    /// Being downloaded by its package manager, or in line for that.
+    /// Being downloaded by its package manager, or queued for that.
     Fetching,
     /// Answering calls.
     Ready,
@@ -208,16 +207,16 @@ pub enum ServerState {
     Stopped,
     /// Failed, and waiting to be started again.
     Backoff,
-    /// Failed too often; out until an operator reloads it.
+    /// Failed too often; out until it is readmitted or reloaded.
     Ejected,
     /// Waits for a person to authorize it.
     NeedsAuth,
-    /// Named in the config and not run.
+    /// Listed in the config and not run.
     Disabled,
 }
 
 impl ServerState {
-    /// The word in JSON, metrics and tables.
+    /// Returns the word in JSON, metrics and tables.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -234,11 +233,11 @@ impl ServerState {
     }
 }
 
-/// Definitions that the schema of MCP does not allow, and what clients of `/mcp` get instead.
+/// Definitions that the schema of MCP does not allow, and their handling for clients of `/mcp`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InvalidDefinitions {
-    /// Listed in a form that the schema allows.
+    /// Listed in a repaired form that the schema allows.
     pub completed: usize,
     /// Not listed.
     pub left_out: usize,
@@ -254,35 +253,35 @@ pub struct InvalidDefinition {
     pub kind: String,
     /// The server's own name for it.
     pub name: String,
-    /// Whether `/mcp` lists it in no form.
+    /// True if `/mcp` does not list it in any form.
     pub left_out: bool,
-    /// What the schema does not allow.
+    /// The problem.
     pub problem: String,
 }
 
-/// A start under way.
+/// A start in progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StartStatus {
-    /// How far it has come.
+    /// Stage of the start.
     pub stage: StartStage,
     /// The package manager that may have to download the server.
     pub downloader: Option<String>,
-    /// Of the starting process.
+    /// Process id of the starting process.
     pub pid: Option<u32>,
-    /// How long the stage has lasted.
+    /// Time spent in the stage.
     pub age_ms: u64,
     /// Its last lines on stderr, control characters escaped.
     pub stderr: Vec<String>,
-    /// Whether the program seems to be an HTTP server, which never speaks on stdout.
+    /// True if the program seems to be an HTTP server, which never speaks on stdout.
     #[serde(default)]
     pub serves_http: bool,
-    /// Advice, where the start is not likely to come to its end.
+    /// Advice, if the start will probably not finish.
     #[serde(default)]
     pub hint: Option<String>,
 }
 
-/// How far a start has come.
+/// Stage of a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -307,7 +306,7 @@ impl StartStage {
 }
 
 impl fmt::Display for StartStatus {
-    /// Says what is waited for, and since when.
+    /// Writes the stage and its duration.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let manager = self.downloader.as_deref().unwrap_or("the package manager");
         match self.stage {
@@ -333,7 +332,7 @@ impl fmt::Display for StartStatus {
     }
 }
 
-/// Of the restart budget.
+/// State of the restart budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Restarts {
@@ -343,7 +342,7 @@ pub struct Restarts {
     pub budget: u32,
 }
 
-/// The breaker, in one word.
+/// State of the breaker, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -366,28 +365,28 @@ impl From<breaker::BreakerState> for CircuitState {
     }
 }
 
-/// What went wrong last.
+/// The last failure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LastError {
-    /// How it was noticed, in one line.
+    /// Description of the failure, in one line.
     pub message: String,
     /// The line of stderr that tells the cause.
     #[serde(default)]
     pub cause: Option<String>,
-    /// Advice that goes with it.
+    /// Advice about it.
     #[serde(default)]
     pub hint: Option<String>,
-    /// How the process ended, if it did.
+    /// Exit of the process, if it ended.
     pub exit: Option<Exit>,
     /// Its last lines on stderr, control characters escaped.
     pub stderr: Vec<String>,
-    /// How long ago.
+    /// Age of the failure.
     pub seconds_ago: u64,
 }
 
 impl fmt::Display for LastError {
-    /// The cause comes first, then how it was noticed.
+    /// Writes the cause first, then the failure.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cause {
             Some(cause) => write!(f, "\"{cause}\", {}", self.message),
@@ -396,7 +395,7 @@ impl fmt::Display for LastError {
     }
 }
 
-/// What ends a server's processes if the host can't.
+/// Cleanup of a server's processes if the host dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -405,7 +404,7 @@ pub enum Containment {
     Guard,
     /// The process group, which misses descendants that left it.
     ProcessGroup,
-    /// There is no process of ours to end.
+    /// There is no local process.
     None,
 }
 

@@ -1,4 +1,4 @@
-//! What the hot path costs. Run with `cargo bench -p ostler-wire`.
+//! Hot-path benchmarks of parsing and writing. Run with `cargo bench -p ostler-wire`.
 
 use bytes::Bytes;
 use divan::{Bencher, black_box};
@@ -8,7 +8,7 @@ fn main() {
     divan::main();
 }
 
-/// A tool's answer whose text content has about `size` bytes, quotes and line breaks as in real text.
+/// Returns a tool's answer whose text content has about `size` bytes, quotes and line breaks as in real text.
 fn answer(size: usize) -> Bytes {
     let text = "The quick brown fox says \\\"hello\\\" and goes on.\\n".repeat(size / 48);
     Bytes::from(format!(
@@ -16,7 +16,7 @@ fn answer(size: usize) -> Bytes {
     ))
 }
 
-/// A tool call's parameters whose arguments have about `size` bytes.
+/// Returns a tool call's parameters whose arguments have about `size` bytes.
 fn call(size: usize) -> Params {
     let text = "x".repeat(size);
     let raw = format!(r#"{{"name":"echo","arguments":{{"text":"{text}"}},"_meta":{{"progressToken":7}}}}"#);
@@ -29,7 +29,7 @@ fn parse_message(bencher: Bencher<'_, '_>, size: usize) {
     bencher.bench(|| Message::parse(black_box(line.clone())));
 }
 
-/// The floor under `parse_message`: the UTF-8 check and serde's walk over one raw value.
+/// Measures the lower bound of `parse_message`: the UTF-8 check and serde's walk over one raw value.
 #[divan::bench(args = [1_200, 10_000])]
 fn walk_raw_value(bencher: Bencher<'_, '_>, size: usize) {
     let line = answer(size);

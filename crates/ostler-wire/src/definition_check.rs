@@ -1,12 +1,12 @@
-//! Definitions of tools, prompts, resources and resource templates, judged by the schema of MCP.
+//! Schema check for definitions of tools, prompts, resources and resource templates.
 //!
-//! Client libraries validate a list as a whole, so one definition that the schema does not allow costs them all the
-//! others. [`conform`] finds such a definition and says in which form a validating client takes it. A member that may be
-//! absent is dropped if it is wrong. A member that must be there is completed where that changes no meaning. A
-//! definition that the schema allows is never rewritten.
+//! Client libraries validate a list as a whole, so one definition that the schema does not allow costs them
+//! all the others. [`check_definition`] finds such a definition and returns a form that a validating client
+//! accepts. A wrong member is dropped if it is optional. A required member is completed where that changes no
+//! meaning. A definition that the schema allows is never rewritten.
 //!
-//! The legacy era asks for more than the modern one (an `outputSchema` is of type `object`, a property is described by
-//! an object), and for nothing less: what it allows is allowed in both.
+//! The legacy era requires more than the modern one (an `outputSchema` is of type `object`, a property is
+//! described by an object) and never less: a definition that it allows is allowed in both.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::era::Era;
 use crate::json_string::{decode_string, push_string};
 use crate::object::{RawKey, for_each_element, for_each_member, is_object, select_members_str};
 
-/// The kinds of definitions that servers list.
+/// Kinds of definitions that servers list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefinitionKind {
     /// A tool.
@@ -27,69 +27,69 @@ pub enum DefinitionKind {
     ResourceTemplate,
 }
 
-/// How a definition stands to the schema of MCP.
+/// Result of checking a definition against the schema of MCP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Conformance {
-    /// The schema allows it as it is.
+    /// The schema allows the definition as it is.
     Valid,
-    /// The schema allows this form of it.
+    /// The schema allows this repaired form.
     Repaired {
-        /// The whole definition; every member without a problem has the text that the server wrote.
+        /// The whole definition; every member without a problem keeps the server's text.
         definition: Vec<u8>,
         /// The problems of the original, for people.
         problem: String,
     },
-    /// No form of it can be given to a client that validates.
+    /// No form of the definition is acceptable to a validating client.
     Unusable {
         /// The problem, for people.
         problem: String,
     },
 }
 
-/// Containers within each other, beyond which parsers of clients run out of stack.
+/// Nesting limit: deeper values overflow the stack of some clients' parsers.
 const MAX_DEPTH: usize = 128;
 
-/// Digits of a number, beyond which Python's parsers refuse the whole message.
+/// Digit limit of a number: Python's parsers refuse a message with a longer one.
 const MAX_DIGITS: usize = 1_000;
 
-/// Problems of one definition that are named.
+/// Problems of one definition that are listed; the rest is counted.
 const MAX_PROBLEMS: usize = 4;
 
-/// The schema of a tool that says nothing about its arguments.
+/// Schema of a tool that does not describe its arguments.
 const ANY_ARGUMENTS: &str = r#"{"type":"object"}"#;
 
-/// Judges the JSON object `raw` by what clients of an era accept.
+/// Checks the JSON object `raw` against the schema of an era.
 pub fn check_definition(kind: DefinitionKind, raw: &[u8], era: Era) -> Conformance {
     let unusable = |problem: &str| Conformance::Unusable { problem: problem.to_owned() };
     let Ok(text) = std::str::from_utf8(raw) else { return unusable("it is not UTF-8") };
     if let Err(problem) = check_parser_limits(text) {
         return unusable(problem);
     }
-    let mut judge = DefinitionChecker { era, problems: Vec::new(), unlisted_problems: 0 };
-    match judge.definition(kind, text) {
+    let mut checker = DefinitionChecker { era, problems: Vec::new(), unlisted_problems: 0 };
+    match checker.definition(kind, text) {
         ValueFix::Keep => Conformance::Valid,
         ValueFix::Set(form) => {
-            Conformance::Repaired { definition: form.into_owned().into_bytes(), problem: judge.summary() }
+            Conformance::Repaired { definition: form.into_owned().into_bytes(), problem: checker.summary() }
         }
-        ValueFix::Drop | ValueFix::Unusable => Conformance::Unusable { problem: judge.summary() },
+        ValueFix::Drop | ValueFix::Unusable => Conformance::Unusable { problem: checker.summary() },
     }
 }
 
-/// What becomes of one value.
+/// Repair of one value.
 enum ValueFix {
     Keep,
-    /// It has this text instead.
+    /// Replace the value with this text.
     Set(Cow<'static, str>),
-    /// Its member or element is left out.
+    /// Drop the member or element.
     Drop,
-    /// The definition can't be given to anybody.
+    /// Reject the whole definition.
     Unusable,
 }
 
 struct DefinitionChecker {
     era: Era,
     problems: Vec<String>,
-    /// Problems beyond those that are named.
+    /// Number of problems beyond those that are listed.
     unlisted_problems: usize,
 }
 
@@ -106,32 +106,33 @@ impl DefinitionChecker {
             (_, Some(address)) => Some(("name", address.as_str())),
             (_, None) => None,
         };
-        self.object("", raw, required, |judge, key, value| match (kind, key) {
-            (_, "title" | "description") => judge.text(key, value),
-            (_, "icons") => judge.list(key, value, |judge, path, icon| judge.icon(path, icon)),
-            (_, "_meta") => judge.object_member(key, value, |_, _, _, _| ValueFix::Keep),
-            (Tool, "inputSchema") => judge.input_schema(value),
-            (Tool, "outputSchema") => judge.output_schema(value),
-            (Tool, "annotations") => judge.object_member(key, value, DefinitionChecker::tool_annotation),
-            (Tool, "execution") => judge.object_member(key, value, DefinitionChecker::execution),
-            (Prompt, "arguments") => judge.arguments(value),
-            (Resource | ResourceTemplate, "name") => match (judge.text(key, value), &address) {
+        self.object("", raw, required, |checker, key, value| match (kind, key) {
+            (_, "title" | "description") => checker.text(key, value),
+            (_, "icons") => checker.list(key, value, |checker, path, icon| checker.icon(path, icon)),
+            (_, "_meta") => checker.object_member(key, value, |_, _, _, _| ValueFix::Keep),
+            (Tool, "inputSchema") => checker.input_schema(value),
+            (Tool, "outputSchema") => checker.output_schema(value),
+            (Tool, "annotations") => checker.object_member(key, value, DefinitionChecker::tool_annotation),
+            (Tool, "execution") => checker.object_member(key, value, DefinitionChecker::execution),
+            (Prompt, "arguments") => checker.arguments(value),
+            (Resource | ResourceTemplate, "name") => match (checker.text(key, value), &address) {
                 (ValueFix::Drop, Some(address)) => ValueFix::Set(address.clone().into()),
-                (verdict, _) => verdict,
+                (fix, _) => fix,
             },
-            (Resource | ResourceTemplate, "mimeType") => judge.text(key, value),
+            (Resource | ResourceTemplate, "mimeType") => checker.text(key, value),
             (Resource | ResourceTemplate, "annotations") => {
-                judge.object_member(key, value, DefinitionChecker::resource_annotation)
+                checker.object_member(key, value, DefinitionChecker::resource_annotation)
             }
-            (Resource, "size") => judge.keep_or_drop("is not an integer", key, is_integer(value)),
+            (Resource, "size") => checker.keep_or_drop("is not an integer", key, is_integer(value)),
             _ => ValueFix::Keep,
         })
     }
 
-    /// Judges the schema of a tool's arguments. Arguments are always an object, so that saying so changes nothing.
+    /// Checks the schema of a tool's arguments. Arguments are always an object, so adding that type changes
+    /// nothing.
     fn input_schema(&mut self, raw: &str) -> ValueFix {
         let key = "inputSchema";
-        // Servers in PHP write an empty object so, and `true` allows everything.
+        // Servers in PHP write an empty object as `[]`, and `true` allows everything.
         if is_empty_array(raw) || matches!(raw, "null" | "true") {
             self.add_problem(key, "is not an object");
             return ValueFix::Set(ANY_ARGUMENTS.into());
@@ -140,10 +141,10 @@ impl DefinitionChecker {
             self.add_problem(key, "is not an object");
             return ValueFix::Unusable;
         }
-        self.object(key, raw, Some(("type", "\"object\"")), |judge, member, value| match member {
-            "type" => judge.argument_type(value),
-            "properties" => judge.properties(key, value),
-            _ => judge.schema_member(key, member, value),
+        self.object(key, raw, Some(("type", "\"object\"")), |checker, member, value| match member {
+            "type" => checker.argument_type(value),
+            "properties" => checker.properties(key, value),
+            _ => checker.schema_member(key, member, value),
         })
     }
 
@@ -158,48 +159,48 @@ impl DefinitionChecker {
         if may_be_object { ValueFix::Set("\"object\"".into()) } else { ValueFix::Unusable }
     }
 
-    /// Judges the schema of a tool's structured results. Only legacy clients want it to be of type `object`, and
-    /// structured results of that era always are.
+    /// Checks the schema of a tool's structured results. Only legacy clients require the type `object`, and
+    /// structured results of that era always are objects.
     fn output_schema(&mut self, raw: &str) -> ValueFix {
         let key = "outputSchema";
         if !is_object(raw.as_bytes()) {
             return self.keep_or_drop("is not an object", key, false);
         }
         if self.era == Era::Modern {
-            return self.object(key, raw, None, |judge, member, value| match member {
-                "$schema" => judge.schema_member(key, member, value),
+            return self.object(key, raw, None, |checker, member, value| match member {
+                "$schema" => checker.schema_member(key, member, value),
                 _ => ValueFix::Keep,
             });
         }
         let mut is_other = false;
-        let verdict =
-            self.object(key, raw, Some(("type", "\"object\"")), |judge, member, value| match member {
+        let fix =
+            self.object(key, raw, Some(("type", "\"object\"")), |checker, member, value| match member {
                 "type" if decode_string(value).as_deref() != Some("object") => {
-                    judge.add_problem("outputSchema.type", "is not \"object\"");
+                    checker.add_problem("outputSchema.type", "is not \"object\"");
                     is_other = true;
                     ValueFix::Keep
                 }
-                "properties" => judge.properties(key, value),
-                _ => judge.schema_member(key, member, value),
+                "properties" => checker.properties(key, value),
+                _ => checker.schema_member(key, member, value),
             });
-        match verdict {
+        match fix {
             ValueFix::Unusable => ValueFix::Drop,
             _ if is_other => ValueFix::Drop,
-            verdict => verdict,
+            fix => fix,
         }
     }
 
-    /// Judges a member of a schema that clients look at.
+    /// Checks a member of a schema that clients read.
     fn schema_member(&mut self, schema: &str, key: &str, raw: &str) -> ValueFix {
         let path = || format!("{schema}.{key}");
         match key {
             "$schema" => self.text(&path(), raw),
-            "required" => self.list(&path(), raw, |judge, path, name| judge.text(path, name)),
+            "required" => self.list(&path(), raw, |checker, path, name| checker.text(path, name)),
             _ => ValueFix::Keep,
         }
     }
 
-    /// Judges the properties that a schema describes.
+    /// Checks the properties that a schema describes.
     fn properties(&mut self, schema: &str, raw: &str) -> ValueFix {
         let path = format!("{schema}.properties");
         if raw == "null" || is_empty_array(raw) {
@@ -210,14 +211,14 @@ impl DefinitionChecker {
             return ValueFix::Unusable;
         }
         let is_modern = self.era == Era::Modern;
-        self.object(&path, raw, None, |judge, _, value| {
+        self.object(&path, raw, None, |checker, _, value| {
             let instead = match value {
                 _ if is_object(value.as_bytes()) => return ValueFix::Keep,
                 "true" | "false" if is_modern => return ValueFix::Keep,
                 "false" => r#"{"not":{}}"#,
                 _ => "{}",
             };
-            judge.add_problem(&path, "describes a property by something else than an object");
+            checker.add_problem(&path, "describes a property by something else than an object");
             ValueFix::Set(instead.into())
         })
     }
@@ -242,8 +243,8 @@ impl DefinitionChecker {
 
     fn resource_annotation(&mut self, path: &str, key: &str, raw: &str) -> ValueFix {
         match key {
-            "audience" => self.list(path, raw, |judge, path, role| {
-                judge.keep_or_drop("names no known role", path, is_one_of(role, &["user", "assistant"]))
+            "audience" => self.list(path, raw, |checker, path, role| {
+                checker.keep_or_drop("names no known role", path, is_one_of(role, &["user", "assistant"]))
             }),
             "priority" => {
                 let priority = raw.parse::<f64>().ok();
@@ -258,7 +259,8 @@ impl DefinitionChecker {
         }
     }
 
-    /// Judges the arguments of a prompt; nobody could give one without a name.
+    /// Checks the arguments of a prompt. An argument without a name is dropped, because no client could pass
+    /// it.
     fn arguments(&mut self, raw: &str) -> ValueFix {
         let key = "arguments";
         let is_nothing = raw == "null" || (is_object(raw.as_bytes()) && is_empty(raw));
@@ -266,15 +268,15 @@ impl DefinitionChecker {
             self.add_problem(key, "is not an array");
             return ValueFix::Unusable;
         }
-        self.list(key, raw, |judge, path, argument| {
+        self.list(key, raw, |checker, path, argument| {
             let is_named = select_members_str(argument, &["name"])
                 .is_ok_and(|[name]| name.is_some_and(|name| name.starts_with('"')));
             if !is_named {
-                return judge.keep_or_drop("has an entry without a name", path, false);
+                return checker.keep_or_drop("has an entry without a name", path, false);
             }
-            judge.object(path, argument, None, |judge, key, value| match key {
-                "title" | "description" => judge.text(&format!("{path}.{key}"), value),
-                "required" => judge.flag(&format!("{path}.{key}"), value),
+            checker.object(path, argument, None, |checker, key, value| match key {
+                "title" | "description" => checker.text(&format!("{path}.{key}"), value),
+                "required" => checker.flag(&format!("{path}.{key}"), value),
                 _ => ValueFix::Keep,
             })
         })
@@ -307,7 +309,7 @@ impl DefinitionChecker {
         self.keep_or_drop("is not a boolean", path, matches!(raw, "true" | "false"))
     }
 
-    /// Keeps what is fit, and notes and drops what is not.
+    /// Keeps a valid member; records and drops an invalid one.
     fn keep_or_drop(&mut self, problem: &str, path: &str, is_fit: bool) -> ValueFix {
         if is_fit {
             return ValueFix::Keep;
@@ -316,7 +318,7 @@ impl DefinitionChecker {
         ValueFix::Drop
     }
 
-    /// Judges a member whose value is an object, and the members of that.
+    /// Checks a member whose value is an object, and the members of that object.
     fn object_member(
         &mut self,
         key: &str,
@@ -326,12 +328,12 @@ impl DefinitionChecker {
         if !is_object(raw.as_bytes()) {
             return self.keep_or_drop("is not an object", key, false);
         }
-        self.object(key, raw, None, |judge, member, value| {
-            each(judge, &format!("{key}.{member}"), member, value)
+        self.object(key, raw, None, |checker, member, value| {
+            each(checker, &format!("{key}.{member}"), member, value)
         })
     }
 
-    /// Judges the members of an object. A required one that is absent is added.
+    /// Checks the members of an object and adds required ones that are absent.
     fn object(
         &mut self,
         path: &str,
@@ -344,13 +346,13 @@ impl DefinitionChecker {
         let walked = for_each_member(raw, |key, value| {
             let name = key.text();
             is_there |= required.is_some_and(|(required, _)| required == name);
-            let verdict = each(self, &name, value);
-            found.push((key, value, verdict));
+            let fix = each(self, &name, value);
+            found.push((key, value, fix));
         });
-        if walked.is_err() || found.iter().any(|(_, _, verdict)| matches!(verdict, ValueFix::Unusable)) {
+        if walked.is_err() || found.iter().any(|(_, _, fix)| matches!(fix, ValueFix::Unusable)) {
             return ValueFix::Unusable;
         }
-        if is_there && found.iter().all(|(_, _, verdict)| matches!(verdict, ValueFix::Keep)) {
+        if is_there && found.iter().all(|(_, _, fix)| matches!(fix, ValueFix::Keep)) {
             return ValueFix::Keep;
         }
         let mut out = String::with_capacity(raw.len() + 32);
@@ -363,8 +365,8 @@ impl DefinitionChecker {
             out.push(':');
             out.push_str(value);
         };
-        for (key, value, verdict) in &found {
-            match verdict {
+        for (key, value, fix) in &found {
+            match fix {
                 ValueFix::Keep => push(key.0, value),
                 ValueFix::Set(instead) => push(key.0, instead),
                 ValueFix::Drop | ValueFix::Unusable => {}
@@ -381,7 +383,7 @@ impl DefinitionChecker {
         ValueFix::Set(out.into())
     }
 
-    /// Judges the elements of an array; wrong ones are left out.
+    /// Checks the elements of an array and drops wrong ones.
     fn list(
         &mut self,
         path: &str,
@@ -392,10 +394,10 @@ impl DefinitionChecker {
         if for_each_element(raw, |element| found.push((element, each(self, path, element)))).is_none() {
             return self.keep_or_drop("is not an array", path, false);
         }
-        if found.iter().all(|(_, verdict)| matches!(verdict, ValueFix::Keep)) {
+        if found.iter().all(|(_, fix)| matches!(fix, ValueFix::Keep)) {
             return ValueFix::Keep;
         }
-        let kept = found.iter().filter_map(|(element, verdict)| match verdict {
+        let kept = found.iter().filter_map(|(element, fix)| match fix {
             ValueFix::Keep => Some(*element),
             ValueFix::Set(instead) => Some(&**instead),
             ValueFix::Drop | ValueFix::Unusable => None,
@@ -405,27 +407,27 @@ impl DefinitionChecker {
     }
 
     fn add_problem(&mut self, path: &str, problem: &str) {
-        let told = format!("`{path}` {problem}");
-        if self.problems.contains(&told) {
+        let text = format!("`{path}` {problem}");
+        if self.problems.contains(&text) {
             return;
         }
         if self.problems.len() < MAX_PROBLEMS {
-            self.problems.push(told);
+            self.problems.push(text);
         } else {
             self.unlisted_problems += 1;
         }
     }
 
     fn summary(self) -> String {
-        let mut told = self.problems.join(", ");
+        let mut text = self.problems.join(", ");
         if self.unlisted_problems > 0 {
-            told.push_str(", and more");
+            text.push_str(", and more");
         }
-        if told.is_empty() { "it can't be read".to_owned() } else { told }
+        if text.is_empty() { "it can't be read".to_owned() } else { text }
     }
 }
 
-/// The raw text of the member that addresses a resource.
+/// Returns the raw text of the member that addresses a resource.
 fn address(raw: &str, key: &str) -> Option<String> {
     let [address] = select_members_str(raw, &[key]).ok()?;
     address.filter(|address| address.starts_with('"')).map(str::to_owned)
@@ -435,7 +437,7 @@ fn is_empty_array(raw: &str) -> bool {
     raw.starts_with('[') && is_empty(raw)
 }
 
-/// Whether there is nothing between the brackets of a container.
+/// Returns whether a container is empty.
 fn is_empty(raw: &str) -> bool {
     raw.get(1..raw.len() - 1).is_some_and(|inside| inside.trim_ascii().is_empty())
 }
@@ -444,13 +446,13 @@ fn is_one_of(raw: &str, words: &[&str]) -> bool {
     decode_string(raw).is_some_and(|word| words.contains(&&*word))
 }
 
-/// Whether a number is whole, however it is written.
+/// Returns whether a number is whole, in any spelling.
 fn is_integer(raw: &str) -> bool {
     raw.parse::<f64>().is_ok_and(|number| number.is_finite() && number.fract() == 0.0)
 }
 
-/// Whether a text is `YYYY-MM-DDThh:mm:ss`, with or without a fraction, and an offset or `Z`: the only form that the
-/// TypeScript SDKs take.
+/// Returns whether a text is `YYYY-MM-DDThh:mm:ss`, with or without a fraction, and an offset or `Z`: the
+/// only form that the TypeScript SDKs accept.
 fn is_timestamp(text: &str) -> bool {
     let Some((date, time)) = text.split_once('T') else { return false };
     let is_offset = |offset: &str| matches!(numbers(offset, ':'), Some([0..=23, 0..=59]));
@@ -481,7 +483,7 @@ fn is_timestamp(text: &str) -> bool {
     (1..=days).contains(&day) && matches!(numbers(time, ':'), Some([0..=23, 0..=59, 0..=59]))
 }
 
-/// Numbers of two digits each, as many as are wanted.
+/// Parses `N` numbers of two digits each, separated by `between`.
 fn numbers<const N: usize>(text: &str, between: char) -> Option<[u32; N]> {
     let parts: Option<Vec<u32>> =
         text.split(between).map(|part| number(part).filter(|_| part.len() == 2)).collect();
@@ -496,7 +498,7 @@ fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Finds what JSON allows and parsers of clients refuse, whatever member it stands in.
+/// Rejects valid JSON that parsers of clients refuse, in any member.
 fn check_parser_limits(text: &str) -> Result<(), &'static str> {
     let bytes = text.as_bytes();
     let (mut at, mut depth, mut digits) = (0, 0_usize, 0);
@@ -517,7 +519,7 @@ fn check_parser_limits(text: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The place of the quote that ends a string; `None` if an escape stands for no character.
+/// Returns the position of the quote that ends a string, or `None` if an escape encodes no character.
 fn find_string_end(bytes: &[u8], start: usize) -> Option<usize> {
     let mut at = start;
     loop {
@@ -536,12 +538,12 @@ fn find_string_end(bytes: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// The number of the escape `\uXXXX` at a place.
+/// Returns the number of the escape `\uXXXX` at a position.
 fn escape(bytes: &[u8], at: usize) -> Option<u32> {
     let written = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
     u32::from_str_radix(std::str::from_utf8(written).ok()?, 16).ok()
 }
 
 #[cfg(test)]
-#[path = "definition_tests.rs"]
+#[path = "definition_check_tests.rs"]
 mod tests;

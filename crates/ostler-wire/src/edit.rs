@@ -1,21 +1,21 @@
-//! Changing members of an object in its text.
+//! Edits of an object's members in its text, without reformatting the rest.
 
 use crate::json_string::push_string;
 use crate::object::{for_each_member, is_object};
 
-/// What becomes of one member of an object. Values are JSON texts.
+/// Edit of one member of an object. Values are JSON texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberEdit<'a> {
-    /// It has this value, added at the end if it was not there.
+    /// Sets the value; a missing member is added at the end.
     Set(&'a [u8]),
-    /// It has this value unless it has one.
+    /// Sets the value unless the member has one.
     Default(&'a [u8]),
-    /// It is not there.
+    /// Removes the member.
     Remove,
 }
 
-/// The text of the object `raw` with some members changed; every other byte that belongs to a member stays.
-/// `None` if the text is no object. All occurrences of a name are meant, of which one is left.
+/// Returns the text of the object `raw` with some members changed; every other byte that belongs to a member
+/// stays. `None` if the text is no object. An edit applies to all occurrences of a key, of which one is left.
 pub fn edit(raw: &[u8], changes: &[(&str, MemberEdit<'_>)]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(raw).ok()?;
     if !is_object(raw) {
@@ -68,18 +68,19 @@ fn push_member(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// The raw value of one member of an object; `None` if it is absent, given twice, or the text is no object.
+/// Returns the raw value of one member of an object; `None` if it is absent, given twice, or the text is no
+/// object.
 pub fn member<'a>(raw: &'a [u8], key: &str) -> Option<&'a [u8]> {
     let [value] = crate::object::select_members(raw, &[key]).ok()?;
     value.map(str::as_bytes)
 }
 
-/// The text of a string member; `None` also if it is no string.
+/// Returns the text of a string member; `None` also if it is no string.
 pub fn text_member<'a>(raw: &'a [u8], key: &str) -> Option<std::borrow::Cow<'a, str>> {
     crate::json_string::decode_string(std::str::from_utf8(member(raw, key)?).ok()?)
 }
 
-/// All members of an object with their raw values, in order; `None` if the text is no object.
+/// Returns all members of an object with their raw values, in order; `None` if the text is no object.
 pub fn all_members(raw: &[u8]) -> Option<Vec<(String, &[u8])>> {
     let text = std::str::from_utf8(raw).ok()?;
     let mut all = Vec::new();

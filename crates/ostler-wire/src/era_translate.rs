@@ -1,4 +1,4 @@
-//! Results, carried from one era to the other.
+//! Translation of results from one era to the other.
 
 use std::sync::LazyLock;
 
@@ -7,8 +7,8 @@ use memchr::memmem::Finder;
 
 use crate::edit::{MemberEdit, edit};
 
-/// A result as a modern client expects it. What a legacy server leaves out is said: the answer is complete,
-/// and, where the method knows such hints (`is_cacheable`), that nobody may keep it.
+/// Returns a result as a modern client expects it. Members that a legacy server leaves out are added: the
+/// type `complete` and, for methods with cache hints (`is_cacheable`), hints that forbid caching.
 pub fn result_to_modern(raw: &Bytes, is_cacheable: bool) -> Bytes {
     static TYPE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"resultType\""));
     if !is_cacheable && TYPE.find(raw).is_none() {
@@ -21,8 +21,8 @@ pub fn result_to_modern(raw: &Bytes, is_cacheable: bool) -> Bytes {
     edit(raw, changes).map_or_else(|| raw.clone(), Bytes::from)
 }
 
-/// Puts the type in front of a result that has none. An escaped spelling of the key would be a second one,
-/// which only a server could write that means to confuse; readers then take the last, which is its own.
+/// Puts the type in front of a result that has none. An escaped spelling of the key would be a second one.
+/// Only a server that means to confuse writes that; readers then take the last, which is the server's own.
 fn with_result_type(raw: &Bytes) -> Bytes {
     const TYPE: &[u8] = b"{\"resultType\":\"complete\"";
     let body = raw.trim_ascii();
@@ -36,7 +36,7 @@ fn with_result_type(raw: &Bytes) -> Bytes {
     out.into()
 }
 
-/// A result as a legacy client expects it: without what only the modern era knows.
+/// Returns a result as a legacy client expects it, without members of the modern era.
 pub fn result_to_legacy(raw: &Bytes) -> Bytes {
     static NEEDLES: LazyLock<[Finder<'static>; 4]> =
         LazyLock::new(|| ["\"resultType\"", "\"ttlMs\"", "\"cacheScope\"", "\\u00"].map(Finder::new));
@@ -47,13 +47,13 @@ pub fn result_to_legacy(raw: &Bytes) -> Bytes {
     if is_plain(raw) {
         return raw.clone();
     }
-    let gone = ["resultType", "ttlMs", "cacheScope"].map(|key| (key, MemberEdit::Remove));
-    edit(raw, &gone).map_or_else(|| raw.clone(), Bytes::from)
+    let removals = ["resultType", "ttlMs", "cacheScope"].map(|key| (key, MemberEdit::Remove));
+    edit(raw, &removals).map_or_else(|| raw.clone(), Bytes::from)
 }
 
-/// A result without its type, where that stands first or last and says the usual: most results of modern servers
-/// have nothing else that is modern. There it can only be a member of the result itself, for a quote inside a string
-/// is escaped.
+/// Returns a result without its type if the type comes first or last and is the usual one: most results of
+/// modern servers have nothing else that is modern. At either end the text can only be a member of the result
+/// itself, because a quote inside a string is escaped.
 fn without_result_type(raw: &[u8], is_plain: impl Fn(&[u8]) -> bool) -> Option<Bytes> {
     let (front, rest): (&[u8], &[u8]) = match raw.strip_prefix(b"{\"resultType\":\"complete\",") {
         Some(rest) => (b"{", rest),

@@ -1,4 +1,4 @@
-//! The opening conversation with a server over stdio.
+//! Handshake with a server over stdio.
 
 use std::time::Duration;
 
@@ -15,53 +15,56 @@ use crate::server_info::{
 };
 use crate::write::{write_error, write_notification, write_request, write_result};
 
-/// How long a server may be idle with an unanswered probe before `initialize` is sent as well. Published servers answer
-/// the probe within moments once they are up, so silence of a busy process only means that it is not up yet.
+/// Time a server may be idle with an unanswered probe before `initialize` is sent as well. Published servers
+/// answer the probe within moments once they have started, so silence of a busy process only means that it is
+/// still starting.
 pub const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Where a session's own request ids begin. The handshake uses ids from 1 on, at most four of them, so a late
-/// answer to the handshake is never taken for an answer to a call.
+/// First request id of a session. The handshake uses ids from 1 on, at most four of them, so a late answer to
+/// the handshake is never taken for an answer to a call.
 pub const FIRST_REQUEST_ID: u64 = 1_000;
 
 const DISCOVER: &str = "server/discover";
 const INITIALIZE: &str = "initialize";
 
-/// The client's half of the handshake, without IO and without a clock. It asks one process and never wants another.
+/// The client's half of the handshake, without IO and without a clock. It talks to one process and never asks
+/// for another.
 ///
 /// ```text
-///            begin                          DiscoverResult
-///   Fresh ───────────────► Probing ───────────────────────────────► Over: Done
-///     │                     │   │ ▲                                     ▲
-///     │ remembered Legacy   │   │ └──────────── -32601 or -32022, no probe answered yet
-///     │                     │   │ silence                             │   │
-///     │      any other      │   ▼            DiscoverResult           │   │
-///     │      answer         │  Both ──────────────────────────────────┘   │
-///     │                     │   │ any other answer to the probe           │
-///     │                     ▼   ▼          known version                  │
-///     └─────────────────► Initializing ─────────────────► Over: DoneAfter │
-///                               └─────────────────────────────────────────┘
-///                               └── other refusal, unknown version ──► Over: Fail
+///               begin                          DiscoverResult
+///   NotStarted ────────────► Probing ───────────────────────────────► Finished: Done
+///        │                     │   │ ▲                                     ▲
+///        │ remembered Legacy   │   │ └──────────── -32601 or -32022, no probe answered yet
+///        │                     │   │ timeout                             │   │
+///        │      any other      │   ▼            DiscoverResult           │   │
+///        │      answer         │  ProbingAndInitializing ────────────────┘   │
+///        │                     │   │ any other answer to the probe           │
+///        │                     ▼   ▼          known version                  │
+///        └─────────────────► Initializing ────────────► Finished: SendThenDone
+///                                  └─────────────────────────────────────────┘
+///                                  └── other refusal, unknown version ──► Finished: Fail
 /// ```
 ///
-/// In `Both` the probe and `initialize` are unanswered on the same process, and the first useful answer decides.
-/// A server that refuses our version and names it as its own is probed once more.
-/// A probe that follows a refused `initialize` is the last word: if it fails too, that refusal is the error.
-/// Requests of the server are answered in every state but the last (`ping` with `{}`, others with -32601), its
-/// notifications are passed over.
+/// In `ProbingAndInitializing` both requests are unanswered on the same process, and the first useful answer
+/// decides. A server that refuses our version but lists it as supported is probed once more. After a refused
+/// `initialize` the probe decides: if it fails too, the refusal is the error. Requests of the server are
+/// answered in every state but `Finished` (`ping` with `{}`, others with -32601); its notifications are
+/// ignored.
 #[derive(Debug)]
 pub struct Handshake {
     client: ClientInfo,
-    /// What a modern server is told that we can: a JSON object on one line.
+    /// Capabilities declared to a modern server: a JSON object on one line.
     capabilities: String,
-    /// The same for a legacy server, which is told once and for all.
+    /// Capabilities declared to a legacy server, once per session.
     legacy_capabilities: String,
     remembered_era: Option<Era>,
     state: HandshakeState,
-    /// The id of the last request that was sent.
+    /// The id of the last request sent.
     last_id: u64,
-    /// Whether a probe was answered. A silent one does not count: the server may only have been slow to start.
+    /// True after an answered probe. A silent one does not count: the server may only have been slow to
+    /// start.
     is_probe_answered: bool,
-    /// Whether a server that refused our version and named it was asked once more.
+    /// True after a server that refused our version but listed it was probed again.
     has_reprobed: bool,
 }
 
@@ -69,7 +72,7 @@ pub struct Handshake {
 enum HandshakeState {
     NotStarted,
     Probing {
-        /// Why `initialize` failed before, if it was tried first.
+        /// The error of an earlier `initialize`.
         refusal: Option<HandshakeError>,
     },
     ProbingAndInitializing {
@@ -80,7 +83,7 @@ enum HandshakeState {
     Finished,
 }
 
-/// What the driver does next.
+/// Next action of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HandshakeStep {
     /// Write these bytes, newline included, and read on.
@@ -91,34 +94,34 @@ pub enum HandshakeStep {
     Done(ServerInfo),
     /// The session is open once these bytes are written.
     SendThenDone(ServerInfo, Vec<u8>),
-    /// There will be no session.
+    /// The session can't be opened.
     Fail(HandshakeError),
 }
 
-/// Why there is no session.
+/// Reason why the handshake failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
-    /// The server speaks revisions that we do not.
+    /// The server supports only revisions that we do not.
     #[error("the server speaks protocol version {}; spoken here: {MODERN_VERSION} and {}",
         supported.join(", "), LEGACY_VERSIONS.join(", "))]
     UnsupportedVersion {
-        /// What the server said it speaks.
+        /// The versions the server listed.
         supported: Vec<String>,
     },
     /// The server answered with an error.
     #[error("the server refuses {method}: {message} ({code})")]
     Refused {
-        /// Our request.
+        /// The method of our request.
         method: &'static str,
         /// The error's code.
         code: i64,
-        /// The error's text, for people.
+        /// The error's message, for people.
         message: String,
     },
-    /// The server answered with a result that is none.
+    /// The server's result has the wrong shape.
     #[error("the server's answer to {method} has the wrong shape")]
     InvalidResult {
-        /// Our request.
+        /// The method of our request.
         method: &'static str,
     },
     /// The server closed its output before the session was open.
@@ -127,9 +130,9 @@ pub enum HandshakeError {
 }
 
 impl Handshake {
-    /// A handshake for one start of a server. `remembered` is the era found the last time; it only saves a
-    /// probe, and a server that has changed since is still understood. `capabilities_json` is what we declare;
-    /// anything but a JSON object declares nothing.
+    /// Creates a handshake for one start of a server. `remembered_era` is the era found the last time: it
+    /// only saves a probe, and a server that has changed its era since still connects. `capabilities_json` is
+    /// the object we declare; anything but a JSON object declares nothing.
     pub fn new(client: ClientInfo, remembered_era: Option<Era>, capabilities_json: &str) -> Handshake {
         Handshake {
             client,
@@ -143,15 +146,15 @@ impl Handshake {
         }
     }
 
-    /// Declares something else to a legacy server. It hears of capabilities in the handshake only, where a
-    /// modern one hears of them in every request.
+    /// Declares other capabilities to a legacy server. A legacy server reads capabilities in the handshake
+    /// only, a modern one in every request.
     #[must_use]
     pub fn with_legacy_capabilities(mut self, capabilities_json: &str) -> Handshake {
         self.legacy_capabilities = object_on_one_line(capabilities_json).into_owned();
         self
     }
 
-    /// Opens the conversation.
+    /// Starts the handshake.
     pub fn begin(&mut self) -> HandshakeStep {
         match self.state {
             HandshakeState::NotStarted if self.remembered_era != Some(Era::Legacy) => self.probe(None),
@@ -163,13 +166,13 @@ impl Handshake {
         }
     }
 
-    /// Returns whether the probe is the only unanswered request, so that [`Handshake::on_silence`] is due once the
-    /// server has been idle for [`PROBE_SILENCE`].
+    /// Returns whether the probe is the only unanswered request, so that [`Handshake::on_probe_timeout`] is
+    /// due once the server has been idle for [`PROBE_TIMEOUT`].
     pub fn is_awaiting_probe(&self) -> bool {
         matches!(self.state, HandshakeState::Probing { .. })
     }
 
-    /// Takes a message of the server.
+    /// Handles a message of the server.
     pub fn on_message(&mut self, message: &Message) -> HandshakeStep {
         if matches!(self.state, HandshakeState::NotStarted | HandshakeState::Finished) {
             return HandshakeStep::Wait;
@@ -178,7 +181,7 @@ impl Handshake {
             Message::Notification { .. } => HandshakeStep::Wait,
             Message::Request { id, method, .. } => HandshakeStep::Send(respond_to_server(id, method)),
             Message::Response { id, outcome } => match &self.state {
-                // An error without an id is the answer to what was asked first.
+                // An error without an id answers the first request.
                 HandshakeState::ProbingAndInitializing { probe } if is_response_to(id.as_ref(), *probe) => {
                     self.on_late_discovery(outcome)
                 }
@@ -188,7 +191,7 @@ impl Handshake {
         }
     }
 
-    /// Takes note that the server is idle and has not answered the probe. Some legacy servers ignore a request before
+    /// Handles an idle server that has not answered the probe. Some legacy servers ignore requests before
     /// `initialize`, so that is sent on the same connection.
     pub fn on_probe_timeout(&mut self) -> HandshakeStep {
         match std::mem::replace(&mut self.state, HandshakeState::Finished) {
@@ -206,7 +209,7 @@ impl Handshake {
         }
     }
 
-    /// Takes note that the server's output has ended.
+    /// Handles the end of the server's output.
     pub fn on_closed(&mut self) -> HandshakeStep {
         match std::mem::replace(&mut self.state, HandshakeState::Finished) {
             HandshakeState::Probing { refusal: Some(refusal) } => HandshakeStep::Fail(refusal),
@@ -229,15 +232,15 @@ impl Handshake {
         }
     }
 
-    /// Takes the answer to a probe that `initialize` has followed already.
+    /// Handles the answer to a probe after `initialize` was sent too.
     fn on_late_discovery(&mut self, outcome: &RpcOutcome) -> HandshakeStep {
         self.is_probe_answered = true;
         self.state = HandshakeState::Initializing;
         match outcome {
             RpcOutcome::Result(raw) => match parse_discover_result(raw, &self.capabilities, &self.client) {
-                DiscoverOutcome::Modern(hello) => {
+                DiscoverOutcome::Modern(info) => {
                     self.state = HandshakeState::Finished;
-                    HandshakeStep::Done(hello)
+                    HandshakeStep::Done(info)
                 }
                 DiscoverOutcome::OtherVersions(_) | DiscoverOutcome::NotDiscoverResult => HandshakeStep::Wait,
             },
@@ -248,12 +251,12 @@ impl Handshake {
     fn on_discovery(&mut self, outcome: &RpcOutcome, refusal: Option<HandshakeError>) -> HandshakeStep {
         let versions = match outcome {
             RpcOutcome::Result(raw) => match parse_discover_result(raw, &self.capabilities, &self.client) {
-                DiscoverOutcome::Modern(hello) => return HandshakeStep::Done(hello),
+                DiscoverOutcome::Modern(info) => return HandshakeStep::Done(info),
                 DiscoverOutcome::OtherVersions(versions) => Some(versions),
                 DiscoverOutcome::NotDiscoverResult => None,
             },
             RpcOutcome::Error(error) => match error.code {
-                // A modern server that will not even be discovered: `initialize` would mean nothing to it.
+                // A modern server that refuses even `server/discover` does not know `initialize`.
                 HEADER_MISMATCH | MISSING_CAPABILITY => {
                     return HandshakeStep::Fail(refused_error(DISCOVER, error));
                 }
@@ -261,17 +264,18 @@ impl Handshake {
                 _ => None,
             },
         };
-        // It speaks our version after all: whatever it did not like about the first probe, it is asked once more.
-        if let Some(said) = &versions
-            && said.iter().any(|version| version == MODERN_VERSION)
+        // The server supports our version after all. It refused the first probe for another reason, so it is
+        // probed once more.
+        if let Some(listed) = &versions
+            && listed.iter().any(|version| version == MODERN_VERSION)
             && !std::mem::replace(&mut self.has_reprobed, true)
         {
             return self.probe(refusal);
         }
-        if let Some(said) = versions
-            && !said.iter().any(|version| LEGACY_VERSIONS.contains(&version.as_str()))
+        if let Some(listed) = versions
+            && !listed.iter().any(|version| LEGACY_VERSIONS.contains(&version.as_str()))
         {
-            return HandshakeStep::Fail(HandshakeError::UnsupportedVersion { supported: said });
+            return HandshakeStep::Fail(HandshakeError::UnsupportedVersion { supported: listed });
         }
         match refusal {
             Some(refusal) => HandshakeStep::Fail(refusal),
@@ -279,14 +283,14 @@ impl Handshake {
         }
     }
 
-    /// Takes the answer to `initialize`; `probe` is the id of a probe that is still unanswered.
+    /// Handles the answer to `initialize`; `probe` is the id of a probe that is still unanswered.
     fn on_initialized(&mut self, outcome: &RpcOutcome, probe: Option<u64>) -> HandshakeStep {
         match outcome {
             RpcOutcome::Result(raw) => match parse_initialize_result(raw) {
-                InitializeOutcome::Legacy(hello) => {
+                InitializeOutcome::Legacy(info) => {
                     let mut bytes = Vec::new();
                     write_notification(&mut bytes, "notifications/initialized", None);
-                    HandshakeStep::SendThenDone(hello, bytes)
+                    HandshakeStep::SendThenDone(info, bytes)
                 }
                 InitializeOutcome::OtherVersion(version) => {
                     HandshakeStep::Fail(HandshakeError::UnsupportedVersion { supported: vec![version] })
@@ -299,7 +303,7 @@ impl Handshake {
                 let may_be_modern = matches!(error.code, METHOD_NOT_FOUND | UNSUPPORTED_VERSION);
                 let refusal = refused_error(INITIALIZE, error);
                 match probe {
-                    // Its answer is on the way.
+                    // The answer to the probe is still to come.
                     Some(probe) if may_be_modern => {
                         self.last_id = probe;
                         self.state = HandshakeState::Probing { refusal: Some(refusal) };
@@ -342,13 +346,12 @@ impl Handshake {
     }
 }
 
-/// Returns whether a response is the answer to the request of this number. An error without an id is one to whatever
-/// was asked.
+/// Returns whether a response answers our request of this number. An error without an id answers any request.
 fn is_response_to(id: Option<&RequestId>, request: u64) -> bool {
     id.is_none_or(|id| id.number() == Some(request))
 }
 
-/// Answers a request of the server.
+/// Returns the answer to a request of the server.
 fn respond_to_server(id: &RequestId, method: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     match method {

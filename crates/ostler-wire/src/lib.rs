@@ -1,49 +1,45 @@
-//! Ostler speaks: JSON-RPC and MCP as bytes.
+//! JSON-RPC and MCP as bytes: parsing, checking and writing messages.
 //!
-//! A host in the middle must not lose what it does not understand. So this crate reads the few members
-//! that decide something (`id`, `method`, `name`, `_meta`, `resultType`, …) and keeps everything else as
-//! slices of the line it arrived in: big integers, key order, unknown fields and unknown methods survive
-//! byte for byte.
+//! A proxy must not lose what it does not understand. So this crate reads the few members that decide
+//! something (`id`, `method`, `name`, `_meta`, `resultType`, …) and keeps everything else as slices of the
+//! line it arrived in: big integers, key order, unknown fields and unknown methods are preserved byte for
+//! byte.
 //!
 //! ```text
 //! bytes ─ LineSplitter ─ Frame::Line ─ Message::parse ─┬─ Request ── Params::parse ── write_request ─ bytes
-//!                                                      ├─ Notification ── Notice::of, Progress::parse
-//!                                                      └─ Response ── ResultHead::open, ListPage::open
+//!                                                      ├─ Notification ── NotificationKind, ProgressParams::parse
+//!                                                      └─ Response ── ResultHead::parse, ListPage::parse
 //! ```
 //!
-//! Over HTTP the same messages come as bodies or as server-sent events ([`EventSplitter`]), with a part of
-//! themselves repeated in [`headers`].
+//! Over HTTP the same messages arrive as bodies or as server-sent events ([`SseParser`]), with a part of them
+//! repeated in [`headers`].
 //!
-//! The crate is pure: no clock, no IO, no random source, no runtime. The opening conversation with a server
-//! is a machine ([`Handshake`]) whose driver owns the pipe and the clock.
+//! The crate is pure: no clock, no IO, no random source, no runtime. The handshake with a server is a state
+//! machine ([`Handshake`]); its driver owns the pipe and the clock.
 //!
-//! Slices share the buffer they were read into. Whoever keeps one for long (a cache, a table of pending
-//! ids) copies it first, see [`Id::detached`].
+//! Slices share the buffer they were read into. Code that keeps one for long (a cache, a table of pending
+//! ids) copies it first, see [`RequestId::detached`].
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod canonical;
-mod canonical_fast;
 mod definition_check;
 mod edit;
 mod envelope_scan;
 mod era;
 mod era_translate;
 pub mod error_code;
-mod exact_number;
 mod handshake;
 pub mod headers;
-mod item_param;
 mod json_string;
 mod line_splitter;
 mod message;
 mod meta;
+mod method;
 mod notification;
 mod object;
-mod object_fast;
 mod params;
-mod params_spans;
 mod request_id;
 mod result;
 mod server_info;
@@ -61,14 +57,15 @@ pub use error_code::{
     PARSE_ERROR, RESOURCE_NOT_FOUND, UNSUPPORTED_VERSION,
 };
 pub use handshake::{FIRST_REQUEST_ID, Handshake, HandshakeError, HandshakeStep, PROBE_TIMEOUT};
-pub use item_param::{ItemParam, ItemParamError, MAX_NAME_BYTES, MAX_URI_BYTES, is_valid_name, is_valid_uri};
-pub use json_string::{MethodName, SUBSCRIPTIONS_LISTEN};
 pub use line_splitter::{Frame, LineSplitter, Oversize, READ_CHUNK};
 pub use message::{Message, MessageError, RpcError, RpcOutcome};
 pub use meta::{MetaKey, RequestMeta, SessionMeta};
+pub use method::{MethodName, SUBSCRIPTIONS_LISTEN};
 pub use notification::{NotificationKind, ProgressParams};
-pub use params::{Params, ParamsError};
-pub use params_spans::is_case_variant;
+pub use params::{
+    ItemParam, ItemParamError, MAX_NAME_BYTES, MAX_URI_BYTES, Params, ParamsError, is_case_variant,
+    is_valid_name, is_valid_uri,
+};
 pub use request_id::RequestId;
 pub use result::{
     CacheScopeHint, DroppedItem, ListItem, ListPage, ResultError, ResultHead, ResultKind, may_be_error,

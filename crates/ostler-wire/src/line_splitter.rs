@@ -1,4 +1,4 @@
-//! Lines out of a byte stream, bounded.
+//! Line splitter: bounded lines out of a byte stream.
 
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr;
@@ -6,28 +6,28 @@ use memchr::memchr;
 use crate::envelope_scan::EnvelopeScan;
 use crate::request_id::RequestId;
 
-/// Room made for one read: a pipe's usual capacity, so that a server that writes a lot is read in few calls.
-/// Pages that no byte has reached cost nothing, so a silent server costs little.
+/// Spare room for one read: a pipe's usual capacity, so that a server that writes a lot is read in few calls.
+/// Untouched pages use no memory, so a silent server costs little.
 pub const READ_CHUNK: usize = 64 * 1024;
 
-/// With less room than this a read is not worth its system call.
+/// Minimum spare room: a smaller read is not worth its system call.
 const MIN_SPARE: usize = 4 * 1024;
 
-/// What a stream of lines consists of.
+/// One frame of a stream of lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// One line, without its newline and without a carriage return before it.
     Line(Bytes),
-    /// A line that is longer than the cap, or an object on such a line. Its bytes are gone.
+    /// A line longer than the cap, or an object on such a line. Its bytes are dropped.
     Oversize(Oversize),
 }
 
-/// What is known of a line that was too long to keep.
+/// The ids of a line that was too long to keep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Oversize {
     /// The request that the line answers, if that is certain.
     pub answered_id: Option<RequestId>,
-    /// The id of the request that the line is, if that is certain.
+    /// The id of the request on the line, if that is certain.
     pub request_id: Option<RequestId>,
 }
 
@@ -36,27 +36,27 @@ impl Oversize {
         Self { answered_id: scan.response_id().cloned(), request_id: scan.request_id().cloned() }
     }
 
-    /// Returns whether everything is known that the rest of the line could tell.
+    /// Returns whether the rest of the line can add nothing.
     pub(crate) fn is_identified(&self) -> bool {
         self.answered_id.is_some() || self.request_id.is_some()
     }
 }
 
-/// Splits what is read from a pipe into lines of at most `cap` bytes.
+/// Splits the bytes read from a pipe into lines of at most `cap` bytes.
 ///
 /// The reader puts bytes into [`buffer`](LineSplitter::buffer), takes frames until
-/// [`next_frame`](LineSplitter::next_frame) returns `None`, and reads again; at the end of the stream it takes
-/// frames from [`finish`](LineSplitter::finish). How the bytes were cut into reads makes no difference to the
-/// frames, no byte is searched twice for a newline, and the buffer never holds more than `cap` bytes and one
-/// read.
+/// [`next_frame`](LineSplitter::next_frame) returns `None`, and reads again. At the end of the stream it
+/// takes frames from [`finish`](LineSplitter::finish). The frames do not depend on how the bytes were split
+/// into reads, no byte is searched twice for a newline, and the buffer never holds more than `cap` bytes and
+/// one read.
 ///
 /// ```text
 ///   Keeping ──newline──► Line ──► Keeping
-///      └──cap passed──► Skipping ──id known, else line over──► Oversize ──line over──► Keeping
+///      └──cap passed──► Skipping ──id known, else line ended──► Oversize ──line ended──► Keeping
 /// ```
 ///
-/// A line that is too long is over at its newline or where its object closes, whichever comes first, so that
-/// a newline left out does not cost the answer behind it. Objects that share the line's first `cap` bytes are
+/// A line that is too long ends at its newline or where its object closes, whichever comes first, so that a
+/// missing newline does not cost the next answer. Objects that share the line's first `cap` bytes are
 /// reported one by one.
 ///
 /// Lines are slices of the buffer; splitting one off costs a reference count and, once per buffer, the
@@ -64,25 +64,25 @@ impl Oversize {
 #[derive(Debug)]
 pub struct LineSplitter {
     buffer: BytesMut,
-    /// The size of the buffer's allocation, which `BytesMut` does not tell once parts are split off.
+    /// The size of the buffer's allocation, which `BytesMut` does not report once parts are split off.
     allocated: usize,
-    /// Length of the buffer's beginning that is known to hold no newline.
+    /// Length of the buffer's prefix that is known to hold no newline.
     searched: usize,
-    /// Longest line, newline excluded, that is kept.
+    /// Longest line that is kept, newline excluded.
     cap: usize,
     blank_lines: u64,
-    /// `Some` while the rest of an oversize line passes by.
+    /// `Some` while the rest of an oversize line is skipped.
     skipping: Option<SkippedLine>,
 }
 
 #[derive(Debug)]
 struct SkippedLine {
     scan: EnvelopeScan,
-    /// Whether the frame for this line has been given out.
+    /// True once the frame for this line has been returned.
     is_reported: bool,
-    /// How many of the bytes that made the line too long are still in the buffer. They hold no newline, and
-    /// are not searched for one again even if an object closes among them: many small objects would have the
-    /// whole cap searched for each of them.
+    /// Number of bytes of the overlong line that are still in the buffer. They hold no newline and are not
+    /// searched for one again even if an object closes among them: many small objects would have the whole
+    /// cap searched for each of them.
     oversize_remaining: usize,
 }
 
@@ -92,7 +92,7 @@ impl SkippedLine {
     }
 }
 
-/// What skipping came to with the bytes at hand.
+/// Result of skipping the bytes at hand.
 enum SkipOutcome {
     Report(Oversize),
     LineOver,
@@ -100,7 +100,7 @@ enum SkipOutcome {
 }
 
 impl LineSplitter {
-    /// A splitter that keeps lines of at most `cap` bytes.
+    /// Creates a splitter that keeps lines of at most `cap` bytes.
     pub fn new(cap: usize) -> LineSplitter {
         LineSplitter {
             buffer: BytesMut::new(),
@@ -118,8 +118,8 @@ impl LineSplitter {
         self.searched = self.searched.min(cap);
     }
 
-    /// The buffer to read into, with room for a read. It doubles while a long line arrives, up to the cap and
-    /// one read; `BytesMut` left alone would double past the cap.
+    /// Returns the buffer to read into, with room for a read. It doubles while a long line arrives, up to the
+    /// cap and one read; `BytesMut` on its own would double past the cap.
     pub fn buffer(&mut self) -> &mut BytesMut {
         let held = self.buffer.len();
         let has_room = self.buffer.capacity() - held >= MIN_SPARE || self.buffer.try_reclaim(READ_CHUNK / 2);
@@ -130,7 +130,7 @@ impl LineSplitter {
         &mut self.buffer
     }
 
-    /// The next frame, or `None` when more bytes are needed.
+    /// Returns the next frame, or `None` when more bytes are needed.
     pub fn next_frame(&mut self) -> Option<Frame> {
         loop {
             if self.skipping.is_some() {
@@ -140,7 +140,7 @@ impl LineSplitter {
                     SkipOutcome::NeedsBytes => return None,
                 }
             }
-            // A newline just behind the cap still ends a line of exactly the cap's length.
+            // A newline right after the cap still ends a line of exactly the cap's length.
             let end = self.buffer.len().min(self.cap.saturating_add(1));
             match memchr(b'\n', &self.buffer[self.searched..end]) {
                 Some(at) => {
@@ -161,7 +161,8 @@ impl LineSplitter {
         }
     }
 
-    /// The frames left at the end of the stream: call until `None`. A last line without a newline counts.
+    /// Returns the frames left at the end of the stream; the caller repeats it until `None`. A last line
+    /// without a newline counts.
     pub fn finish(&mut self) -> Option<Frame> {
         if let Some(frame) = self.next_frame() {
             return Some(frame);
@@ -176,12 +177,12 @@ impl LineSplitter {
         self.filter_blank(line).map(Frame::Line)
     }
 
-    /// How many blank lines were passed over so far.
+    /// Returns the number of blank lines skipped so far.
     pub fn blank_lines(&self) -> u64 {
         self.blank_lines
     }
 
-    /// Splits off a line and the newline behind it.
+    /// Splits off a line and the newline after it.
     fn split_line(&mut self, length: usize, newline: usize) -> Bytes {
         let mut line = self.buffer.split_to(length + newline);
         line.truncate(length);
@@ -193,7 +194,7 @@ impl LineSplitter {
         line.freeze()
     }
 
-    /// Counts a blank line instead of returning it.
+    /// Drops a blank line and counts it.
     fn filter_blank(&mut self, line: Bytes) -> Option<Bytes> {
         if line.trim_ascii().is_empty() {
             self.blank_lines += 1;
@@ -202,7 +203,7 @@ impl LineSplitter {
         Some(line)
     }
 
-    /// Lets an oversize line pass by, as far as the buffer goes.
+    /// Skips an oversize line as far as the buffer goes.
     fn skip(&mut self) -> SkipOutcome {
         let Some(skipping) = &mut self.skipping else { return SkipOutcome::LineOver };
         let used = skipping.scan.feed(&self.buffer);
@@ -214,8 +215,8 @@ impl LineSplitter {
         skipping.is_reported |= is_due;
         let is_over = skipping.scan.is_line_ended();
         if is_over {
-            let doomed = skipping.oversize_remaining;
-            self.skipping = (doomed > 0).then(|| SkippedLine::new(doomed));
+            let remaining = skipping.oversize_remaining;
+            self.skipping = (remaining > 0).then(|| SkippedLine::new(remaining));
         }
         self.shrink_buffer();
         match (is_due, is_over) {
@@ -225,7 +226,7 @@ impl LineSplitter {
         }
     }
 
-    /// Gives the memory of a long line back as soon as the line is out, so that one long answer does not
+    /// Frees the memory of a long line as soon as the line is returned, so that one long answer does not
     /// leave every idle server with a buffer of megabytes.
     fn shrink_buffer(&mut self) {
         if self.allocated > READ_CHUNK && self.buffer.len() <= READ_CHUNK / 2 {
@@ -233,7 +234,7 @@ impl LineSplitter {
         }
     }
 
-    /// Moves what the buffer holds into an allocation of `size` bytes.
+    /// Moves the buffer's content into an allocation of `size` bytes.
     fn move_to(&mut self, size: usize) {
         let mut moved = BytesMut::with_capacity(size);
         moved.extend_from_slice(&self.buffer);
@@ -243,5 +244,5 @@ impl LineSplitter {
 }
 
 #[cfg(test)]
-#[path = "frame_tests.rs"]
+#[path = "line_splitter_tests.rs"]
 mod tests;

@@ -1,64 +1,65 @@
-//! The JSON-RPC envelope, opened in one pass.
+//! JSON-RPC envelope, opened in one pass.
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use crate::json_string::{MethodName, decode_string, decode_string_lossy};
+use crate::json_string::{decode_string, decode_string_lossy};
+use crate::method::MethodName;
 use crate::object::{ObjectError, select_members_str};
 use crate::request_id::RequestId;
 
-/// The members of an envelope that we read, in the order [`Message::parse`] takes them apart.
+/// The members of an envelope that are read, in the order in which [`Message::parse`] destructures them.
 const ENVELOPE_KEYS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 
 /// One JSON-RPC message. Values are slices of the line it was read from, byte for byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// The peer asks and waits for an answer under `id`.
+    /// A request, to be answered under `id`.
     Request {
-        /// The peer's id, to be given back as it is.
+        /// The peer's id, returned to it unchanged.
         id: RequestId,
-        /// What is asked for.
+        /// The requested method.
         method: MethodName,
         /// The raw parameters; `null` counts as absent.
         params: Option<Bytes>,
     },
-    /// The peer tells something and expects no answer.
+    /// A notification, which expects no answer.
     Notification {
-        /// What it is about.
+        /// The method of the notification.
         method: MethodName,
         /// The raw parameters; `null` counts as absent.
         params: Option<Bytes>,
     },
-    /// The peer answers.
+    /// An answer.
     Response {
-        /// Whose answer it is. `None` only with an error: the peer could not read our id.
+        /// The id of the answered request. `None` only with an error: the peer could not read our id.
         id: Option<RequestId>,
-        /// What came of it.
+        /// The result or the error.
         outcome: RpcOutcome,
     },
 }
 
-/// How a request ended.
+/// Outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RpcOutcome {
     /// The raw `result`, of any JSON type.
     Result(Bytes),
-    /// The peer refused or failed.
+    /// The peer refused the request or failed.
     Error(RpcError),
 }
 
 /// A JSON-RPC error object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RpcError {
-    /// The code, see [`crate::code`].
+    /// The code, see [`crate::error_code`].
     pub code: i64,
-    /// The text for people; never decides anything. Empty if the peer sent none.
+    /// The message for people; never decides anything. Empty if the peer sent none.
     pub message: String,
     /// The whole error object as it was written, `data` included.
     pub raw: Bytes,
 }
 
-/// Why bytes are no message.
+/// Reason why bytes are no message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     /// The bytes are no UTF-8.
@@ -67,13 +68,13 @@ pub enum MessageError {
     /// The text is no JSON.
     #[error("not JSON: {why}")]
     NotJson {
-        /// The parser's words and the place.
+        /// The parser's message and position.
         why: String,
     },
     /// JSON, but no object.
     #[error("not a JSON object")]
     NotAnObject,
-    /// A JSON array. Only revision 2025-03-26 knew batches; the edge that serves it takes them apart itself.
+    /// A JSON array. Only revision 2025-03-26 has batches; the gateway splits them before it parses messages.
     #[error("a batch; one message at a time is expected")]
     Batch,
     /// A member that decides something occurs twice, so two readers could understand different messages.
@@ -82,7 +83,7 @@ pub enum MessageError {
     /// The id is neither a string nor an integer.
     #[error("the id is neither a string nor an integer")]
     BadId,
-    /// A result without an id answers nobody.
+    /// A result without an id answers no request.
     #[error("a result without an id")]
     MissingId,
     /// `jsonrpc` is not "2.0", or a request leaves it out.
@@ -94,26 +95,26 @@ pub enum MessageError {
     /// `error` is no object with an integer `code`.
     #[error("`error` is not an object with an integer `code`")]
     BadError,
-    /// A request or notification that also answers.
+    /// A request or notification that also has an outcome.
     #[error("both `method` and `result` or `error`")]
     BothMethodAndOutcome,
-    /// An answer that says yes and no.
+    /// An answer with a result and an error.
     #[error("both `result` and `error`")]
     BothResultAndError,
-    /// No `method`, and no answer either.
+    /// Neither a `method` nor an outcome.
     #[error("neither `method` nor `result` nor `error`")]
     NeitherResultNorError,
 }
 
 impl Message {
-    /// Reads one message from a line or a body.
+    /// Parses one message from a line or a body.
     ///
-    /// Direction is told by `method` alone, never by the id: a server's request may carry an id that one of
-    /// ours has too. A wrong `jsonrpc` is always refused. A missing one is refused in a request, which makes
-    /// us act, and tolerated in answers and notifications: sloppy servers leave it out, the rest of the message
-    /// is unambiguous, and failing a call that has been executed helps nobody.
+    /// Only `method` tells the direction, never the id: a server's request may carry an id that one of ours
+    /// has too. A wrong `jsonrpc` is always refused. A missing one is refused in a request, because a request
+    /// makes us act. It is tolerated in answers and notifications: some servers leave it out, the rest of the
+    /// message is unambiguous, and failing a call that has been executed has no use.
     ///
-    /// Nothing is allocated but an unknown method's name and an error's text.
+    /// Allocates only for an unknown method's name and an error's message.
     pub fn parse(line: Bytes) -> Result<Message, MessageError> {
         let text = std::str::from_utf8(&line).map_err(|_| MessageError::NotUtf8)?;
         let [version, id, method, params, result, error] = match select_members_str(text, &ENVELOPE_KEYS) {
@@ -154,7 +155,7 @@ impl Message {
 }
 
 impl RpcError {
-    /// An error of our own, without data.
+    /// Creates an error of our own, without data.
     pub fn new(code: i64, message: &str) -> RpcError {
         let mut raw = b"{\"code\":".to_vec();
         raw.extend_from_slice(code.to_string().as_bytes());
@@ -164,7 +165,7 @@ impl RpcError {
         RpcError { code, message: message.to_owned(), raw: raw.into() }
     }
 
-    /// Reads an error object. The code must be there, for it decides; the text may be missing.
+    /// Parses an error object. The code is required, because it decides; the message may be missing.
     fn parse(raw: Bytes) -> Result<RpcError, MessageError> {
         let keys = ["code", "message"];
         let [code, message] = crate::object::select_members(&raw, &keys).map_err(|why| match why {
@@ -177,8 +178,8 @@ impl RpcError {
     }
 }
 
-/// Names what is wrong with a text that could not be opened. A log line like `[INFO] ready` is no batch,
-/// so what is no object is read to its end.
+/// Returns the reason why a text could not be opened. A log line like `[INFO] ready` is no batch, so a text
+/// that is no object is parsed to its end.
 fn message_error(text: &str, why: ObjectError) -> MessageError {
     match why {
         ObjectError::NotUtf8 => MessageError::NotUtf8,

@@ -1,4 +1,4 @@
-//! `_meta`: what we read of it and what we put into it.
+//! `_meta`: the entries we read and the entries we write.
 
 use std::borrow::Cow;
 
@@ -12,17 +12,17 @@ use crate::params::Params;
 pub enum MetaKey {
     /// The modern protocol version of the request.
     ProtocolVersion,
-    /// What the client can do.
+    /// The client's capabilities.
     ClientCapabilities,
-    /// Who the client says it is.
+    /// The client's declared identity.
     ClientInfo,
-    /// How much the client wants to be told.
+    /// The log level the client asks for.
     LogLevel,
-    /// Under which token the client wants to hear of progress.
+    /// The token under which the client wants progress notifications.
     ProgressToken,
     /// The trace that the request belongs to.
     Traceparent,
-    /// The same for every attempt of one call.
+    /// The key that all attempts of one call share.
     IdempotencyKey,
     /// The task that the request belongs to.
     RelatedTask,
@@ -41,7 +41,7 @@ impl MetaKey {
         MetaKey::RelatedTask,
     ];
 
-    /// The key on the wire.
+    /// Returns the key on the wire.
     pub const fn name(self) -> &'static str {
         match self {
             MetaKey::ProtocolVersion => "io.modelcontextprotocol/protocolVersion",
@@ -60,17 +60,17 @@ impl MetaKey {
     }
 }
 
-/// What a request of ours says in `_meta`. Entries set here replace the client's.
+/// The entries that a request of ours has in `_meta`. Entries set here replace the client's.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequestMeta<'a> {
     /// The modern session's part; `None` for legacy servers, and where the client's own part is passed on.
     pub session: Option<&'a SessionMeta>,
-    /// The same for every attempt of one call, so that a server can tell a repetition.
+    /// The key that all attempts of one call share, so that a server can recognize a retry.
     pub idempotency_key: Option<&'a str>,
     /// Our own token. Tokens of different clients collide, so a client's token never goes upstream: it is
     /// replaced by this one, or removed.
     pub progress_token: Option<u64>,
-    /// The server is a legacy one: what a modern client says of itself in every request is not for it.
+    /// True for a legacy server: the entries in which a modern client describes itself are not sent to it.
     pub is_legacy: bool,
 }
 
@@ -79,7 +79,7 @@ impl RequestMeta<'_> {
         self.session.is_none() && self.idempotency_key.is_none() && self.progress_token.is_none()
     }
 
-    /// Whether an entry of the client must not stay.
+    /// Returns whether an entry of the client must be removed.
     fn is_replaced(&self, key: MetaKey) -> bool {
         match key {
             MetaKey::ProtocolVersion | MetaKey::ClientCapabilities | MetaKey::ClientInfo => {
@@ -92,10 +92,10 @@ impl RequestMeta<'_> {
         }
     }
 
-    /// Whether the parameters go out as they are.
+    /// Returns whether the parameters are sent unchanged.
     pub(crate) fn is_noop_for(&self, params: &Params) -> bool {
-        let goes = |key: &MetaKey| self.is_replaced(*key) && params.meta_entry(*key).is_some();
-        self.is_empty() && (params.meta().is_none() || !MetaKey::ALL.iter().any(goes))
+        let is_removed = |key: &MetaKey| self.is_replaced(*key) && params.meta_entry(*key).is_some();
+        self.is_empty() && (params.meta().is_none() || !MetaKey::ALL.iter().any(is_removed))
     }
 
     /// Appends the parameters with this `_meta` in them.
@@ -123,7 +123,7 @@ impl RequestMeta<'_> {
         }
     }
 
-    /// Appends the `_meta` object: our entries, then what stays of the client's.
+    /// Appends the `_meta` object: our entries, then the client's that stay.
     fn write_meta(&self, out: &mut Vec<u8>, params: &Params) {
         out.push(b'{');
         if let Some(session) = self.session {
@@ -144,7 +144,7 @@ impl RequestMeta<'_> {
         out.push(b'}');
     }
 
-    /// The client's entries that stay, as runs of text between those that go.
+    /// Returns the client's entries that stay, as runs of text between removed ones.
     fn kept<'p>(&self, params: &'p Params) -> impl Iterator<Item = &'p [u8]> {
         let raw: &'p [u8] = params.raw();
         let (start, end) = match params.meta() {
@@ -154,25 +154,26 @@ impl RequestMeta<'_> {
             }
             _ => (0, 0),
         };
-        let mut gone = MetaKey::ALL.map(|key| {
+        let mut removed = MetaKey::ALL.map(|key| {
             let entry = params.spans.entry(key).filter(|_| self.is_replaced(key));
             entry.map_or((end, end), |entry| (entry.whole.start as usize, entry.whole.end as usize))
         });
-        gone.sort_unstable();
+        removed.sort_unstable();
         let mut from = start;
-        gone.into_iter()
+        removed
+            .into_iter()
             .chain([(end, end)])
-            .map(move |(hole, behind)| {
-                let run = &raw[from.min(hole)..hole];
-                from = behind;
+            .map(move |(start, end)| {
+                let run = &raw[from.min(start)..start];
+                from = end;
                 trim_separators(run)
             })
             .filter(|run| !run.is_empty())
     }
 }
 
-/// Takes whitespace and commas off both ends. A run of entries begins with a key's quote and ends with a
-/// value, so what is taken off stands between entries and never inside one.
+/// Trims whitespace and commas from both ends. A run of entries begins with a key's quote and ends with a
+/// value, so only separators between entries are trimmed.
 fn trim_separators(mut run: &[u8]) -> &[u8] {
     let is_separator = |byte: &u8| byte.is_ascii_whitespace() || *byte == b',';
     while let [first, rest @ ..] = run
@@ -201,7 +202,7 @@ fn push_key(out: &mut Vec<u8>, key: MetaKey) {
     out.push(b':');
 }
 
-/// What every request to a modern server says of version, capabilities and identity, written out once per
+/// Entries of every request to a modern server for version, capabilities and identity, serialized once per
 /// session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionMeta {
@@ -210,8 +211,8 @@ pub struct SessionMeta {
 }
 
 impl SessionMeta {
-    /// Prepares the entries. `capabilities_json` is a JSON object; anything else is sent as `{}`, since
-    /// claiming nothing is always safe.
+    /// Serializes the entries. `capabilities_json` is a JSON object; anything else is sent as `{}`, since
+    /// declaring nothing is always safe.
     pub fn modern(version: &str, capabilities_json: &str, client: &ClientInfo) -> SessionMeta {
         let mut fragment = Vec::new();
         // The first entry has no comma in front of it.
@@ -225,7 +226,7 @@ impl SessionMeta {
         SessionMeta { fragment }
     }
 
-    /// The same, and how much the client wants to be told.
+    /// Adds the log level the client asks for.
     #[must_use]
     pub fn with_log_level(mut self, level: &str) -> SessionMeta {
         push_key(&mut self.fragment, MetaKey::LogLevel);
@@ -234,7 +235,7 @@ impl SessionMeta {
     }
 }
 
-/// `json` on one line if it is an object, else an empty object.
+/// Returns `json` on one line if it is an object, else an empty object.
 pub(crate) fn object_on_one_line(json: &str) -> Cow<'_, str> {
     match select_members(json.as_bytes(), &[]) {
         Ok([]) if json.contains(['\n', '\r']) => Cow::Owned(json.replace(['\n', '\r'], " ")),

@@ -1,18 +1,18 @@
-//! Notifications, told apart.
+//! Kinds of notifications, and the parameters of progress.
 
 use bytes::Bytes;
 
 use crate::object::select_members;
 use crate::request_id::RequestId;
 
-/// What a notification is about.
+/// Kind of a notification, by its method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NotificationKind {
-    /// The server's tools are others now.
+    /// The server's list of tools has changed.
     ToolsChanged,
-    /// The server's resources are others now.
+    /// The server's list of resources has changed.
     ResourcesChanged,
-    /// The server's prompts are others now.
+    /// The server's list of prompts has changed.
     PromptsChanged,
     /// One resource has new content.
     ResourceUpdated,
@@ -20,16 +20,16 @@ pub enum NotificationKind {
     Progress,
     /// A line of the server's log.
     Log,
-    /// The peer has given a request up.
+    /// The peer has cancelled a request.
     Cancelled,
-    /// A task is in another state. It names the task by the server's own id.
+    /// A task has changed its state. It names the task by the server's own id.
     Task,
     /// Anything else.
     Other,
 }
 
 impl NotificationKind {
-    /// Tells a notification by its method.
+    /// Returns the kind of a method.
     pub fn from_method(method: &str) -> NotificationKind {
         match method {
             "notifications/tools/list_changed" => NotificationKind::ToolsChanged,
@@ -52,21 +52,22 @@ pub struct ProgressParams {
     pub token: u64,
     /// The whole parameters, as they were written.
     pub raw: Bytes,
-    /// The token's place in `raw`.
+    /// The token's range in `raw`.
     token_range: std::ops::Range<usize>,
 }
 
 impl ProgressParams {
-    /// Reads the parameters; `None` if the token is missing, given twice, or none of ours.
+    /// Parses the parameters; `None` if the token is missing, repeated, or none of ours.
     pub fn parse(params: &Bytes) -> Option<ProgressParams> {
         let [Some(token)] = select_members(params, &["progressToken"]).ok()? else { return None };
         let start = token.as_ptr() as usize - params.as_ptr() as usize;
-        let place = start..start + token.len();
-        let token = RequestId::from_token(params.slice(place.clone())).ok()?.number()?;
-        Some(ProgressParams { token, raw: params.clone(), token_range: place })
+        let range = start..start + token.len();
+        let token = RequestId::from_token(params.slice(range.clone())).ok()?.number()?;
+        Some(ProgressParams { token, raw: params.clone(), token_range: range })
     }
 
-    /// The parameters under the token that the client gave, in its raw JSON text; every other byte stays.
+    /// Returns the parameters with the client's token, given as raw JSON text, in range of ours; every other
+    /// byte stays.
     pub fn with_token(&self, token: &[u8]) -> Vec<u8> {
         [&self.raw[..self.token_range.start], token, &self.raw[self.token_range.end..]].concat()
     }

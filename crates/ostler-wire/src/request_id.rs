@@ -10,7 +10,7 @@ use crate::message::MessageError;
 /// A request's id: the raw JSON text of a string or of an integer of any size.
 ///
 /// MCP allows strings and integers only, so fractions, exponents, `null` and structures are refused. Two ids
-/// are equal when they are written alike: `1` and `"1"` are different ids, and so are `"a"` and `"\u0061"`,
+/// are equal when their texts are equal: `1` and `"1"` are different ids, and so are `"a"` and `"\u0061"`,
 /// because the peer may compare either way and gets back exactly what it sent.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct RequestId {
@@ -20,7 +20,7 @@ pub struct RequestId {
 }
 
 impl RequestId {
-    /// Reads an id from its JSON text, which must be the token alone, without whitespace around it.
+    /// Parses an id from its JSON text, which must be the token alone, without whitespace around it.
     pub fn parse(raw: Bytes) -> Result<RequestId, MessageError> {
         if raw.first() == Some(&b'"') {
             let token: &RawValue = serde_json::from_slice(&raw).map_err(|_| MessageError::BadId)?;
@@ -31,19 +31,19 @@ impl RequestId {
         RequestId::from_token(raw)
     }
 
-    /// As [`Id::parse`], for text that is known to be one JSON token.
+    /// Parses an id like [`RequestId::parse`], from text that is known to be one JSON token.
     pub(crate) fn from_token(raw: Bytes) -> Result<RequestId, MessageError> {
         let is_id = raw.first() == Some(&b'"') || is_integer(&raw);
         if is_id { Ok(RequestId { raw }) } else { Err(MessageError::BadId) }
     }
 
-    /// The JSON text, as it was written.
+    /// Returns the JSON text as it was written.
     pub fn raw(&self) -> &[u8] {
         &self.raw
     }
 
-    /// The number we gave to a request of our own. Some servers answer with the number made a string, so
-    /// `17` and `"17"` both say 17; anything else is no number of ours.
+    /// Returns the number of a request of our own. Some servers answer with the number as a string, so `17`
+    /// and `"17"` both give 17; anything else is no number of ours.
     pub fn number(&self) -> Option<u64> {
         let raw: &[u8] = &self.raw;
         let digits = raw.strip_prefix(b"\"").and_then(|raw| raw.strip_suffix(b"\"")).unwrap_or(raw);
@@ -53,15 +53,15 @@ impl RequestId {
         std::str::from_utf8(digits).ok()?.parse().ok()
     }
 
-    /// A copy with memory of its own. A parsed id shares the buffer of the whole line; one that waits for an
-    /// answer in a table must not keep a line of megabytes alive.
+    /// Returns a copy with memory of its own. A parsed id shares the buffer of the whole line; one that waits
+    /// for an answer in a table must not keep a line of megabytes alive.
     #[must_use]
     pub fn detached(&self) -> RequestId {
         RequestId { raw: Bytes::copy_from_slice(&self.raw) }
     }
 }
 
-/// JSON's own integer grammar: no leading zeros, no plus sign.
+/// Returns whether the text is an integer by JSON's own grammar: no leading zeros, no plus sign.
 fn is_integer(raw: &[u8]) -> bool {
     let digits = raw.strip_prefix(b"-").unwrap_or(raw);
     match digits {
@@ -85,7 +85,7 @@ impl fmt::Display for RequestId {
 
 impl fmt::Debug for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Id({self})")
+        write!(f, "RequestId({self})")
     }
 }
 

@@ -1,4 +1,4 @@
-//! Results, opened one level: what decides over caching and paging, and the items of a list.
+//! Results, opened one level: the members that decide about caching and paging, and the items of a list.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -7,40 +7,41 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 use memchr::memmem;
 
-use crate::item_param::{MAX_NAME_BYTES, MAX_URI_BYTES, is_valid_name, is_valid_uri};
 use crate::json_string::decode_string;
 use crate::object::{ObjectError, for_each_element, select_members, select_members_str};
+use crate::params::{MAX_NAME_BYTES, MAX_URI_BYTES, is_valid_name, is_valid_uri};
 
 /// The members of a result that [`ResultHead`] reads.
 const HEAD_KEYS: [&str; 5] = ["resultType", "isError", "ttlMs", "cacheScope", "nextCursor"];
 
-/// The part of a result that decides something.
+/// The members of a result that decide something.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResultHead {
-    /// What kind of answer this is.
+    /// The kind of result.
     pub kind: ResultKind,
-    /// The tool itself reports an error. Anything but `false` or `null` counts, so that doubt forbids caching.
+    /// True if the tool itself reports an error. Anything but `false` or `null` counts, so that doubt forbids
+    /// caching.
     pub is_error: bool,
-    /// How long the server lets the result live, in milliseconds: fractions rounded down, huge values
-    /// clamped, negative ones kept. `None` if absent or no number.
+    /// Lifetime the server gives the result, in milliseconds: fractions rounded down, huge values clamped,
+    /// negative ones kept. `None` if absent or no number.
     pub ttl_ms: Option<i64>,
-    /// Who may share it.
+    /// The callers that may share it.
     pub cache_scope: CacheScopeHint,
-    /// Where the next page begins. An empty cursor is a cursor.
+    /// The cursor of the next page. An empty cursor is a cursor.
     pub next_cursor: Option<String>,
 }
 
 /// `resultType`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ResultKind {
-    /// The whole answer; also when the type is absent, as in the legacy era.
+    /// A complete result; also when the type is absent, as in the legacy era.
     #[default]
     Complete,
     /// The server needs input before it can answer.
     InputRequired,
-    /// The server works on it as a task.
+    /// The server runs the request as a task.
     Task,
-    /// An extension's type, or the raw text of something that is no string.
+    /// An extension's type, or the raw text of a type that is no string.
     Other(String),
 }
 
@@ -54,7 +55,7 @@ pub enum CacheScopeHint {
     Private,
 }
 
-/// Why a result could not be opened.
+/// Reason why a result could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResultError {
     /// The bytes are no UTF-8.
@@ -63,7 +64,7 @@ pub enum ResultError {
     /// The text is no JSON.
     #[error("the result is not JSON: {why}")]
     NotJson {
-        /// The parser's words and the place.
+        /// The parser's message and position.
         why: String,
     },
     /// Results of MCP are objects.
@@ -72,34 +73,34 @@ pub enum ResultError {
     /// A member that decides something occurs twice.
     #[error("the key `{0}` occurs twice in the result")]
     Duplicate(String),
-    /// `nextCursor` is no string; reading on would silently cut the list short.
+    /// `nextCursor` is no string; ignoring it would silently truncate the list.
     #[error("`nextCursor` is not a string")]
     BadCursor,
-    /// The list itself is missing, which is not the same as an empty list.
+    /// The list itself is missing, which differs from an empty list.
     #[error("the result has no list `{0}`")]
     NoList(String),
 }
 
-/// Whether a result may say anything that [`ResultHead`] reads. A search over the bytes, many times faster
-/// than a parse, and never wrong in the direction that matters: inside strings quotes are escaped, so the usual text
-/// content does not match, and `\u00` stands for every escaped spelling of a key, since all other escapes
-/// stand for no letter. `cacheScope` alone is not looked for: without a lifetime it decides nothing.
+/// Returns whether a result may contain a member that [`ResultHead`] reads. It searches the bytes, many times
+/// faster than a parse, and has no false negatives: inside strings quotes are escaped, so the usual text
+/// content does not match, and `\u00` covers every escaped spelling of a key, since no other escape encodes a
+/// letter. `cacheScope` alone is not searched for: without a lifetime it decides nothing.
 pub fn may_carry_hints(raw: &[u8]) -> bool {
     const NEEDLES: [&[u8]; 5] =
         [b"\"isError\"", b"\"resultType\"", b"\"ttlMs\"", b"\"nextCursor\"", b"\\u00"];
     NEEDLES.iter().any(|needle| memmem::find(raw, needle).is_some())
 }
 
-/// Whether a result may say how long it is good for; see [`may_carry_hints`].
+/// Returns whether a result may contain a lifetime; see [`may_carry_hints`].
 pub fn may_carry_ttl(raw: &[u8]) -> bool {
-    // Asked for every answer, so the needles are prepared once.
+    // The search runs on every answer, so its needles are prepared once.
     static NEEDLES: LazyLock<[memmem::Finder<'static>; 2]> =
         LazyLock::new(|| [memmem::Finder::new("\"ttlMs\""), memmem::Finder::new("\\u00")]);
     NEEDLES.iter().any(|needle| needle.find(raw).is_some())
 }
 
-/// Whether a result may say that its tool failed. A result that says `"isError": false`, as many do, is
-/// not parsed to learn that.
+/// Returns whether a result may report a failed tool. A result with `"isError": false`, as many have, is not
+/// parsed.
 pub fn may_be_error(raw: &[u8]) -> bool {
     static KEY: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("\"isError\""));
     static ESCAPE: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("\\u00"));
@@ -112,8 +113,8 @@ pub fn may_be_error(raw: &[u8]) -> bool {
 }
 
 impl ResultHead {
-    /// Reads the head of a result. A result without a trace of a hint is not parsed a second time and has
-    /// the default head; [`crate::Message::parse`] has seen already that it is JSON.
+    /// Parses the head of a result. A result in which [`may_carry_hints`] finds nothing is not parsed a
+    /// second time and has the default head; [`crate::Message::parse`] has checked already that it is JSON.
     pub fn parse(raw: &[u8]) -> Result<ResultHead, ResultError> {
         if raw.first() != Some(&b'{') {
             return Err(ResultError::NotAnObject);
@@ -154,26 +155,26 @@ impl ResultKind {
     }
 }
 
-/// A JSON number as whole milliseconds. The cast saturates, which is the clamp.
+/// Converts a JSON number to whole milliseconds. The cast saturates, which clamps huge values.
 fn milliseconds(raw: &str) -> Option<i64> {
     raw.parse::<i64>().ok().or_else(|| raw.parse::<f64>().ok().map(|float| float.floor() as i64))
 }
 
-/// Dropped items that are told one by one. A person reads a few, and a hostile list has a million.
+/// Most dropped items that are reported one by one. A person reads a few, and a hostile list has a million.
 const MAX_REPORTED_DROPS: usize = 16;
 
 /// One page of a list result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListPage {
-    /// The good items, in the server's order; no name occurs twice. At most as many as are kept.
+    /// The good items, in the server's order and with unique names. At most `max_items`.
     pub items: Vec<ListItem>,
-    /// The first of the items that were dropped because something is wrong with them.
+    /// The first of the items that were dropped as invalid.
     pub dropped: Vec<DroppedItem>,
-    /// All that were dropped for such a reason.
+    /// The number of items dropped as invalid.
     pub dropped_count: usize,
-    /// Items beyond those that are kept, good or bad.
+    /// The number of items beyond `max_items`, good or bad.
     pub excess_count: usize,
-    /// Names that occur more than once; the first item of each stands among the good ones.
+    /// Names that occur more than once; the first item of each is among the good ones.
     pub duplicate_names: Vec<String>,
     /// Cache hints and the next page.
     pub head: ResultHead,
@@ -191,14 +192,14 @@ pub struct ListItem {
 /// An item that was dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DroppedItem {
-    /// Its place in the page.
+    /// Its index in the page.
     pub index: usize,
-    /// What is wrong with it, for people.
+    /// The problem, for people.
     pub why: String,
 }
 
 impl ListPage {
-    /// Opens the list under `key`, whose items are named by `name_key`. A bad item is dropped alone. At most
+    /// Parses the list under `key`, whose items are named by `name_key`. A bad item is dropped alone. At most
     /// `max_items` are kept, and nothing is allocated for the rest.
     pub fn parse(raw: &Bytes, key: &str, name_key: &str, max_items: usize) -> Result<ListPage, ResultError> {
         let [a, b, c, d, e] = HEAD_KEYS;
@@ -208,7 +209,8 @@ impl ListPage {
         let (mut names, mut repeated, mut index) = (HashSet::new(), HashSet::new(), 0);
         let visit = |item: &str| {
             match item_name(item, name_key) {
-                // A name that occurs again counts wherever it does: nobody can say which of them a call reaches.
+                // A repeated name is recorded even beyond `max_items`: it is unknown which of the items a
+                // call reaches.
                 Ok(name) if names.contains(&*name) => {
                     page.drop_item(index, || format!("the {name_key} `{name}` is taken"));
                     repeated.insert(name.into_owned());
@@ -237,7 +239,7 @@ impl ListPage {
     }
 }
 
-/// What is wrong with an item.
+/// Problem of an item.
 enum ListItemError {
     NotAnObject,
     Nameless,
@@ -261,7 +263,7 @@ impl ListItemError {
     }
 }
 
-/// The name of an item; one that no request could name is none.
+/// Returns the name of an item; an error if no request could carry it.
 fn item_name<'a>(item: &'a str, name_key: &str) -> Result<Cow<'a, str>, ListItemError> {
     let is_fit = if name_key == "name" { is_valid_name } else { is_valid_uri };
     match select_members_str(item, &[name_key]) {

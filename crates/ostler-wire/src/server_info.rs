@@ -1,4 +1,4 @@
-//! What a server said of itself.
+//! The server's description of itself, from the handshake.
 
 use bytes::Bytes;
 
@@ -7,23 +7,23 @@ use crate::json_string::{decode_string, decode_string_lossy, push_string};
 use crate::meta::SessionMeta;
 use crate::object::{for_each_member, is_object, select_members};
 
-/// Where modern servers put their identity in a result's `_meta`.
+/// The key in a result's `_meta` under which modern servers put their identity.
 const SERVER_INFO_KEY: &str = "io.modelcontextprotocol/serverInfo";
 
-/// The outcome of a handshake. Its texts are copies, so that it does not keep the server's line alive.
+/// Outcome of a handshake. Its texts are copies, so that it does not keep the server's line alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerInfo {
-    /// How the server wants to be spoken to.
+    /// The era of the session.
     pub era: Era,
     /// The revision agreed on.
     pub version: String,
     /// The server's raw capabilities, always an object.
     pub capabilities: Bytes,
-    /// The raw `serverInfo`, if the server says who it is. Never a source of names.
+    /// The raw `serverInfo`, if the server sent one. Never a source of names.
     pub implementation: Option<Bytes>,
     /// The server's advice on how to use it.
     pub instructions: Option<Instructions>,
-    /// What every request to this server says in `_meta`; `Some` in the modern era.
+    /// The entries of `_meta` in every request to this server; `Some` in the modern era.
     pub session_meta: Option<SessionMeta>,
 }
 
@@ -44,18 +44,18 @@ impl Instructions {
         Self(raw.into())
     }
 
-    /// The JSON string, quotes included, byte for byte.
+    /// Returns the JSON string, quotes included, byte for byte.
     pub fn raw(&self) -> &Bytes {
         &self.0
     }
 
-    /// The text, for people and for pins. Half a surrogate pair becomes U+FFFD.
+    /// Decodes the text, for people and for pins. A lone surrogate becomes U+FFFD.
     pub fn text(&self) -> String {
         self.as_str().and_then(decode_string_lossy).unwrap_or_default()
     }
 
-    /// What stands between the quotes, good for a part of another JSON string. Written anew only where no client could
-    /// read it.
+    /// Returns the text between the quotes, for use inside another JSON string. It is written anew only if no
+    /// client could read it.
     pub fn json_fragment(&self) -> Bytes {
         let inner = |raw: &Bytes| raw.slice(1..raw.len() - 1);
         match self.as_str().and_then(decode_string) {
@@ -70,20 +70,21 @@ impl Instructions {
 }
 
 impl ServerInfo {
-    /// Whether the server declares a capability, named by its path (`tools`, `tools.listChanged`). Present and
-    /// neither `false` nor `null` counts. Keys may contain dots themselves, as extensions' do.
+    /// Returns whether the server declares a capability, named by its path (`tools`, `tools.listChanged`). A
+    /// capability counts if it is present and neither `false` nor `null`. Keys may contain dots themselves,
+    /// as extensions' do.
     pub fn has_capability(&self, path: &str) -> bool {
         has_capability(&self.capabilities, path)
     }
 }
 
-/// Whether the JSON text of capabilities, of a server or a client, declares one by its path; see
-/// [`Hello::has_capability`].
+/// Returns whether the JSON text of capabilities, of a server or a client, declares one by its path; see
+/// [`ServerInfo::has_capability`].
 pub fn has_capability(capabilities: &[u8], path: &str) -> bool {
     capabilities.len() > 2 && std::str::from_utf8(capabilities).is_ok_and(|text| has_path(text, path))
 }
 
-/// The capability that a client declares to be asked by this method.
+/// Returns the capability that a client must declare to receive requests of this method.
 pub fn required_client_capability(method: &str) -> Option<&'static str> {
     match method {
         "elicitation/create" => Some("elicitation"),
@@ -93,7 +94,7 @@ pub fn required_client_capability(method: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether a client's capabilities declare anything that answers requests of servers.
+/// Returns whether a client's capabilities include one that allows requests from servers.
 pub fn may_receive_requests(capabilities: &[u8]) -> bool {
     ["elicitation", "sampling", "roots"].iter().any(|path| has_capability(capabilities, path))
 }
@@ -110,16 +111,16 @@ fn has_path(object: &str, path: &str) -> bool {
     walked.is_ok() && is_found
 }
 
-/// What a `server/discover` result amounts to.
+/// Parsed result of `server/discover`.
 pub(crate) enum DiscoverOutcome {
     Modern(ServerInfo),
-    /// The versions the server speaks, ours not among them.
+    /// The versions the server supports, ours not among them.
     OtherVersions(Vec<String>),
-    /// Not a discover result at all.
+    /// Not a discover result.
     NotDiscoverResult,
 }
 
-/// Reads the result of `server/discover`.
+/// Parses the result of `server/discover`.
 pub(crate) fn parse_discover_result(raw: &[u8], capabilities: &str, client: &ClientInfo) -> DiscoverOutcome {
     let keys = ["supportedVersions", "capabilities", "serverInfo", "instructions", "_meta"];
     let Ok([Some(versions), offered, server, instructions, meta]) = select_members(raw, &keys) else {
@@ -142,16 +143,16 @@ pub(crate) fn parse_discover_result(raw: &[u8], capabilities: &str, client: &Cli
     })
 }
 
-/// What an `initialize` result amounts to.
+/// Parsed result of `initialize`.
 pub(crate) enum InitializeOutcome {
     Legacy(ServerInfo),
     /// The version the server chose, none of ours.
     OtherVersion(String),
-    /// Not an initialize result at all.
+    /// Not an initialize result.
     NotInitializeResult,
 }
 
-/// Reads the result of `initialize`.
+/// Parses the result of `initialize`.
 pub(crate) fn parse_initialize_result(raw: &[u8]) -> InitializeOutcome {
     let keys = ["protocolVersion", "capabilities", "serverInfo", "instructions"];
     let Ok([Some(version), offered, server, instructions]) = select_members(raw, &keys) else {
@@ -171,7 +172,7 @@ pub(crate) fn parse_initialize_result(raw: &[u8]) -> InitializeOutcome {
     })
 }
 
-/// `data.supported` of an error, if it is there.
+/// Returns `data.supported` of an error, if it is there.
 pub(crate) fn supported_versions(error: &[u8]) -> Option<Vec<String>> {
     let [data] = select_members(error, &["data"]).ok()?;
     let [supported] = select_members(data?.as_bytes(), &["supported"]).ok()?;
@@ -195,8 +196,8 @@ mod tests {
         let raw = r#"{"tools":{"listChanged":true},"prompts":{"listChanged":false},"logging":null,
             "extensions":{"io.modelcontextprotocol/tasks":{"list":{}}}}"#;
         let result = format!(r#"{{"protocolVersion":"2024-11-05","capabilities":{raw}}}"#);
-        let InitializeOutcome::Legacy(hello) = parse_initialize_result(result.as_bytes()) else {
-            panic!("a hello")
+        let InitializeOutcome::Legacy(info) = parse_initialize_result(result.as_bytes()) else {
+            panic!("a server info")
         };
         let table = [
             ("tools", true),
@@ -212,7 +213,7 @@ mod tests {
             ("", false),
         ];
         for (path, is_there) in table {
-            assert_eq!(hello.has_capability(path), is_there, "{path}");
+            assert_eq!(info.has_capability(path), is_there, "{path}");
         }
     }
 
@@ -223,32 +224,32 @@ mod tests {
             r#"{"supportedVersions":["2026-07-28"],"serverInfo":{"name":"s"}}"#,
             r#"{"supportedVersions":["2026-07-28"],"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s"}}}"#,
         ] {
-            let DiscoverOutcome::Modern(hello) = parse_discover_result(text.as_bytes(), "{}", &client) else {
-                panic!("a hello")
+            let DiscoverOutcome::Modern(info) = parse_discover_result(text.as_bytes(), "{}", &client) else {
+                panic!("a server info")
             };
-            assert_eq!(hello.implementation.unwrap(), r#"{"name":"s"}"#);
-            assert_eq!(hello.capabilities, "{}");
+            assert_eq!(info.implementation.unwrap(), r#"{"name":"s"}"#);
+            assert_eq!(info.capabilities, "{}");
         }
     }
 
     #[test]
     fn instructions_keep_the_bytes_of_the_server() {
-        let hello = |raw: &str| {
+        let info = |raw: &str| {
             let text =
                 format!(r#"{{"protocolVersion":"2025-11-25","capabilities":{{}},"instructions":{raw}}}"#);
             match parse_initialize_result(text.as_bytes()) {
-                InitializeOutcome::Legacy(hello) => hello.instructions,
-                _ => panic!("a hello"),
+                InitializeOutcome::Legacy(info) => info.instructions,
+                _ => panic!("a server info"),
             }
         };
         let raw = r#""caf\u00e9 \/ \ud83d\ude00""#;
-        let advice = hello(raw).unwrap();
+        let advice = info(raw).unwrap();
         assert_eq!((&advice.raw()[..], advice.text().as_str()), (raw.as_bytes(), "café / 😀"));
         assert_eq!(advice.json_fragment(), raw.trim_matches('"'));
-        let half = hello(r#""a\ud800""#).unwrap();
+        let half = info(r#""a\ud800""#).unwrap();
         assert_eq!(half.raw(), r#""a\ud800""#);
         assert!(half.json_fragment().starts_with("a\u{fffd}".as_bytes()), "{half:?}");
         assert_eq!(Instructions::from_text("a\"b").raw(), r#""a\"b""#);
-        assert_eq!((hello("5"), hello("null")), (None, None));
+        assert_eq!((info("5"), info("null")), (None, None));
     }
 }

@@ -1,4 +1,4 @@
-//! Server-sent events out of a byte stream, bounded, and into one.
+//! Server-sent events: a bounded parser, and writing.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -6,35 +6,32 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr2;
 
-use crate::envelope_scan::EnvelopeScan;
+use crate::envelope_scan::{BYTE_ORDER_MARK, EnvelopeScan};
 use crate::line_splitter::Oversize;
 
-/// Longest event id that is kept. It goes back to the server in a header, and servers limit those to a few KiB.
+/// Longest event id that is kept. It is sent back to the server in a header, and servers limit those to a few
+/// KiB.
 const MAX_EVENT_ID_BYTES: usize = 1024;
 
-/// The UTF-8 byte order mark that a stream may begin with.
-const BOM: &[u8] = b"\xef\xbb\xbf";
-
-/// One event. An event without data is given out too: its id or its `retry` still counts.
+/// One event. An event without data is returned too: its id or its `retry` still counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SseEvent {
-    /// What kind of event it is; `message` if the stream does not say.
+    /// The event's type; `message` if the stream names none.
     pub name: Cow<'static, str>,
     /// The lines of data, joined by newlines. A slice of the stream's buffer if there is one line.
     pub data: Bytes,
-    /// Where a stream that is cut off behind this event goes on. The id of this very event: one without an id
-    /// leaves the last one standing.
+    /// The id from which a stream that ends after this event resumes. It belongs to this very event: an event
+    /// without an id keeps the last one valid.
     pub id: Option<String>,
-    /// How long to wait before connecting again, from here on.
+    /// Time to wait before reconnecting, from here on.
     pub retry: Option<Duration>,
 }
 
 /// Splits a stream into events of at most `cap` bytes of data.
 ///
-/// The reader [`push`](EventSplitter::push)es what arrives and takes events until
-/// [`next_event`](EventSplitter::next_event) returns `None`. How the bytes were cut makes no difference to the
-/// events. What stands behind the last blank line when the stream ends is no event, since it may be half of
-/// one.
+/// The reader [`push`](SseParser::push)es received bytes and takes events until
+/// [`next_event`](SseParser::next_event) returns `None`. The events do not depend on how the bytes were
+/// split. Text after the last blank line when the stream ends is no event, since it may be half of one.
 ///
 /// ```text
 ///   Keeping ──blank line──► Event ──► Keeping
@@ -42,17 +39,17 @@ pub struct SseEvent {
 /// ```
 #[derive(Debug)]
 pub struct SseParser {
-    /// At most the cap and what was pushed last.
+    /// At most the cap and the bytes pushed last.
     buffer: BytesMut,
-    /// Length of the buffer's beginning that is known to hold no line end.
+    /// Length of the buffer's prefix that is known to hold no line end.
     searched: usize,
     cap: usize,
-    /// The last line ended with a carriage return, so a line feed that follows belongs to it.
+    /// True if the last line ended with a carriage return, so that a following line feed belongs to it.
     is_after_return: bool,
-    /// The stream may still begin with a byte order mark.
+    /// True while the stream may still begin with a byte order mark.
     is_at_start: bool,
-    draft: PartialEvent,
-    /// `Some` while the rest of an oversize event passes by.
+    partial: PartialEvent,
+    /// `Some` while the rest of an oversize event is skipped.
     skipping: Option<SkippedEvent>,
 }
 
@@ -77,14 +74,14 @@ enum EventData {
 struct SkippedEvent {
     scan: EnvelopeScan,
     is_reported: bool,
-    /// The line on which the cap was passed holds data and is not over yet.
+    /// True while the line on which the cap was exceeded holds data and has not ended.
     is_scanning: bool,
-    /// The line at hand has bytes already, so that its end is no blank line.
+    /// True if the current line has bytes already, so that its end is no blank line.
     is_inside_line: bool,
 }
 
 impl SseParser {
-    /// A splitter that keeps events of at most `cap` bytes.
+    /// Creates a parser of events of at most `cap` bytes.
     pub fn new(cap: usize) -> SseParser {
         SseParser {
             buffer: BytesMut::new(),
@@ -92,17 +89,18 @@ impl SseParser {
             cap,
             is_after_return: false,
             is_at_start: true,
-            draft: PartialEvent::default(),
+            partial: PartialEvent::default(),
             skipping: None,
         }
     }
 
-    /// Takes over what arrived. Events are taken out before more is pushed, so the buffer stays bounded.
+    /// Appends received bytes. The caller takes all events before it pushes more, so the buffer stays
+    /// bounded.
     pub fn push(&mut self, bytes: &[u8]) {
         let held = self.buffer.len();
         let wanted = held + bytes.len();
         if self.buffer.capacity() < wanted && !self.buffer.try_reclaim(bytes.len()) {
-            // `BytesMut` left alone would double past the cap.
+            // `BytesMut` on its own would double past the cap.
             let limit = self.cap.saturating_add(bytes.len()).max(wanted);
             let mut moved = BytesMut::with_capacity(wanted.saturating_mul(2).min(limit));
             moved.extend_from_slice(&self.buffer);
@@ -111,13 +109,13 @@ impl SseParser {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Whether an event that is too long passes by. A reader that knows whose answer it must be need not
-    /// wait for the id.
+    /// Returns whether an oversize event is being skipped. A reader that knows the only request it can answer
+    /// need not wait for the id.
     pub fn is_skipping(&self) -> bool {
         self.skipping.is_some()
     }
 
-    /// The next event, or `None` when more bytes are needed.
+    /// Returns the next event, or `None` when more bytes are needed.
     pub fn next_event(&mut self) -> Option<Result<SseEvent, Oversize>> {
         loop {
             if self.skipping.is_some() {
@@ -128,7 +126,7 @@ impl SseParser {
                 }
             }
             let Some(line) = self.next_line() else {
-                let held = self.draft.size().saturating_add(self.buffer.len());
+                let held = self.partial.size().saturating_add(self.buffer.len());
                 if held <= self.cap.saturating_add(b"data: ".len()) {
                     return None;
                 }
@@ -136,17 +134,17 @@ impl SseParser {
                 continue;
             };
             if line.is_empty() {
-                match std::mem::take(&mut self.draft).finish() {
+                match std::mem::take(&mut self.partial).finish() {
                     Some(event) => return Some(Ok(event)),
                     None => continue,
                 }
             }
             let added = data_field(&line).map_or(line.len(), <[u8]>::len);
-            if self.draft.size().saturating_add(added) > self.cap {
+            if self.partial.size().saturating_add(added) > self.cap {
                 self.start_skipping(&line);
                 continue;
             }
-            self.draft.read(&line);
+            self.partial.read(&line);
         }
     }
 
@@ -168,11 +166,11 @@ impl SseParser {
         Some(line.freeze())
     }
 
-    /// Takes off a byte order mark. False while too little has arrived to tell.
+    /// Removes a byte order mark. Returns false while too few bytes have arrived to decide.
     fn skip_byte_order_mark(&mut self) -> bool {
-        if self.buffer.starts_with(BOM) {
-            self.buffer.advance(BOM.len());
-        } else if BOM.starts_with(&self.buffer) {
+        if self.buffer.starts_with(BYTE_ORDER_MARK) {
+            self.buffer.advance(BYTE_ORDER_MARK.len());
+        } else if BYTE_ORDER_MARK.starts_with(&self.buffer) {
             return false;
         }
         self.is_at_start = false;
@@ -191,7 +189,7 @@ impl SseParser {
         }
     }
 
-    /// The line in the buffer is not over and too long already.
+    /// Starts to skip the event of a line that is too long before it has ended.
     fn skip_unfinished_line(&mut self) {
         let part = self.buffer.split().freeze();
         self.searched = 0;
@@ -200,13 +198,13 @@ impl SseParser {
             skipping.is_scanning = data_field(&part).is_some();
             skipping.is_inside_line = true;
         }
-        // The memory of the long line goes with it.
+        // Frees the memory of the long line.
         self.buffer = BytesMut::new();
     }
 
     fn start_skipping(&mut self, line: &[u8]) {
         let mut scan = EnvelopeScan::new();
-        match std::mem::take(&mut self.draft).data {
+        match std::mem::take(&mut self.partial).data {
             EventData::None => {}
             EventData::Line(data) => _ = scan.feed(&data),
             EventData::Lines(data) => {
@@ -220,7 +218,7 @@ impl SseParser {
             Some(SkippedEvent { scan, is_reported: false, is_scanning: false, is_inside_line: false });
     }
 
-    /// Lets an oversize event pass by, as far as the buffer goes.
+    /// Skips an oversize event as far as the buffer goes.
     fn skip(&mut self) -> Option<Oversize> {
         loop {
             self.skip_line_feed();
@@ -254,7 +252,7 @@ impl SseParser {
 }
 
 impl PartialEvent {
-    /// How many bytes it keeps.
+    /// Returns the number of bytes it keeps.
     fn size(&self) -> usize {
         match &self.data {
             EventData::None => 0,
@@ -263,7 +261,7 @@ impl PartialEvent {
         }
     }
 
-    /// Reads one line that is not blank. Comments and unknown fields are passed over.
+    /// Reads one line that is not blank. Comments and unknown fields are ignored.
     fn read(&mut self, line: &Bytes) {
         let (field, value) = split_field(line);
         match field {
@@ -295,7 +293,7 @@ impl PartialEvent {
         self.data = EventData::Lines(lines);
     }
 
-    /// The event, if any of its fields says something.
+    /// Returns the event, if any of its fields is set.
     fn finish(self) -> Option<SseEvent> {
         let PartialEvent { name, data, id, retry } = self;
         let data = match data {
@@ -308,7 +306,7 @@ impl PartialEvent {
     }
 }
 
-/// The names that occur in MCP cost no allocation.
+/// Returns an event name without allocating for those that MCP uses.
 fn event_name(name: &str) -> Cow<'static, str> {
     match name {
         "" | "message" => Cow::Borrowed("message"),
@@ -317,7 +315,7 @@ fn event_name(name: &str) -> Cow<'static, str> {
     }
 }
 
-/// A line's field name and its value, without the one space that may stand before it.
+/// Splits a line into its field name and its value, without the one space that may precede the value.
 fn split_field(line: &[u8]) -> (&[u8], &[u8]) {
     let Some(colon) = memchr::memchr(b':', line) else { return (line, b"") };
     let value = &line[colon + 1..];
@@ -331,8 +329,8 @@ fn data_field(line: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Appends an event that carries one JSON text. Line breaks between its tokens become spaces, so that the text
-/// stays on one line; inside of strings JSON has none.
+/// Appends an event that carries one JSON text. Line breaks between its tokens become spaces, so that the
+/// text stays on one line; JSON strings contain none.
 pub fn write_sse_event(out: &mut Vec<u8>, id: Option<&str>, data: &[u8]) {
     if let Some(id) = id {
         out.extend_from_slice(b"id: ");
@@ -343,14 +341,14 @@ pub fn write_sse_event(out: &mut Vec<u8>, id: Option<&str>, data: &[u8]) {
     out.push(b'\n');
 }
 
-/// Appends how long a client is to wait before it connects again.
+/// Appends the time a client waits before it reconnects.
 pub fn write_sse_retry(out: &mut Vec<u8>, wait: Duration) {
     out.extend_from_slice(b"retry: ");
     out.extend_from_slice(wait.as_millis().to_string().as_bytes());
     out.extend_from_slice(b"\n\n");
 }
 
-/// Appends a comment, which clients pass over; it keeps a silent stream from being taken for a dead one.
+/// Appends a comment, which clients ignore. It keeps a silent stream from being taken for a dead one.
 pub fn write_sse_comment(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(b": ");
     push_line(out, text.as_bytes());

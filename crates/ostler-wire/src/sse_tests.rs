@@ -4,7 +4,7 @@ use super::*;
 
 const CAP: usize = 64;
 
-/// Everything a stream comes to when it arrives in pieces of `size` bytes.
+/// Returns all events of a stream that arrives in pieces of `size` bytes.
 fn split(stream: &[u8], size: usize) -> Vec<Result<SseEvent, Oversize>> {
     let mut splitter = SseParser::new(CAP);
     let mut events = Vec::new();

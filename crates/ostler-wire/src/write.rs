@@ -20,10 +20,10 @@ pub fn push_array_member<'a>(out: &mut Vec<u8>, member: &str, elements: impl Ite
     out.push(b']');
 }
 
-/// Appends a request of ours under the number `id`.
+/// Appends a request of ours with the id `id`.
 ///
-/// The client's parameters go out byte for byte, except that `_meta` gets our entries (see [`Meta`]) and that
-/// line breaks between tokens become spaces. Without parameters and with nothing to say, `params` is left out.
+/// The client's parameters are written byte for byte, except that `_meta` gets our entries (see
+/// [`RequestMeta`]) and line breaks between tokens become spaces. `params` is left out if it would be empty.
 pub fn write_request(out: &mut Vec<u8>, id: u64, method: &str, params: &Params, meta: &RequestMeta<'_>) {
     let start = out.len();
     out.reserve(params.raw().len() + method.len() + 64);
@@ -38,7 +38,7 @@ pub fn write_request(out: &mut Vec<u8>, id: u64, method: &str, params: &Params, 
     end_line(out, start);
 }
 
-/// Appends a request whose parameters, the text of a JSON value, go out as they are.
+/// Appends a request whose parameters, the text of a JSON value, are written as they are.
 pub fn write_raw_request(out: &mut Vec<u8>, id: u64, method: &str, params: Option<&[u8]>) {
     let start = out.len();
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
@@ -82,7 +82,7 @@ pub fn write_result(out: &mut Vec<u8>, id: &RequestId, result: &[u8]) {
     end_line(out, start);
 }
 
-/// The text of an error object. `data` is the text of a JSON value.
+/// Returns the text of an error object. `data` is the text of a JSON value.
 pub fn error_object(code: i64, message: &str, data: Option<&[u8]>) -> Vec<u8> {
     let mut out = Vec::with_capacity(message.len() + data.map_or(0, <[u8]>::len) + 48);
     push_error(&mut out, code, message, data);
@@ -101,7 +101,7 @@ fn push_error(out: &mut Vec<u8>, code: i64, message: &str, data: Option<&[u8]>) 
     out.push(b'}');
 }
 
-/// Appends a refusal. `data` is the text of a JSON value.
+/// Appends an error answer. `data` is the text of a JSON value.
 pub fn write_error(out: &mut Vec<u8>, id: &RequestId, code: i64, message: &str, data: Option<&[u8]>) {
     let start = begin_response(out, id, message.len() + data.map_or(0, <[u8]>::len));
     out.extend_from_slice(b",\"error\":");
@@ -109,7 +109,7 @@ pub fn write_error(out: &mut Vec<u8>, id: &RequestId, code: i64, message: &str, 
     end_line(out, start);
 }
 
-/// Appends a refusal whose whole error object, the text of a JSON value, goes out as it is.
+/// Appends an error answer whose whole error object, the text of a JSON value, is written as it is.
 pub fn write_error_object(out: &mut Vec<u8>, id: &RequestId, error: &[u8]) {
     let start = begin_response(out, id, error.len());
     out.extend_from_slice(b",\"error\":");
@@ -125,9 +125,9 @@ fn begin_response(out: &mut Vec<u8>, id: &RequestId, body: usize) -> usize {
     start
 }
 
-/// Closes the frame that began at `start`. JSON allows raw line breaks only between tokens, where a space
-/// means the same, so a pretty-printed value becomes one line without being parsed. Carriage returns go too:
-/// peers that read in text mode take one for the end of a line.
+/// Closes the frame that began at `start`. JSON allows raw line breaks only between tokens, where a space is
+/// equivalent, so a pretty-printed value becomes one line without being parsed. Carriage returns are replaced
+/// too: peers that read in text mode take one for the end of a line.
 fn end_line(out: &mut Vec<u8>, start: usize) {
     let mut rest = &mut out[start..];
     while let Some(at) = memchr2(b'\n', b'\r', rest) {

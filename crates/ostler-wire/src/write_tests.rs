@@ -16,7 +16,7 @@ fn session(capabilities: &str) -> SessionMeta {
     SessionMeta::modern("2026-07-28", capabilities, &client)
 }
 
-/// The `params` text that goes out, or "" if there is none.
+/// Returns the `params` text that is written, or "" if there is none.
 fn sent(text: &str, meta: &RequestMeta<'_>) -> String {
     let mut out = Vec::new();
     write_request(&mut out, 17, "tools/call", &params(text), meta);
@@ -128,7 +128,7 @@ fn a_strange_method_name_stays_a_string() {
     assert_eq!(method, "a\"\n,");
 }
 
-/// Any JSON value of some depth.
+/// Generates JSON values of some depth.
 fn value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

@@ -1,5 +1,5 @@
-//! Damaged frames at every door: flipped bytes, cut ends, insertions. Nothing may panic, and what is still
-//! understood must survive being written and read again.
+//! Damaged frames in every parser: flipped bytes, truncations, insertions. Nothing may panic, and a frame
+//! that still parses must survive being written and parsed again.
 
 use bytes::Bytes;
 use ostler_wire::{
@@ -84,7 +84,7 @@ fn apply(frame: &mut Vec<u8>, damage: &Mutation) {
     }
 }
 
-/// Every parser that takes bytes from outside.
+/// Runs every parser that takes bytes from outside.
 fn run_every_parser(bytes: &Bytes) {
     let _ = RequestId::parse(bytes.clone());
     let _ = Params::parse(bytes.clone()).map(|params| rewrite(&params));
@@ -97,7 +97,7 @@ fn run_every_parser(bytes: &Bytes) {
     }
 }
 
-/// Parameters that were understood are understood again after every way of writing them.
+/// Asserts that parsed parameters parse again after every way of writing them.
 fn rewrite(params: &Params) {
     let renamed = params.with_name("other");
     assert_eq!(Params::parse(renamed.raw().clone()).as_ref(), Ok(&renamed));

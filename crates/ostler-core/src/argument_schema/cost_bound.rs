@@ -1,9 +1,10 @@
-//! Effort of a check: an upper bound, known before the check begins.
+//! Cost bound of a check: an upper bound on its steps, known before the check begins.
 //!
-//! A schema of a few lines can make a validator take for ever, by definitions that refer to each other twice over.
-//! So the schema is walked once as a graph. An edge leads to a schema of the same value (`allOf`, `$ref`), or of a
-//! value within (`properties`, `items`). From that follows how many schemas a value at each depth can meet at most,
-//! and from the depths of the values in the arguments how many steps a check can take.
+//! A schema of a few lines can make a validator run forever: definitions that refer to each other twice
+//! double the work at every level. So the schema is walked once as a graph. An edge leads to a schema of the
+//! same value (`allOf`, `$ref`) or of a value inside it (`properties`, `items`). The graph gives the number
+//! of schemas that a value at each depth can meet, and the depths of the values in the arguments give the
+//! number of steps.
 
 use std::collections::HashMap;
 
@@ -11,37 +12,38 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 
 use super::{BoundedArguments, UnusableSchema};
+use crate::error::truncate;
 
-/// The most steps of a check; about 50 ms.
+/// Most steps of a check; about 50 ms.
 const MAX_STEPS: u64 = 1_000_000;
-/// The deepest nesting of steps, each of which takes a few frames of the stack.
+/// Deepest nesting of steps, each of which takes a few stack frames.
 const MAX_NESTING: u64 = 256;
-/// The most schemas in one schema, with every reference written out.
+/// Most schemas in one schema, with every reference expanded.
 const MAX_SCHEMAS: usize = 20_000;
-/// The deepest that schemas are nested, with every reference written out once.
+/// Deepest nesting of schemas, with every reference expanded once.
 const MAX_SCHEMA_DEPTH: usize = 200;
-/// The most patterns of a schema, and the longest.
+/// Most patterns of a schema, and the longest.
 const MAX_PATTERNS: usize = 64;
 const MAX_PATTERN_LEN: usize = 1_000;
-/// Bytes of text whose comparison or counting is a step.
+/// Bytes of text whose comparison or counting is one step.
 const TEXT_BYTES_PER_STEP: usize = 1 << 10;
-/// How often `unevaluatedProperties` and `unevaluatedItems` make what stands beside them be looked at.
+/// Passes that `unevaluatedProperties` and `unevaluatedItems` make over the keywords beside them.
 const UNEVALUATED_PASSES: u64 = 3;
-/// Values are never nested deeper than the reader of JSON allows.
+/// Deepest value: the nesting limit of the JSON parser.
 const MAX_VALUE_DEPTH: usize = 128;
 
 const ENDLESS_RECURSION: UnusableSchema = UnusableSchema::Unbounded("it refers to itself without end");
 const TOO_LARGE: UnusableSchema =
     UnusableSchema::Unbounded("it is too large with its references written out");
 
-/// What checks by one schema can cost.
+/// Costs of checks by one schema.
 #[derive(Debug)]
 pub(super) struct CostBound {
     /// Steps for one value, by its depth.
     steps: Vec<u64>,
-    /// The same for values that are deeper than that.
+    /// Steps for a value deeper than `steps` covers.
     steps_beyond: u64,
-    /// Schemas of one value that refer to each other in a row.
+    /// Longest chain of references between schemas of one value.
     height: u64,
 }
 
@@ -49,7 +51,7 @@ impl CostBound {
     pub(super) fn from_schema(schema: &Value) -> Result<Self, UnusableSchema> {
         let mut graph = SchemaGraph::new(schema);
         graph.walk(schema, WalkDepth { depth: 0, descents: 0 })?;
-        // Patterns are not matched, and what they would refuse must not be what another keyword wants.
+        // Patterns are not matched, so another keyword must not depend on a pattern that refuses.
         if graph.patterns > 0 && graph.can_negate {
             return Err(UnusableSchema::Unbounded(
                 "it has patterns beside `not`, `oneOf`, `if` or `contains`",
@@ -60,32 +62,32 @@ impl CostBound {
         Ok(Self { steps, steps_beyond: deeper, height })
     }
 
-    /// Bounds a check of arguments; `None` beyond all bounds.
+    /// Bounds a check of arguments; `None` if the bound is too large.
     pub(super) fn bound(&self, value: Value) -> Option<BoundedArguments> {
-        let mut tally = StepCount { steps: 0, depth: 0 };
-        self.count(&value, 0, &mut tally);
-        let nesting = (tally.depth as u64 + 1).saturating_mul(self.height);
-        (tally.steps <= MAX_STEPS && nesting <= MAX_NESTING).then_some(BoundedArguments {
+        let mut total = StepCount { steps: 0, depth: 0 };
+        self.count(&value, 0, &mut total);
+        let nesting = (total.depth as u64 + 1).saturating_mul(self.height);
+        (total.steps <= MAX_STEPS && nesting <= MAX_NESTING).then_some(BoundedArguments {
             value,
-            steps: tally.steps,
+            steps: total.steps,
             nesting,
         })
     }
 
-    fn count(&self, value: &Value, depth: usize, tally: &mut StepCount) {
-        tally.depth = tally.depth.max(depth);
+    fn count(&self, value: &Value, depth: usize, total: &mut StepCount) {
+        total.depth = total.depth.max(depth);
         let text = value.as_str().map_or(0, |text| (text.len() / TEXT_BYTES_PER_STEP) as u64);
         let steps = self.steps.get(depth).copied().unwrap_or(self.steps_beyond).saturating_mul(1 + text);
-        tally.steps = tally.steps.saturating_add(steps);
+        total.steps = total.steps.saturating_add(steps);
         match value {
-            Value::Array(items) => items.iter().for_each(|item| self.count(item, depth + 1, tally)),
-            Value::Object(members) => members.values().for_each(|item| self.count(item, depth + 1, tally)),
+            Value::Array(items) => items.iter().for_each(|item| self.count(item, depth + 1, total)),
+            Value::Object(members) => members.values().for_each(|item| self.count(item, depth + 1, total)),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
 }
 
-/// Counts the values in a value, long texts more often than once.
+/// Counts the values in a value; a long text counts more than once.
 fn count_values(value: &Value) -> u64 {
     match value {
         Value::String(text) => 1 + (text.len() / TEXT_BYTES_PER_STEP) as u64,
@@ -100,20 +102,20 @@ struct StepCount {
     depth: usize,
 }
 
-/// A schema within the schema.
+/// A schema inside the schema.
 #[derive(Default)]
 struct SchemaNode {
-    /// Steps that it takes by itself.
+    /// Steps of its own keywords.
     own_steps: u64,
-    /// Schemas of the same value, and how often each is looked at.
+    /// Schemas of the same value, each with its number of passes.
     same: Vec<(usize, u64)>,
-    /// Schemas of values within.
+    /// Schemas of values inside.
     inner: Vec<(ChildKind, usize)>,
-    /// How many values deep the walk was when it came in, while it is within.
+    /// Value depth at which the walk entered this schema, while it is inside.
     entered: Option<usize>,
 }
 
-/// Which values within a value a schema is for.
+/// Children of a value that a schema applies to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum ChildKind {
     Item,
@@ -121,7 +123,7 @@ enum ChildKind {
     Named(usize),
 }
 
-/// How far the walk is.
+/// Current depth of the walk.
 #[derive(Clone, Copy)]
 struct WalkDepth {
     depth: usize,
@@ -130,20 +132,20 @@ struct WalkDepth {
 
 struct SchemaGraph<'a> {
     root: &'a Value,
-    /// Draft 4 and older, where `id` is what `$id` is later.
+    /// True for draft 4 and older, where `id` is what later drafts call `$id`.
     is_old: bool,
     nodes: Vec<SchemaNode>,
     /// Nodes by the address of their schema.
     id_by_address: HashMap<*const Value, usize>,
     names: HashMap<&'a str, usize>,
-    /// Schemas met, with references written out.
+    /// Number of schemas visited, with references expanded.
     visited: usize,
     patterns: usize,
-    /// A keyword may refuse a value because a schema takes it.
+    /// True if a keyword may refuse a value because a schema accepts it.
     can_negate: bool,
 }
 
-/// An edge as a schema spells it.
+/// An edge as the schema spells it.
 enum Edge {
     Same,
     Inner(ChildKind),
@@ -164,7 +166,8 @@ impl<'a> SchemaGraph<'a> {
         }
     }
 
-    /// Walks a schema with every reference written out, but for those into what the walk is in.
+    /// Walks a schema with every reference expanded, except references into a schema that the walk is inside
+    /// of.
     fn walk(&mut self, schema: &'a Value, path: WalkDepth) -> Result<usize, UnusableSchema> {
         self.visited += 1;
         if self.visited > MAX_SCHEMAS || path.depth > MAX_SCHEMA_DEPTH {
@@ -186,7 +189,7 @@ impl<'a> SchemaGraph<'a> {
             self.inspect(id, members)?;
         }
         self.nodes[id].entered = Some(path.descents);
-        let looks = match members.keys().any(|key| key.starts_with("unevaluated")) {
+        let passes = match members.keys().any(|key| key.starts_with("unevaluated")) {
             true => UNEVALUATED_PASSES,
             false => 1,
         };
@@ -196,7 +199,7 @@ impl<'a> SchemaGraph<'a> {
                 Edge::Same => {
                     let to = self.walk(schema, WalkDepth { depth, ..path })?;
                     if is_new {
-                        self.nodes[id].same.push((to, looks));
+                        self.nodes[id].same.push((to, passes));
                     }
                 }
                 Edge::Inner(slot) => {
@@ -211,7 +214,7 @@ impl<'a> SchemaGraph<'a> {
         Ok(id)
     }
 
-    /// Weighs what a schema says by itself, and refuses what can't be followed.
+    /// Adds up the steps of a schema's own keywords and refuses keywords that can't be followed.
     fn inspect(&mut self, id: usize, members: &'a Map<String, Value>) -> Result<(), UnusableSchema> {
         let is_root = id == 0;
         let id_key = if self.is_old { "id" } else { "$id" };
@@ -236,7 +239,7 @@ impl<'a> SchemaGraph<'a> {
         Ok(())
     }
 
-    /// The schemas that a schema refers to.
+    /// Returns the schemas that a schema refers to.
     fn edges(&mut self, members: &'a Map<String, Value>) -> Result<Vec<(Edge, &'a Value)>, UnusableSchema> {
         let mut edges = Vec::new();
         for (key, value) in members {
@@ -271,15 +274,16 @@ impl<'a> SchemaGraph<'a> {
         Ok(edges)
     }
 
-    /// Finds what a reference means. Only those within the schema mean anything.
+    /// Resolves a reference. Only references inside the schema are supported.
     fn resolve(&self, to: &str) -> Result<&'a Value, UnusableSchema> {
-        let unresolved = || UnusableSchema::Invalid(format!("it refers to `{}`", super::truncate(to)));
+        let unresolved =
+            || UnusableSchema::Invalid(format!("it refers to `{}`", truncate(to, super::MAX_MISTAKE_LEN)));
         let pointer = to.strip_prefix('#').ok_or_else(unresolved)?;
         let pointer = percent_decode_str(pointer).decode_utf8().map_err(|_| unresolved())?;
         self.root.pointer(&pointer).ok_or_else(unresolved)
     }
 
-    /// For each schema, how many schemas of one value follow from it in a row.
+    /// Returns for each schema the length of the longest chain of schemas of one value that starts there.
     fn heights(&self) -> Vec<u64> {
         let mut heights = vec![1; self.nodes.len()];
         for id in self.topological_order().into_iter().rev() {
@@ -289,7 +293,7 @@ impl<'a> SchemaGraph<'a> {
         heights
     }
 
-    /// Schemas in an order in which each comes before those that it refers to for the same value.
+    /// Returns the schemas in an order in which each comes before those it refers to for the same value.
     fn topological_order(&self) -> Vec<usize> {
         let mut incoming = vec![0_usize; self.nodes.len()];
         self.nodes.iter().flat_map(|node| &node.same).for_each(|(to, _)| incoming[*to] += 1);
@@ -307,7 +311,7 @@ impl<'a> SchemaGraph<'a> {
         order
     }
 
-    /// Steps for one value by its depth, and for one that is deeper.
+    /// Returns the steps for one value by its depth, and for a deeper one.
     fn steps(&self) -> (Vec<u64>, u64) {
         let order = self.topological_order();
         let mut times = vec![0_u64; self.nodes.len()];
@@ -315,18 +319,18 @@ impl<'a> SchemaGraph<'a> {
         let mut steps = Vec::new();
         loop {
             for &id in &order {
-                for &(to, looks) in &self.nodes[id].same {
-                    times[to] = times[to].saturating_add(times[id].saturating_mul(looks));
+                for &(to, passes) in &self.nodes[id].same {
+                    times[to] = times[to].saturating_add(times[id].saturating_mul(passes));
                 }
             }
-            let weights =
+            let costs =
                 self.nodes.iter().zip(&times).map(|(node, times)| node.own_steps.saturating_mul(*times));
-            steps.push(weights.fold(0, u64::saturating_add));
+            steps.push(costs.fold(0, u64::saturating_add));
             let within = self.child_visits(&times);
             if within.iter().all(|times| *times == 0) {
                 return (steps, 0);
             }
-            // A value of that depth costs more than may be spent at all.
+            // A value of that depth already exceeds the step limit.
             if steps.last().is_some_and(|steps| *steps > MAX_STEPS) || steps.len() > MAX_VALUE_DEPTH {
                 return (steps, u64::MAX);
             }
@@ -334,7 +338,7 @@ impl<'a> SchemaGraph<'a> {
         }
     }
 
-    /// How often one value within is looked at by each schema, if the value that it is in is looked at so often.
+    /// Returns how often each schema visits one child value, given the visits of its parent.
     fn child_visits(&self, times: &[u64]) -> Vec<u64> {
         let mut by_slot: HashMap<(ChildKind, usize), u64> = HashMap::new();
         for (node, times) in self.nodes.iter().zip(times).filter(|(_, times)| **times > 0) {

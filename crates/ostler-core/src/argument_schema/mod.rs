@@ -1,8 +1,8 @@
-//! Argument schemas: the `inputSchema` of a tool, compiled to judge arguments.
+//! Argument schema: the `inputSchema` of a tool, compiled to check arguments.
 //!
-//! The schema comes from a server and the arguments from a caller, and neither is trusted with the time of the host:
-//! no reference leaves the schema, patterns are left to the server, and a check whose bound of steps ([`effort`]) is too
-//! large is not made. Arguments are called wrong only where that is certain.
+//! The schema comes from a server and the arguments from a caller, and neither may use the host's time
+//! without bound: references never leave the schema, patterns are left to the server, and a check whose bound
+//! of steps ([`cost_bound`]) is too large is skipped. Arguments are reported wrong only if that is certain.
 
 mod cost_bound;
 
@@ -14,21 +14,23 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use self::cost_bound::CostBound;
+use crate::error::truncate;
 
-/// The longest schema that is compiled; the largest of published servers have some 30 KiB.
+/// Longest schema that is compiled; the largest of published servers have some 30 KiB.
 const MAX_SCHEMA_BYTES: usize = 256 << 10;
-/// The longest arguments that are read: more than models write, less than takes a thread for milliseconds.
+/// Longest arguments that are checked: more than models write, and few enough that a check takes less than
+/// milliseconds.
 const MAX_ARGUMENTS_BYTES: usize = 128 << 10;
-/// The most mistakes that are told of one call.
+/// Most mistakes reported for one call.
 const MAX_MISTAKES: usize = 8;
-/// A check of more steps than this tells the first mistake only: every step may leave one behind, which costs memory.
+/// A check of more steps reports the first mistake only: every step may leave one behind, which costs memory.
 const MANY_STEPS: u64 = 10_000;
-/// The longest text of a mistake.
+/// Longest text of a mistake.
 const MAX_MISTAKE_LEN: usize = 200;
-/// The least magnitude at which a number that is no 64-bit integer may have lost digits.
+/// Smallest magnitude at which a number that is no 64-bit integer may have lost digits.
 const MIN_INEXACT: f64 = 9_007_199_254_740_992.0;
 
-/// The compiled schema of one tool's arguments.
+/// Compiled schema of one tool's arguments.
 pub struct ArgumentSchema {
     validator: Validator,
     cost_bound: CostBound,
@@ -37,7 +39,7 @@ pub struct ArgumentSchema {
     schema_with_defaults: Option<Value>,
 }
 
-/// Arguments that can be judged within bounds.
+/// Arguments that can be checked within bounds.
 #[derive(Debug)]
 pub struct BoundedArguments {
     value: Value,
@@ -47,13 +49,13 @@ pub struct BoundedArguments {
     pub nesting: u64,
 }
 
-/// One thing that is wrong with the arguments of a call.
+/// One mistake in the arguments of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Mistake {
     /// A JSON pointer to the wrong value; empty for the arguments as a whole.
     pub path: String,
-    /// What is wrong with it. Holds nothing of the value itself.
+    /// The problem. Holds nothing of the value itself.
     pub problem: String,
 }
 
@@ -66,16 +68,16 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// Why a definition's schema judges nothing.
+/// Reason why a definition's schema can't be used for checks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnusableSchema {
-    /// The definition has none.
+    /// The definition has no schema.
     #[error("it has no `inputSchema`")]
     Missing,
-    /// It is not what its dialect of JSON Schema allows, or refers to something that is not in it.
+    /// The schema is invalid in its dialect of JSON Schema, or refers to something outside it.
     #[error("{0}")]
     Invalid(String),
-    /// Checking by it can't be bounded.
+    /// The cost of a check has no bound.
     #[error("{0}")]
     Unbounded(&'static str),
 }
@@ -88,8 +90,8 @@ impl ArgumentSchema {
             return Err(UnusableSchema::Unbounded("it is too long"));
         }
         let schema: Value = serde_json::from_slice(text)
-            .map_err(|error| UnusableSchema::Invalid(truncate(&error.to_string())))?;
-        let effort = CostBound::from_schema(&schema)?;
+            .map_err(|error| UnusableSchema::Invalid(truncate(&error.to_string(), MAX_MISTAKE_LEN)))?;
+        let cost_bound = CostBound::from_schema(&schema)?;
         let validator = jsonschema::options()
             .offline()
             // Matching takes time in proportion to the pattern times the text, and the server matches anyway.
@@ -98,23 +100,23 @@ impl ArgumentSchema {
             .without_content_media_type_support("application/json")
             .without_content_encoding_support("base64")
             .build(&schema)
-            .map_err(|error| UnusableSchema::Invalid(truncate(&error.to_string())))?;
+            .map_err(|error| UnusableSchema::Invalid(truncate(&error.to_string(), MAX_MISTAKE_LEN)))?;
         let has_default = memchr::memmem::find(text, b"\"default\"").is_some();
         Ok(Self {
             validator,
-            cost_bound: effort,
+            cost_bound,
             size: text.len(),
             schema_with_defaults: has_default.then_some(schema),
         })
     }
 
-    /// The length of the schema's text, to which the memory of its compiled form is proportional.
+    /// Returns the length of the schema's text, to which the memory of its compiled form is proportional.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Reads arguments; `None` if judging them could take too long, or if they can't be read without loss. Absent
-    /// arguments and `null` are an empty object.
+    /// Parses arguments; `None` if a check could take too long, or if they can't be parsed without loss.
+    /// Absent arguments and `null` are an empty object.
     pub fn bound(&self, arguments: Option<&[u8]>) -> Option<BoundedArguments> {
         let arguments = arguments.unwrap_or(b"{}");
         if arguments.len() > MAX_ARGUMENTS_BYTES {
@@ -125,7 +127,7 @@ impl ArgumentSchema {
         self.cost_bound.bound(value)
     }
 
-    /// Returns what is wrong with arguments; nothing if they fit.
+    /// Returns the mistakes in the arguments, none if they are valid.
     pub fn check(&self, arguments: &BoundedArguments) -> Vec<Mistake> {
         if self.validator.is_valid(&arguments.value) {
             return Vec::new();
@@ -142,8 +144,8 @@ impl ArgumentSchema {
 }
 
 impl ArgumentSchema {
-    /// Returns whether servers take what the schema refuses by the letter: a required property that is absent and has a
-    /// default.
+    /// Returns whether servers accept what the schema strictly refuses: an absent required property that has
+    /// a default.
     fn is_covered_by_default(&self, error: &ValidationError<'_>) -> bool {
         let (Some(root), ValidationErrorKind::Required { property }) =
             (&self.schema_with_defaults, error.kind())
@@ -151,7 +153,7 @@ impl ArgumentSchema {
             return false;
         };
         let path = error.schema_path().as_str();
-        // Behind a reference the path is not one of this text, and nothing can be said.
+        // After a reference the path is none of this text, so the property can't be found.
         let Some(schema) = path.rsplit_once('/').and_then(|(parent, _)| root.pointer(parent)) else {
             return true;
         };
@@ -180,16 +182,16 @@ impl fmt::Debug for ArgumentSchema {
 
 fn mistake(error: &ValidationError<'_>) -> Mistake {
     Mistake {
-        path: truncate(error.instance_path().as_str()),
+        path: truncate(error.instance_path().as_str(), MAX_MISTAKE_LEN),
         // The values themselves may be secrets, and long.
-        problem: truncate(&error.masked_with("the value").to_string()),
+        problem: truncate(&error.masked_with("the value").to_string(), MAX_MISTAKE_LEN),
     }
 }
 
-/// Returns whether a mistake is one whatever digits a number has lost by being read.
+/// Returns whether a mistake remains one whatever digits a number has lost in parsing.
 fn is_certain(error: &ValidationError<'_>) -> bool {
     let value = error.instance();
-    // Clients write `null` for what is absent, and servers differ in how they take it.
+    // Clients write `null` for absent values, and servers differ in how they accept it.
     if value.is_null() {
         return false;
     }
@@ -220,13 +222,6 @@ fn is_inexact(value: &Value) -> bool {
         Value::Array(items) => items.iter().any(is_inexact),
         Value::Object(members) => members.values().any(is_inexact),
         Value::Null | Value::Bool(_) | Value::String(_) => false,
-    }
-}
-
-fn truncate(text: &str) -> String {
-    match text.char_indices().nth(MAX_MISTAKE_LEN) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
     }
 }
 

@@ -8,7 +8,7 @@ fn compile(schema: &Value) -> Result<ArgumentSchema, UnusableSchema> {
     ArgumentSchema::compile(json!({"name": "t", "inputSchema": schema}).to_string().as_bytes())
 }
 
-/// What is told of arguments; `None` if they are not judged.
+/// Returns the mistakes in the arguments; `None` if they are not checked.
 fn mistakes_in(schema: &Value, arguments: &str) -> Option<Vec<String>> {
     let schema = compile(schema).unwrap();
     let bounded = schema.bound(Some(arguments.as_bytes()))?;
@@ -30,8 +30,8 @@ fn is_wrong(schema: &Value, arguments: &str) {
 
 #[track_caller]
 fn is_unusable(schema: &Value, why: &str) {
-    let told = compile(schema).map(drop).unwrap_err().to_string();
-    assert!(told.contains(why), "{told}");
+    let error = compile(schema).map(drop).unwrap_err().to_string();
+    assert!(error.contains(why), "{error}");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_number_with_more_digits_than_fit_is_never_called_wrong_for_them() {
     fits(&unique, r#"{"a":[123456789012345678901234567890,123456789012345678901234567891]}"#);
     is_wrong(&unique, r#"{"a":[18446744073709551615,18446744073709551615]}"#);
     fits(&unique, r#"{"a":[18446744073709551615,18446744073709551614,-9223372036854775808]}"#);
-    // What no digits could make right is wrong all the same.
+    // The mistake remains whatever digits were lost.
     is_wrong(&json!({"properties": {"a": {"type": "string"}}}), long);
     is_wrong(&json!({"required": ["b"]}), long);
     is_wrong(
@@ -160,7 +160,7 @@ fn references_lead_nowhere_but_into_the_schema() {
     is_unusable(&json!({"$ref": "http://json-schema.org/draft-07/schema#"}), "it refers to");
     is_unusable(&json!({"properties": {"a": {"$dynamicRef": "#node"}}}), "dynamic");
     is_unusable(&json!({"properties": {"a": {"$id": "https://example.com/a", "$ref": "#/x"}}}), "addresses");
-    // A property may be called like a keyword.
+    // A property may be named like a keyword.
     is_wrong(&json!({"properties": {"$id": {"type": "string"}, "$ref": {"type": "string"}}}), r#"{"$id":1}"#);
 }
 
@@ -225,7 +225,7 @@ fn what_servers_take_against_the_letter_of_their_schema_is_no_mistake() {
     is_wrong(&json!({"properties": {"b": {"default": 1}}, "required": ["x"]}), "{}");
 }
 
-/// Definitions each of which refers twice to the next one.
+/// Returns definitions that each refer twice to the next one.
 fn doubling(levels: usize, applicator: &str) -> Value {
     let mut defs = serde_json::Map::new();
     for level in 0..levels {
@@ -263,14 +263,14 @@ fn trees_of_any_depth_are_judged_and_those_that_branch_out_are_not() {
     };
     fits(&tree, &deep(40, r#"{"name":"x"}"#));
     is_wrong(&tree, &deep(40, r#"{"name":1}"#));
-    // Every level is looked at twice by the level above.
+    // Every level is visited twice by the level above.
     let twice = json!({"allOf": [
         {"properties": {"children": {"items": {"$ref": "#"}}}},
         {"properties": {"children": {"items": {"$ref": "#"}}}}
     ]});
     fits(&twice, &deep(3, "{}"));
     assert_eq!(mistakes_in(&twice, &deep(40, "{}")), None);
-    // JSON itself, as some tools spell it.
+    // JSON itself, as some tools describe it.
     let json = json!({"$defs": {"json": {"anyOf": [
         {"type": ["string", "number", "boolean", "null"]},
         {"type": "array", "items": {"$ref": "#/$defs/json"}},
@@ -293,14 +293,14 @@ fn unevaluated_properties_that_are_nested_cost_what_they_cost() {
 
 #[test]
 fn the_deepest_schemas_and_arguments_fit_into_the_stack_of_a_thread() {
-    // Half of what threads of the runtime have, in a build without optimizations.
+    // Half the stack of a runtime thread, in a build without optimizations.
     let work = || {
         let mut nested = json!({"type": "object"});
         for _ in 0..60 {
             nested = json!({"anyOf": [{"type": "null"}, nested]});
         }
         is_wrong(&json!({"properties": {"a": nested}}), r#"{"a":1}"#);
-        // References in a row, each a schema deeper.
+        // A chain of references, each one schema deeper.
         let mut defs = serde_json::Map::new();
         for level in 0..190 {
             defs.insert(format!("d{level}"), json!({"$ref": format!("#/$defs/d{}", level + 1)}));

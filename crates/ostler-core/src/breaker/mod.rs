@@ -7,8 +7,8 @@
 //! | `failures` failures, a crash or a failed start among them | every caller |
 //! | a pause that the server asks for | every caller |
 //!
-//! So one caller alone holds back nobody but itself. Each scope, the server's and a caller's at a tool, is the same
-//! machine ([`Scope`]):
+//! So a caller that fails alone holds back only itself. Each scope, the server's and a caller's at a tool, is
+//! the same state machine ([`BreakerScope`]):
 //!
 //! ```text
 //!            `failures` in a row                    `wait` is over
@@ -16,18 +16,19 @@
 //!     ▲ ▲                            ▲                                │  │  │
 //!     │ └── success: count = 0       └──── the probe fails: 2·wait ───┘  │  │
 //!     └───────────────────────── the probe succeeds ─────────────────────┘  │
-//!                   neutral or dropped: the place is free again ────────────┘
+//!                neutral or dropped: the next caller may probe ────────────┘
 //! ```
 //!
-//! A probe of the server's scope that fails by a call is one caller's word again: that caller waits twice as long,
-//! and the next caller may probe at once. Only when its probe fails too does the scope re-open for every caller.
+//! A probe of the server's scope that fails by a call counts for its caller alone: that caller waits twice as
+//! long, and the next caller may probe at once. The scope re-opens for every caller only when that probe
+//! fails too.
 //!
-//! A crash without a call to blame ([`Breaker::fail`]) counts like a failed call while closed and like two failed
-//! probes while half-open.
+//! A failure without a call ([`Breaker::record_server_failure`]) counts as one failed call while closed and
+//! as two failed probes while half-open.
 //!
-//! Half-open is not a flag but a [`Permit`]: exactly one exists, and its holder is the probe. Dropping it in any way,
-//! a panic included, frees the place for the next caller. Every trip, closing and clearing is a turn, and a permit
-//! given before the last turn of a scope settles nothing there.
+//! Half-open is not a flag but a [`BreakerPermit`]: exactly one exists, and its holder is the probe. Dropping
+//! it in any way, a panic included, lets the next caller probe. Every opening, closing and clearing begins
+//! another epoch, and a permit given in an earlier epoch of a scope changes nothing there.
 
 mod scope;
 
@@ -40,18 +41,16 @@ use self::scope::BreakerScope;
 use crate::sabotage;
 use crate::spec::BreakerSettings;
 
-/// Callers at tools whose failures are counted; the one that failed least recently is forgotten first. More than
-/// this fail at once only where the whole server fails, which two callers are enough to show.
+/// Most scopes of callers at tools; the one that failed least recently is evicted first. More than this fail
+/// at once only if the whole server fails, which two callers are enough to show.
 const MAX_CALLER_SCOPES: usize = 256;
 
-/// The longest wait that doubling reaches. A server that is down for hours is
-/// then asked twelve times an hour, which neither burdens it nor hides for
-/// long that it has come back. A longer first wait of the operator stands.
+/// Longest wait that doubling reaches. A server that is down for hours is then probed twelve times an hour,
+/// which does not burden it and soon shows its recovery. A longer first wait of the operator is kept.
 pub const MAX_RESET: Duration = Duration::from_secs(300);
 
-/// What callers are told while the probe is out. When it ends nobody knows
-/// yet; a second is long enough not to be a busy loop and short enough not to
-/// miss a recovery.
+/// Retry time for callers while the probe is in flight. Its end is unknown; a second is long enough to avoid
+/// a busy loop and short enough to notice a recovery.
 pub const PROBE_RETRY: Duration = Duration::from_secs(1);
 
 /// Caller and tool of a call.
@@ -63,18 +62,18 @@ pub struct CallOrigin<'a> {
     pub tool: &'a str,
 }
 
-/// The right to send one call.
+/// Permit to send one call.
 ///
-/// It is handed back with [`Breaker::settle`]; dropping it instead is the same
-/// as settling it [`Mark::Neutral`].
+/// It is returned with [`Breaker::record_signal`]; dropping it is the same as recording
+/// [`HealthSignal::Neutral`].
 #[must_use = "a call is sent under its permit and settled with it"]
 #[derive(Debug)]
 pub struct BreakerPermit {
-    /// The turn of the breaker in which it was given; `None` for a request that the breaker does not judge.
+    /// The epoch in which it was given; `None` for a request that the breaker ignores.
     epoch: Option<u64>,
-    /// Held by the server's probe alone: the scope watches whether it is still alive.
+    /// Held by the server's probe only: the scope checks whether it is still alive.
     probe: Option<Arc<()>>,
-    /// Likewise for the caller's own scope.
+    /// The same for the caller's own scope.
     _caller_probe: Option<Arc<()>>,
 }
 
@@ -85,28 +84,28 @@ impl BreakerPermit {
     }
 }
 
-/// The call is not sent.
+/// Refusal to send a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the breaker is open")]
 pub struct BreakerRejection {
-    /// When asking again makes sense.
+    /// Time after which a retry makes sense.
     pub retry_after: Duration,
-    /// Failures in a row that led to it: of the caller itself at this tool, or `None` if every caller is held back.
+    /// Failures in a row of the caller itself at this tool, or `None` if every caller is held back.
     pub caller_failures: Option<u32>,
 }
 
-/// What a call says about its server.
+/// Evidence that a call gives about its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HealthSignal {
     /// The server works, whatever it answered.
     Success,
-    /// The server or the way to it failed.
+    /// The server or the connection to it failed.
     Failure,
-    /// The call says nothing about the server.
+    /// The call gives no evidence about the server.
     Neutral,
 }
 
-/// What the breaker looks like from outside.
+/// State of the breaker, as status shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BreakerState {
     /// Calls pass.
@@ -116,17 +115,17 @@ pub enum BreakerState {
     },
     /// No call passes.
     Open {
-        /// Until a probe may pass.
+        /// Time until a probe may pass.
         retry_after: Duration,
     },
     /// One call passes as the probe.
     HalfOpen {
-        /// Whether it is on its way.
+        /// True if the probe is in flight.
         is_probing: bool,
     },
 }
 
-/// The callers whose calls have failed since the last success of any.
+/// Callers whose calls have failed since the last success of any caller.
 #[derive(Debug, Default)]
 enum FailedCallers {
     #[default]
@@ -146,13 +145,13 @@ impl FailedCallers {
     }
 }
 
-/// The caller whose probe was the only one to fail since the last turn of the server's scope.
+/// The caller whose probe was the only one to fail in this epoch of the server's scope.
 #[derive(Debug)]
 struct LoneProbeFailure {
     caller: Box<str>,
-    /// When it may probe again.
+    /// Time at which it may probe again.
     until: Instant,
-    /// The wait that ends then, from which its next failed probe doubles.
+    /// The wait that ends then; its next failed probe doubles it.
     wait: Duration,
 }
 
@@ -160,21 +159,21 @@ struct LoneProbeFailure {
 #[derive(Debug)]
 pub struct Breaker {
     settings: BreakerSettings,
-    /// Of all callers together.
+    /// Scope of all callers together.
     server: BreakerScope,
     failed_callers: FailedCallers,
-    /// Only while the server's scope is half-open.
+    /// `Some` only while the server's scope is half-open.
     lone_probe_failure: Option<LoneProbeFailure>,
-    /// Of callers at tools, those alone that failed last. Bounded by [`MAX_RECORDS`].
+    /// Scopes of callers at tools that failed last. At most [`MAX_CALLER_SCOPES`].
     caller_scopes: LinkedHashMap<Box<str>, BreakerScope>,
-    /// Grows with every turn of any scope.
+    /// Grows with every transition of any scope.
     epoch: u64,
-    /// Turns of the server's scope.
+    /// Number of transitions of the server's scope.
     server_transitions: u64,
 }
 
 impl Breaker {
-    /// Closed. With `failures = 0` it never opens.
+    /// Creates a closed breaker. With `failures = 0` it never opens.
     pub fn new(settings: BreakerSettings) -> Self {
         Self {
             settings,
@@ -187,7 +186,7 @@ impl Breaker {
         }
     }
 
-    /// Asks to send one call; a request without an origin, such as a list, always passes and says nothing.
+    /// Admits one call. A request without an origin, such as a list, always passes and is not counted.
     pub fn admit(
         &mut self,
         origin: Option<CallOrigin<'_>>,
@@ -204,70 +203,71 @@ impl Breaker {
             })?,
         };
         let refused = |retry_after| BreakerRejection { retry_after, caller_failures: None };
-        if let Some(suspect) = &self.lone_probe_failure
-            && *suspect.caller == *origin.caller
-            && now < suspect.until
+        if let Some(failed) = &self.lone_probe_failure
+            && *failed.caller == *origin.caller
+            && now < failed.until
         {
-            return Err(refused(suspect.until.saturating_duration_since(now)));
+            return Err(refused(failed.until.saturating_duration_since(now)));
         }
-        // A probe of its own that is dropped here is free again.
+        // The caller's own probe is free again if it is dropped here.
         let probe = self.server.admit(now).map_err(refused)?;
         Ok(BreakerPermit { epoch: Some(self.epoch), probe, _caller_probe: own_probe })
     }
 
-    /// Returns whether the breaker has not turned, for server and caller, since it gave a permit.
-    /// One that has waited since before a trip does not.
+    /// Returns whether the breaker has made no transition, for server and caller, since it gave a permit. A
+    /// call that was waiting before the breaker opened is no longer current.
     pub fn is_current(&mut self, permit: &BreakerPermit, origin: Option<CallOrigin<'_>>) -> bool {
-        let (Some(turn), Some(origin)) = (permit.epoch, origin) else { return true };
-        self.server.is_current(turn) && self.caller_scope(origin).is_none_or(|own| own.is_current(turn))
+        let (Some(epoch), Some(origin)) = (permit.epoch, origin) else { return true };
+        self.server.is_current(epoch)
+            && self.caller_scope(origin).is_none_or(|caller_scope| caller_scope.is_current(epoch))
     }
 
-    /// Takes a permit back with what the call said about the server.
+    /// Takes a permit back with the call's evidence about the server.
     pub fn record_signal(
         &mut self,
         permit: BreakerPermit,
         origin: Option<CallOrigin<'_>>,
-        mark: HealthSignal,
+        signal: HealthSignal,
         now: Instant,
     ) {
-        let (Some(turn), Some(origin)) = (permit.epoch, origin) else { return };
-        match mark {
+        let (Some(epoch), Some(origin)) = (permit.epoch, origin) else { return };
+        match signal {
             HealthSignal::Neutral => {}
-            HealthSignal::Success => self.on_success(turn, origin),
-            HealthSignal::Failure => self.on_failure(turn, origin, now),
+            HealthSignal::Success => self.on_success(epoch, origin),
+            HealthSignal::Failure => self.on_failure(epoch, origin, now),
         }
     }
 
-    fn on_success(&mut self, turn: u64, origin: CallOrigin<'_>) {
-        if self.caller_scope(origin).is_some_and(|own| own.is_current(turn)) {
+    fn on_success(&mut self, epoch: u64, origin: CallOrigin<'_>) {
+        if self.caller_scope(origin).is_some_and(|caller_scope| caller_scope.is_current(epoch)) {
             self.caller_scopes.remove(&*caller_scope_key(origin));
         }
-        if !self.server.is_current(turn) {
+        if !self.server.is_current(epoch) {
             return;
         }
         self.server.consecutive = 0;
         self.failed_callers = FailedCallers::None;
         if !self.server.is_closed() {
-            let turn = self.begin_server_epoch();
-            self.server.close(turn);
+            let epoch = self.begin_server_epoch();
+            self.server.close(epoch);
         }
     }
 
-    fn on_failure(&mut self, turn: u64, origin: CallOrigin<'_>, now: Instant) {
+    fn on_failure(&mut self, epoch: u64, origin: CallOrigin<'_>, now: Instant) {
         let settings = self.settings;
-        // Before the server's scope turns: the failure is of the turn before.
-        let own = self.caller_scope_or_insert(origin);
-        if own.is_current(turn) {
-            own.consecutive = own.consecutive.saturating_add(1);
-            if let Some(wait) = own.opening_wait(&settings, now) {
+        // Before the transition of the server's scope: the failure belongs to the earlier epoch.
+        let caller_scope = self.caller_scope_or_insert(origin);
+        if caller_scope.is_current(epoch) {
+            caller_scope.consecutive = caller_scope.consecutive.saturating_add(1);
+            if let Some(wait) = caller_scope.opening_wait(&settings, now) {
                 self.epoch += 1;
-                let turn = self.epoch;
-                if let Some(own) = self.caller_scope(origin) {
-                    own.open(now, wait, turn);
+                let epoch = self.epoch;
+                if let Some(caller_scope) = self.caller_scope(origin) {
+                    caller_scope.open(now, wait, epoch);
                 }
             }
         }
-        if !self.server.is_current(turn) {
+        if !self.server.is_current(epoch) {
             return;
         }
         self.server.consecutive = self.server.consecutive.saturating_add(1);
@@ -279,21 +279,20 @@ impl Breaker {
         let Some(wait) = self.server.opening_wait(&settings, now) else { return };
         match &self.lone_probe_failure {
             _ if self.server.is_closed() => self.open_server(now, wait),
-            Some(suspect) if *suspect.caller != *origin.caller => self.open_server(now, wait),
+            Some(failed) if *failed.caller != *origin.caller => self.open_server(now, wait),
             known => {
-                let wait = known.as_ref().map_or(wait, |suspect| scope::double_wait(suspect.wait, &settings));
+                let wait = known.as_ref().map_or(wait, |failed| scope::double_wait(failed.wait, &settings));
                 self.lone_probe_failure =
                     Some(LoneProbeFailure { caller: origin.caller.into(), until: now + wait, wait });
             }
         }
     }
 
-    /// Counts a failure without a call to blame: the server crashed, hung or
-    /// could not be started. This counts once, however many calls it ended;
-    /// their permits are settled [`Mark::Neutral`].
+    /// Counts a failure without a call: the server crashed, hung or could not be started. It counts once,
+    /// however many calls it ended; their permits are returned with [`HealthSignal::Neutral`].
     ///
-    /// While open nothing changes but the count, since no call relies on the
-    /// server; once the wait is over it is worth as much as a failed probe.
+    /// While open only the count changes, since no call relies on the server. Once the wait is over the
+    /// failure counts like a failed probe.
     pub fn record_server_failure(&mut self, now: Instant) {
         self.server.consecutive = self.server.consecutive.saturating_add(1);
         self.failed_callers = FailedCallers::Several;
@@ -302,9 +301,8 @@ impl Breaker {
         }
     }
 
-    /// Holds every caller back for as long as the server asks for, then lets one through as
-    /// the probe. The server asks for itself, so this holds with `failures = 0` too. A
-    /// longer wait that is under way stands.
+    /// Holds every caller back for the time that the server asks for, then lets one through as the probe. The
+    /// server itself asks, so this applies with `failures = 0` too. A longer wait that is running is kept.
     pub fn hold_open(&mut self, now: Instant, wait: Duration) {
         if self.server.time_left(now).is_none_or(|left| left < wait) {
             self.open_server(now, wait);
@@ -312,11 +310,11 @@ impl Breaker {
     }
 
     fn open_server(&mut self, now: Instant, wait: Duration) {
-        let turn = self.begin_server_epoch();
-        self.server.open(now, wait, turn);
+        let epoch = self.begin_server_epoch();
+        self.server.open(now, wait, epoch);
     }
 
-    /// Begins another turn of the server's scope.
+    /// Begins another epoch of the server's scope.
     fn begin_server_epoch(&mut self) -> u64 {
         self.epoch += 1;
         self.server_transitions += 1;
@@ -324,9 +322,9 @@ impl Breaker {
         self.epoch
     }
 
-    /// The scope of a caller at a tool, if any of its calls has failed.
+    /// Returns the scope of a caller at a tool, if any of its calls has failed.
     fn caller_scope(&mut self, origin: CallOrigin<'_>) -> Option<&mut BreakerScope> {
-        // Where no call has failed nothing is allocated to look for one.
+        // Without any failed call the lookup allocates nothing.
         if self.caller_scopes.is_empty() {
             None
         } else {
@@ -334,14 +332,14 @@ impl Breaker {
         }
     }
 
-    /// The same, made if there is none.
+    /// Returns the scope of a caller at a tool, inserted if absent.
     fn caller_scope_or_insert(&mut self, origin: CallOrigin<'_>) -> &mut BreakerScope {
         let key = caller_scope_key(origin);
         let scope = self.caller_scopes.remove(&key).unwrap_or_default();
         if self.caller_scopes.len() >= MAX_CALLER_SCOPES {
             self.caller_scopes.pop_front();
         }
-        // A record that was taken out comes last: it failed most recently.
+        // A reinserted scope is the last: it failed most recently.
         self.caller_scopes.entry(key).or_insert(scope)
     }
 
@@ -350,32 +348,32 @@ impl Breaker {
         self.server.circuit(now)
     }
 
-    /// Failures since the last success of any caller, failed probes included.
+    /// Returns the failures since the last success of any caller, failed probes included.
     pub fn consecutive_failures(&self) -> u32 {
         self.server.consecutive
     }
 
-    /// Callers at tools that are held back by their own failures alone.
+    /// Returns the number of callers at tools that are held back by their own failures alone.
     pub fn held_back(&self) -> usize {
-        self.caller_scopes.values().filter(|own| !own.is_closed()).count()
+        self.caller_scopes.values().filter(|caller_scope| !caller_scope.is_closed()).count()
     }
 
-    /// Turns for every caller, by tripping, closing or being cleared: another number than
-    /// before says that something changed.
+    /// Returns the number of transitions of the server's scope (opening, closing, clearing): another number
+    /// than before means that something changed.
     pub fn transitions(&self) -> u64 {
         self.server_transitions
     }
 
-    /// Closes, whatever happened: an operator reloads the server.
+    /// Closes the breaker in any state: an operator reloads the server.
     pub fn clear(&mut self) {
         self.caller_scopes.clear();
         self.failed_callers = FailedCallers::None;
-        let turn = self.begin_server_epoch();
-        self.server.close(turn);
+        let epoch = self.begin_server_epoch();
+        self.server.close(epoch);
     }
 }
 
-/// Names the record of a caller at a tool. No principal holds the separator.
+/// Returns the map key of a caller at a tool. No principal holds the separator.
 fn caller_scope_key(origin: CallOrigin<'_>) -> Box<str> {
     [origin.caller, "\0", origin.tool].concat().into()
 }

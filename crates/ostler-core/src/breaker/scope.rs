@@ -16,7 +16,7 @@ enum ScopeState {
         wait: Duration,
     },
     HalfOpen {
-        /// The wait that just ended, from which a failed probe doubles.
+        /// The wait that just ended; a failed probe doubles it.
         wait: Duration,
         /// Alive as long as the probe's permit is.
         probe: Weak<()>,
@@ -29,12 +29,13 @@ pub(super) struct BreakerScope {
     state: ScopeState,
     /// Failures since the last success, failed probes included.
     pub(super) consecutive: u32,
-    /// The turn of the breaker in which this scope last opened or closed.
+    /// The epoch of the breaker in which this scope last opened or closed.
     epoch: u64,
 }
 
 impl BreakerScope {
-    /// Asks to pass; the value is what the probe holds, if the caller is the probe. Refused with the time to wait.
+    /// Admits a caller. Returns the token of the probe if the caller is the probe, or the time to wait if it
+    /// is refused.
     pub(super) fn admit(&mut self, now: Instant) -> Result<Option<Arc<()>>, Duration> {
         sabotage!(
             BreakerWithoutPermit,
@@ -56,7 +57,7 @@ impl BreakerScope {
         Ok(Some(probe))
     }
 
-    /// Counts one more failure and returns how long the scope opens for; `None` if it stays as it is.
+    /// Counts one more failure and returns the wait that opens the scope; `None` if it stays as it is.
     pub(super) fn opening_wait(&self, settings: &BreakerSettings, now: Instant) -> Option<Duration> {
         match self.state {
             ScopeState::Closed if settings.failures == 0 || self.consecutive < settings.failures => None,
@@ -68,16 +69,16 @@ impl BreakerScope {
         }
     }
 
-    pub(super) fn open(&mut self, now: Instant, wait: Duration, turn: u64) {
+    pub(super) fn open(&mut self, now: Instant, wait: Duration, epoch: u64) {
         self.state = ScopeState::Open { since: now, wait };
-        self.epoch = turn;
+        self.epoch = epoch;
     }
 
-    pub(super) fn close(&mut self, turn: u64) {
-        *self = Self { epoch: turn, ..Self::default() };
+    pub(super) fn close(&mut self, epoch: u64) {
+        *self = Self { epoch, ..Self::default() };
     }
 
-    /// Returns whether the scope has not turned since a permit was given.
+    /// Returns whether the scope has made no transition since a permit was given.
     pub(super) fn is_current(&self, given: u64) -> bool {
         given >= self.epoch
     }
@@ -86,7 +87,7 @@ impl BreakerScope {
         matches!(self.state, ScopeState::Closed)
     }
 
-    /// What is left of the wait of an open scope.
+    /// Returns the rest of the wait of an open scope.
     pub(super) fn time_left(&self, now: Instant) -> Option<Duration> {
         match self.state {
             ScopeState::Open { since, wait } => time_left(since, wait, now),
@@ -106,12 +107,12 @@ impl BreakerScope {
     }
 }
 
-/// Twice a wait, up to the cap.
+/// Returns twice a wait, up to the cap.
 pub(super) fn double_wait(wait: Duration, settings: &BreakerSettings) -> Duration {
     wait.saturating_mul(2).min(MAX_RESET.max(settings.reset))
 }
 
-/// What is left of a wait; `None` when it is over.
+/// Returns the rest of a wait; `None` when it is over.
 fn time_left(since: Instant, wait: Duration, now: Instant) -> Option<Duration> {
     wait.checked_sub(now.saturating_duration_since(since)).filter(|left| !left.is_zero())
 }

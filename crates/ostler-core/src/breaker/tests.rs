@@ -5,15 +5,15 @@ use crate::test_clock::{at, ms};
 
 const SETTINGS: BreakerSettings = BreakerSettings { failures: 3, reset: ms(30_000) };
 
-/// A call of a caller to the one tool of most tests.
+/// Returns a call of a caller to the one tool of most tests.
 fn by(caller: &str) -> Option<CallOrigin<'_>> {
     Some(CallOrigin { caller, tool: "work" })
 }
 
-/// Sends one call and settles it; `None` when it was refused.
-fn send(breaker: &mut Breaker, caller: &str, mark: HealthSignal, now: u64) -> Option<()> {
+/// Sends one call and records its signal; `None` if it was refused.
+fn send(breaker: &mut Breaker, caller: &str, signal: HealthSignal, now: u64) -> Option<()> {
     let permit = breaker.admit(by(caller), at(now)).ok()?;
-    breaker.record_signal(permit, by(caller), mark, at(now));
+    breaker.record_signal(permit, by(caller), signal, at(now));
     Some(())
 }
 
@@ -24,7 +24,7 @@ fn fail_probes(breaker: &mut Breaker, now: u64) {
     }
 }
 
-/// A breaker that opened for every caller at 0 and may be probed from 30 s on.
+/// Returns a breaker that opened for every caller at 0 and admits a probe from 30 s on.
 fn tripped() -> Breaker {
     let mut breaker = Breaker::new(SETTINGS);
     for caller in ["ada", "bob", "ada"] {
@@ -44,8 +44,8 @@ fn it_opens_after_the_set_number_of_failures_in_a_row() {
         ("bob", HealthSignal::Neutral),
         ("bob", HealthSignal::Failure),
     ];
-    for (caller, mark) in story {
-        send(&mut breaker, caller, mark, 0).unwrap();
+    for (caller, signal) in story {
+        send(&mut breaker, caller, signal, 0).unwrap();
     }
     assert_eq!(breaker.circuit(at(0)), BreakerState::Closed { consecutive: 2 });
     send(&mut breaker, "cyd", HealthSignal::Failure, 0).unwrap();
@@ -298,7 +298,8 @@ fn a_pause_the_server_asks_for_yields_only_to_a_longer_wait() {
     assert!(breaker.admit(by("cyd"), at(25_000)).unwrap().is_probe());
 }
 
-/// The reference for one caller at one tool: numbers only, and permits known by the epoch they were given in.
+/// Reference model of one caller at one tool: numbers only, and permits known by the epoch they were given
+/// in.
 #[derive(Default)]
 struct CallerScopeModel {
     failures: u32,
@@ -306,7 +307,7 @@ struct CallerScopeModel {
     epoch: u32,
     /// The first epoch whose permits count.
     valid_from: u32,
-    /// Milliseconds at which the wait ends and its length, unless closed.
+    /// Start and length of the wait in milliseconds, unless closed.
     opened: Option<(u64, u64)>,
     is_probing: bool,
 }
@@ -325,12 +326,12 @@ impl CallerScopeModel {
         }
     }
 
-    fn record_signal(&mut self, epoch: u32, mark: HealthSignal, now: u64) {
+    fn record_signal(&mut self, epoch: u32, signal: HealthSignal, now: u64) {
         if epoch < self.valid_from {
             return;
         }
         self.is_probing = false;
-        match mark {
+        match signal {
             HealthSignal::Neutral => {}
             HealthSignal::Success => (self.consecutive, self.opened, self.valid_from) = (0, None, 0),
             HealthSignal::Failure => {
@@ -354,17 +355,17 @@ impl CallerScopeModel {
 enum BreakerModelEvent {
     /// One of the callers asks to send a call.
     Admit(usize),
-    /// Settles the n-th of the permits that are out.
+    /// Returns the n-th of the outstanding permits.
     Record(prop::sample::Index, HealthSignal),
     Drop(prop::sample::Index),
     Crash,
 }
 
 fn events(callers: usize, crashes: u32) -> impl Strategy<Value = Vec<(u64, BreakerModelEvent)>> {
-    let mark = prop_oneof![3 => Just(HealthSignal::Failure), 1 => Just(HealthSignal::Success), 1 => Just(HealthSignal::Neutral)];
+    let signal = prop_oneof![3 => Just(HealthSignal::Failure), 1 => Just(HealthSignal::Success), 1 => Just(HealthSignal::Neutral)];
     let event = prop_oneof![
         8 => (0..callers).prop_map(BreakerModelEvent::Admit),
-        8 => (any::<prop::sample::Index>(), mark).prop_map(|(which, mark)| BreakerModelEvent::Record(which, mark)),
+        8 => (any::<prop::sample::Index>(), signal).prop_map(|(which, signal)| BreakerModelEvent::Record(which, signal)),
         1 => any::<prop::sample::Index>().prop_map(BreakerModelEvent::Drop),
         crashes => Just(BreakerModelEvent::Crash),
     ];
@@ -392,10 +393,10 @@ proptest! {
                         Err(refused) => prop_assert!(!refused.retry_after.is_zero()),
                     }
                 }
-                BreakerModelEvent::Record(which, mark) if !out.is_empty() => {
+                BreakerModelEvent::Record(which, signal) if !out.is_empty() => {
                     let (permit, epoch) = out.swap_remove(which.index(out.len()));
-                    breaker.record_signal(permit, by("ada"), mark, at(now));
-                    model.record_signal(epoch, mark, now);
+                    breaker.record_signal(permit, by("ada"), signal, at(now));
+                    model.record_signal(epoch, signal, now);
                 }
                 BreakerModelEvent::Drop(which) if !out.is_empty() => {
                     let (_, epoch) = out.swap_remove(which.index(out.len()));
@@ -409,8 +410,9 @@ proptest! {
         }
     }
 
-    /// Calls of the abuser end in any way, those of the others well. Whatever the order, the others pass as long as
-    /// the server itself does not fail; after a crash they pass once the wait is over and no probe is out.
+    /// Calls of the abuser end in any way, those of the others well. In any order the others pass as long as
+    /// the server itself does not fail; after a crash they pass once the wait is over and no probe is in
+    /// flight.
     #[test]
     fn a_caller_whose_calls_succeed_is_not_held_back_by_another(
         failures in 1u32..5,
@@ -434,10 +436,10 @@ proptest! {
                     prop_assert!(permit.is_ok() || caller == 0 || is_excused, "{:?}", before);
                     out.extend(permit.ok().map(|permit| (permit, caller)));
                 }
-                BreakerModelEvent::Record(which, mark) if !out.is_empty() => {
+                BreakerModelEvent::Record(which, signal) if !out.is_empty() => {
                     let (permit, caller) = out.swap_remove(which.index(out.len()));
-                    let mark = if caller == 0 { mark } else { HealthSignal::Success };
-                    breaker.record_signal(permit, by(CALLERS[caller]), mark, at(now));
+                    let signal = if caller == 0 { signal } else { HealthSignal::Success };
+                    breaker.record_signal(permit, by(CALLERS[caller]), signal, at(now));
                 }
                 BreakerModelEvent::Drop(which) if !out.is_empty() => {
                     drop(out.swap_remove(which.index(out.len())));
@@ -449,13 +451,13 @@ proptest! {
                 BreakerModelEvent::Crash | BreakerModelEvent::Record(..) | BreakerModelEvent::Drop(_) => {}
             }
             let current = |(permit, _): &&(BreakerPermit, usize)| {
-                permit.is_probe() && permit.epoch.is_some_and(|turn| breaker.server.is_current(turn))
+                permit.is_probe() && permit.epoch.is_some_and(|epoch| breaker.server.is_current(epoch))
             };
             prop_assert!(out.iter().filter(current).count() <= 1);
         }
     }
 
-    /// A server that answers no call is found out, by whomever it is called.
+    /// A server that answers no call is detected, whichever callers it has.
     #[test]
     fn a_dead_server_is_held_back(failures in 1u32..5, callers in 1usize..5, tools in 1usize..4) {
         let mut breaker = Breaker::new(BreakerSettings { failures, reset: ms(RESET) });

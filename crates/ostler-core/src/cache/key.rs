@@ -1,4 +1,4 @@
-//! What an answer is remembered under.
+//! Cache key: the address of a cached answer.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use bytes::Bytes;
 
 use crate::server_name::ServerName;
 
-/// The question, without the caller.
+/// The request, without the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CacheKey {
-    /// Who was asked.
+    /// The server that answers.
     pub server: ServerName,
     /// The generation of its spec: an answer under another spec is another answer.
     pub spec: u64,
@@ -18,23 +18,23 @@ pub struct CacheKey {
     pub method: &'static str,
     /// The tool or URI; empty for methods without one.
     pub subject: Arc<str>,
-    /// The parameters that matter, as canonical JSON.
+    /// The relevant parameters, as canonical JSON.
     pub params: Bytes,
 }
 
-/// Who may be given an answer.
+/// Callers that may receive a cached answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheVisibility {
-    /// Anybody.
+    /// Every caller.
     Public,
-    /// The caller who asked.
+    /// The caller that asked.
     Private,
 }
 
 /// A key in a partition.
 pub(super) struct PartitionKey {
     pub(super) key: CacheKey,
-    /// The principal it belongs to; `None` for everybody.
+    /// The principal it belongs to; `None` for all callers.
     pub(super) owner: Option<Arc<str>>,
 }
 
@@ -51,18 +51,18 @@ impl PartitionKey {
     }
 }
 
-/// The hashes under which one question of one caller is kept.
+/// Hashes under which one request of one caller is stored.
 pub(super) struct KeyHashes {
-    /// Of server, method and subject.
+    /// Hash of server, method and subject.
     pub(super) subject: u64,
-    /// Of the whole key, for everybody.
+    /// Hash of the whole key, for all callers.
     pub(super) public: u64,
-    /// Of the whole key and the caller.
+    /// Hash of the whole key and the caller.
     pub(super) private: u64,
 }
 
 impl CacheKey {
-    /// Reads the key once for all three.
+    /// Computes all three hashes in one pass.
     pub(super) fn hashes(&self, hasher: &RandomState, principal: &str) -> KeyHashes {
         let mut state = hasher.build_hasher();
         self.server.hash(&mut state);

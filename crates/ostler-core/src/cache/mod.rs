@@ -1,16 +1,15 @@
-//! Remembered answers, bounded and partitioned by caller.
+//! Response cache, bounded and partitioned by caller.
 //!
 //! ```text
-//!            ticket ── ask the server ── store ──▶ fresh ── ttl over ──▶ dropped when next seen
-//!              │                           │         │
-//!              └── an invalidation between ┘         ├── least recently used of its subject or of all
-//!                  them: not stored                  └── purged with its server or method
+//!            epoch ── ask the server ── store ──▶ fresh ── ttl over ──▶ dropped at the next lookup
+//!              │                          │         │
+//!              └── an invalidation between┘         ├── evicted as least recently used of its subject or of all
+//!                  them: not stored                 └── purged with its server or method
 //! ```
 //!
-//! An entry is found by the 64-bit keyed hash of its whole address, and then
-//! compared in full against borrowed parts: a lookup builds no key and
-//! allocates nothing, and two addresses with one hash displace each other but
-//! are never taken for each other.
+//! An entry is found by the 64-bit keyed hash of its whole address and then compared in full against borrowed
+//! parts. A lookup builds no key and allocates nothing; two addresses with one hash displace each other but
+//! are never confused.
 
 mod key;
 mod server_entries;
@@ -30,18 +29,18 @@ use self::server_entries::ServerEntries;
 use crate::sabotage;
 use crate::server_name::ServerName;
 
-/// What an entry costs beside its key and body: the records in the maps. The
-/// exact figure does not matter; that a million empty answers are not free does.
+/// Cost of an entry beside its key and body: the records in the maps. The exact figure does not matter; it
+/// keeps a million empty answers from being free.
 const ENTRY_OVERHEAD: usize = 256;
 
-/// The limits of a cache.
+/// Limits of a cache.
 #[derive(Debug, Clone, Copy)]
 pub struct CacheLimits {
     /// Entries of one server, method and subject.
     pub per_subject: usize,
     /// Bytes of all entries together: keys, bodies, and a constant for each.
     pub max_bytes: usize,
-    /// Longest time to live; longer ones are cut to it.
+    /// Longest time to live; longer ones are clamped.
     pub max_ttl: Duration,
 }
 
@@ -51,50 +50,50 @@ impl Default for CacheLimits {
     }
 }
 
-/// An answer that may be remembered.
+/// An answer that may be cached.
 #[derive(Debug, Clone)]
 pub struct CacheableResult {
-    /// The result as it came.
+    /// The result, unchanged.
     pub body: Bytes,
-    /// How long it stays fresh, from its receipt.
+    /// Time it stays fresh, from its receipt.
     pub ttl: Duration,
-    /// Who may be given it.
+    /// The callers that may receive it.
     pub scope: CacheVisibility,
 }
 
-/// A remembered answer.
+/// A cached answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheHit {
-    /// The result as it came.
+    /// The result, unchanged.
     pub body: Bytes,
-    /// How long it stays fresh; never zero.
+    /// Time it stays fresh; never zero.
     pub remaining: Duration,
-    /// Who may be given it.
+    /// The callers that may receive it.
     pub scope: CacheVisibility,
 }
 
-/// Says when a question was asked, so that an answer which an invalidation has
-/// overtaken is not stored. Taken before asking.
+/// The epoch in which a request was sent, so that an answer overtaken by an invalidation is not stored. Taken
+/// before sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheEpoch(u64);
 
-/// Counts of a cache, or of one server's part of it.
+/// Counters of a cache, or of one server's part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CacheStats {
-    /// Answers held.
+    /// Cached answers.
     pub entries: usize,
-    /// What they cost.
+    /// Their cost in bytes.
     pub bytes: usize,
-    /// Lookups answered.
+    /// Lookups that found an answer.
     pub hits: u64,
-    /// Lookups not answered.
+    /// Lookups that found none.
     pub misses: u64,
 }
 
 struct CacheEntry {
     partition_key: PartitionKey,
-    /// Hash of server, method and subject: its place on the shelf.
+    /// Hash of server, method and subject: the key of its group in [`ServerEntries`].
     subject: u64,
     body: Bytes,
     received: Instant,
@@ -121,24 +120,24 @@ fn cost(key: &CacheKey, body: &Bytes) -> usize {
         + body.len()
 }
 
-/// The remembered answers of all servers.
+/// Cached answers of all servers.
 pub struct Cache {
     limits: CacheLimits,
     hasher: RandomState,
     /// By the hash of the address, least recently used first.
     entries: LinkedHashMap<u64, CacheEntry>,
-    /// Of the servers that have been asked about since they were last forgotten.
+    /// Servers with entries or counters since they were last removed.
     by_server: HashMap<ServerName, ServerEntries>,
-    /// The last epoch given out; no epoch is given out twice.
+    /// The last epoch issued; no epoch is issued twice.
     last_epoch: u64,
-    /// The epoch of every server without a shelf.
+    /// The epoch of every server without entries.
     default_epoch: u64,
-    /// Sums over all servers, forgotten ones included in `hits` and `misses`.
+    /// Sums over all servers, removed ones included in `hits` and `misses`.
     total: CacheStats,
 }
 
 impl Cache {
-    /// An empty cache.
+    /// Creates an empty cache.
     pub fn new(limits: CacheLimits) -> Self {
         Self {
             limits,
@@ -151,33 +150,33 @@ impl Cache {
         }
     }
 
-    /// A fresh answer that this caller may be given: its own, else a public one.
+    /// Returns a fresh answer that this caller may receive: its own, else a public one.
     pub fn lookup(&mut self, key: &CacheKey, principal: &str, now: Instant) -> Option<CacheHit> {
         let hashes = key.hashes(&self.hasher, principal);
         let hit = self
             .get_fresh(hashes.private, key, Some(principal), now)
             .or_else(|| self.get_fresh(hashes.public, key, None, now));
-        let shelf = self.server_entries(&key.server);
+        let server_entries = self.server_entries(&key.server);
         match hit {
             Some(_) => {
-                shelf.stats.hits += 1;
+                server_entries.stats.hits += 1;
                 self.total.hits += 1;
             }
             None => {
-                shelf.stats.misses += 1;
+                server_entries.stats.misses += 1;
                 self.total.misses += 1;
             }
         }
         hit
     }
 
-    /// Counts requests of a server of which nothing is remembered, for which nothing was looked up.
+    /// Counts requests of a server that were not looked up because nothing of it is cached.
     pub fn count_misses(&mut self, server: &ServerName, misses: u64) {
         self.server_entries(server).stats.misses += misses;
         self.total.misses += misses;
     }
 
-    /// Finds one address, drops it when it is stale, else makes it the most recently used.
+    /// Finds one address; drops a stale entry, else makes it the most recently used.
     fn get_fresh(
         &mut self,
         hash: u64,
@@ -193,32 +192,33 @@ impl Cache {
         let hit = CacheHit { body: entry.body.clone(), remaining, scope: entry.partition_key.scope() };
         let subject = entry.subject;
         self.entries.to_back(&hash);
-        if let Some(shelf) = self.by_server.get_mut(&key.server) {
-            shelf.touch(subject, hash);
+        if let Some(server_entries) = self.by_server.get_mut(&key.server) {
+            server_entries.touch(subject, hash);
         }
         Some(hit)
     }
 
-    /// To be taken before the server is asked.
+    /// Returns the current epoch of a server, to be taken before the request is sent.
     pub fn epoch(&self, server: &ServerName) -> CacheEpoch {
-        CacheEpoch(self.by_server.get(server).map_or(self.default_epoch, |shelf| shelf.epoch))
+        CacheEpoch(
+            self.by_server.get(server).map_or(self.default_epoch, |server_entries| server_entries.epoch),
+        )
     }
 
-    /// Remembers an answer received now, and says whether it did. It does not
-    /// when the server was invalidated after the ticket was taken, when the
-    /// answer is not to live, or when it alone exceeds the bounds.
+    /// Stores an answer received now and returns whether it did. It does not if the server was invalidated
+    /// after `epoch` was taken, if the time to live is zero, or if the answer alone exceeds the limits.
     ///
-    /// The newest answer replaces whatever this caller would have been given
-    /// before, so a server that turns from `public` to `private` is believed at once.
+    /// The newest answer replaces any answer this caller would have received before, so a server that changes
+    /// from `public` to `private` takes effect at once.
     pub fn store(
         &mut self,
-        ticket: CacheEpoch,
+        epoch: CacheEpoch,
         key: CacheKey,
         principal: &str,
         fresh: CacheableResult,
         now: Instant,
     ) -> bool {
-        if ticket != self.epoch(&key.server) {
+        if epoch != self.epoch(&key.server) {
             return false;
         }
         let hashes = key.hashes(&self.hasher, principal);
@@ -234,8 +234,8 @@ impl Cache {
             CacheVisibility::Private => (hashes.private, Some(principal.into())),
         };
         self.evict_for(&key.server, hashes.subject, cost);
-        let shelf = self.server_entries(&key.server);
-        shelf.insert(hashes.subject, key.method, hash, cost);
+        let server_entries = self.server_entries(&key.server);
+        server_entries.insert(hashes.subject, key.method, hash, cost);
         self.total.entries += 1;
         self.total.bytes += cost;
         let address = PartitionKey { key, owner };
@@ -251,9 +251,9 @@ impl Cache {
     }
 
     fn evict_for(&mut self, server: &ServerName, subject: u64, cost: usize) {
-        if let Some(shelf) = self.by_server.get(server)
-            && shelf.subject_len(subject) >= self.limits.per_subject
-            && let Some(oldest) = shelf.oldest_in_subject(subject)
+        if let Some(server_entries) = self.by_server.get(server)
+            && server_entries.subject_len(subject) >= self.limits.per_subject
+            && let Some(oldest) = server_entries.oldest_in_subject(subject)
         {
             self.remove(oldest);
         }
@@ -269,8 +269,8 @@ impl Cache {
         let cost = entry.cost();
         self.total.entries -= 1;
         self.total.bytes -= cost;
-        if let Some(shelf) = self.by_server.get_mut(&entry.partition_key.key.server) {
-            shelf.remove(entry.subject, hash, cost);
+        if let Some(server_entries) = self.by_server.get_mut(&entry.partition_key.key.server) {
+            server_entries.remove(entry.subject, hash, cost);
         }
     }
 
@@ -278,26 +278,25 @@ impl Cache {
         self.by_server.entry(server.clone()).or_insert_with(|| ServerEntries::new(self.default_epoch))
     }
 
-    /// Drops everything of a server, and every answer of it that is on its way.
+    /// Drops everything of a server, and every answer of it that is in flight.
     pub fn purge_server(&mut self, server: &ServerName) {
         self.purge(server, |_| true);
     }
 
-    /// Drops everything of one method of a server. Answers of any of its methods
-    /// that are on their way are not stored either: which ones the change
-    /// touches is not known, and asking once more is cheap.
+    /// Drops everything of one method of a server. Answers of any of its methods that are in flight are not
+    /// stored either: it is unknown which ones the change affects, and asking again is cheap.
     pub fn purge_method(&mut self, server: &ServerName, method: &str) {
         self.purge(server, |other| other == method);
     }
 
     fn purge(&mut self, server: &ServerName, is_meant: impl Fn(&str) -> bool) {
         self.last_epoch += 1;
-        let Some(shelf) = self.by_server.get_mut(server) else {
+        let Some(server_entries) = self.by_server.get_mut(server) else {
             self.default_epoch = self.last_epoch;
             return;
         };
-        shelf.epoch = self.last_epoch;
-        for hash in shelf.hashes(is_meant) {
+        server_entries.epoch = self.last_epoch;
+        for hash in server_entries.hashes(is_meant) {
             self.remove(hash);
         }
     }
@@ -312,29 +311,29 @@ impl Cache {
         }
     }
 
-    /// Drops everything of a server and its counts: it is gone from the config.
+    /// Drops everything of a server and its counters, when it is removed from the config.
     pub fn remove_server(&mut self, server: &ServerName) {
         self.purge_server(server);
         self.by_server.remove(server);
         self.default_epoch = self.last_epoch;
     }
 
-    /// Counts over all servers.
+    /// Returns the counters over all servers.
     pub fn stats(&self) -> CacheStats {
         self.total
     }
 
-    /// Counts of one server.
+    /// Returns the counters of one server.
     pub fn stats_of(&self, server: &ServerName) -> CacheStats {
-        self.by_server.get(server).map(|shelf| shelf.stats).unwrap_or_default()
+        self.by_server.get(server).map(|server_entries| server_entries.stats).unwrap_or_default()
     }
 }
 
 impl fmt::Debug for Cache {
-    /// Counts only: the answers belong to callers, and there may be megabytes of them.
+    /// Shows counters only: the answers belong to callers, and there may be megabytes of them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cache")
-            .field("bounds", &self.limits)
+            .field("limits", &self.limits)
             .field("stats", &self.total)
             .finish_non_exhaustive()
     }

@@ -1,11 +1,11 @@
-//! The cache against a plain list.
+//! Model test of the cache against a plain list.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::test_clock::{at, ms};
 
-/// One remembered answer of the reference.
+/// One cached answer of the reference model.
 #[derive(Debug, Clone)]
 struct CachedRow {
     key: CacheKey,
@@ -14,7 +14,7 @@ struct CachedRow {
     until: u64,
 }
 
-/// The reference: rows in order of use, and how often each server was invalidated.
+/// Reference model: rows in order of use, and the number of invalidations of each server.
 #[derive(Default)]
 struct CacheModel {
     rows: Vec<CachedRow>,
@@ -68,7 +68,7 @@ impl CacheModel {
 #[derive(Debug, Clone)]
 enum CacheEvent {
     Lookup(CacheKey, &'static str),
-    /// Takes a ticket for this server, to be used by a later store.
+    /// Takes an epoch of this server for a later store.
     TakeEpoch(ServerName),
     Store(CacheKey, &'static str, CacheVisibility, u8),
     PurgeServer(ServerName),
@@ -98,10 +98,10 @@ fn events() -> impl Strategy<Value = Vec<(u64, CacheEvent)>> {
     let principals = || prop::sample::select(vec!["ada", "bob"]);
     let scopes = prop::sample::select(vec![CacheVisibility::Public, CacheVisibility::Private]);
     let event = prop_oneof![
-        8 => (keys(), principals()).prop_map(|(key, who)| CacheEvent::Lookup(key, who)),
+        8 => (keys(), principals()).prop_map(|(key, principal)| CacheEvent::Lookup(key, principal)),
         2 => servers().prop_map(CacheEvent::TakeEpoch),
         8 => (keys(), principals(), scopes, any::<u8>())
-            .prop_map(|(key, who, scope, size)| CacheEvent::Store(key, who, scope, size)),
+            .prop_map(|(key, principal, scope, size)| CacheEvent::Store(key, principal, scope, size)),
         1 => servers().prop_map(CacheEvent::PurgeServer),
         1 => (servers(), methods()).prop_map(|(server, method)| CacheEvent::PurgeMethod(server, method)),
     ];
@@ -115,14 +115,14 @@ proptest! {
     fn the_cache_agrees_with_a_list_in_order_of_use(events in events()) {
         let bounds = CacheLimits { per_subject: PER_SUBJECT, max_bytes: MAX_BYTES, max_ttl: ms(TTL) };
         let (mut cache, mut model) = (Cache::new(bounds), CacheModel::default());
-        let mut tickets: HashMap<ServerName, (CacheEpoch, u32)> = HashMap::new();
+        let mut epochs: HashMap<ServerName, (CacheEpoch, u32)> = HashMap::new();
         let mut now = 0;
         for (i, (step, event)) in events.into_iter().enumerate() {
             now += step;
             match event {
-                CacheEvent::Lookup(key, who) => {
-                    let hit = cache.lookup(&key, who, at(now));
-                    let row = model.lookup(&key, who, now);
+                CacheEvent::Lookup(key, principal) => {
+                    let hit = cache.lookup(&key, principal, at(now));
+                    let row = model.lookup(&key, principal, now);
                     prop_assert_eq!(hit, row.map(|row| CacheHit {
                         body: row.body,
                         remaining: ms(row.until - now),
@@ -131,20 +131,20 @@ proptest! {
                 }
                 CacheEvent::TakeEpoch(server) => {
                     let epoch = *model.epochs.entry(server.clone()).or_default();
-                    tickets.insert(server.clone(), (cache.epoch(&server), epoch));
-                    // A shelf of its own keeps the others' invalidations away from this server.
+                    epochs.insert(server.clone(), (cache.epoch(&server), epoch));
+                    // Entries of its own keep the others' invalidations away from this server.
                     let nothing = CacheKey { server, spec: 9, method: "", subject: "".into(), params: Bytes::new() };
                     prop_assert_eq!(cache.lookup(&nothing, "", at(now)), None);
                 }
-                CacheEvent::Store(key, who, scope, size) => {
-                    let Some(&(ticket, epoch)) = tickets.get(&key.server) else { continue };
+                CacheEvent::Store(key, principal, scope, size) => {
+                    let Some(&(cache_epoch, epoch)) = epochs.get(&key.server) else { continue };
                     let body = Bytes::from(format!("{i}{}", "x".repeat(usize::from(size))));
                     let fresh = CacheableResult { body: body.clone(), ttl: ms(TTL * 2), scope };
                     let is_current = epoch == model.epochs[&key.server];
-                    prop_assert_eq!(cache.store(ticket, key.clone(), who, fresh, at(now)), is_current);
+                    prop_assert_eq!(cache.store(cache_epoch, key.clone(), principal, fresh, at(now)), is_current);
                     if is_current {
-                        let owner = match scope { CacheVisibility::Public => None, CacheVisibility::Private => Some(who) };
-                        model.store(CachedRow { key, owner, body, until: now + TTL }, who);
+                        let owner = match scope { CacheVisibility::Public => None, CacheVisibility::Private => Some(principal) };
+                        model.store(CachedRow { key, owner, body, until: now + TTL }, principal);
                     }
                 }
                 CacheEvent::PurgeServer(server) => {
@@ -159,8 +159,8 @@ proptest! {
             let stats = cache.stats();
             prop_assert_eq!((stats.entries, stats.bytes), (model.rows.len(), model.bytes()));
             prop_assert!(stats.bytes <= MAX_BYTES);
-            let shelves = cache.by_server.values().map(|shelf| shelf.stats);
-            let sums = shelves.fold((0, 0), |sum, of| (sum.0 + of.entries, sum.1 + of.bytes));
+            let server_stats = cache.by_server.values().map(|entries| entries.stats);
+            let sums = server_stats.fold((0, 0), |sum, of| (sum.0 + of.entries, sum.1 + of.bytes));
             prop_assert_eq!(sums, (stats.entries, stats.bytes));
         }
     }

@@ -6,12 +6,12 @@ use hashlink::LinkedHashSet;
 
 use super::CacheStats;
 
-/// One server's part of the cache: which entries are whose, and its counts.
+/// One server's entries, grouped by subject, and its counters.
 pub(super) struct ServerEntries {
     /// Changes with every invalidation.
     pub(super) epoch: u64,
     pub(super) stats: CacheStats,
-    /// By the hash of server, method and subject; none is empty.
+    /// By the hash of server, method and subject; no group is empty.
     subjects: HashMap<u64, SubjectEntries>,
 }
 
@@ -57,7 +57,7 @@ impl ServerEntries {
         }
     }
 
-    /// The entries of the methods that are meant.
+    /// Returns the entries of the selected methods.
     pub(super) fn hashes(&self, is_meant: impl Fn(&str) -> bool) -> Vec<u64> {
         let meant = self.subjects.values().filter(|subject| is_meant(subject.method));
         meant.flat_map(|subject| subject.entries.iter().copied()).collect()

@@ -23,10 +23,10 @@ fn cache(per_subject: usize, max_bytes: usize) -> Cache {
     Cache::new(CacheLimits { per_subject, max_bytes, ..CacheLimits::default() })
 }
 
-/// Asks and stores at once; whether it was stored.
+/// Takes an epoch and stores at once. Returns whether the answer was stored.
 fn put(cache: &mut Cache, key: &CacheKey, principal: &str, fresh: CacheableResult) -> bool {
-    let ticket = cache.epoch(&key.server);
-    cache.store(ticket, key.clone(), principal, fresh, at(0))
+    let epoch = cache.epoch(&key.server);
+    cache.store(epoch, key.clone(), principal, fresh, at(0))
 }
 
 fn body(cache: &mut Cache, key: &CacheKey, principal: &str, now: u64) -> Option<Bytes> {
@@ -80,8 +80,8 @@ fn no_part_of_the_key_is_overlooked() {
 fn an_answer_is_fresh_from_its_receipt_until_its_time_is_over() {
     let mut cache = cache(64, 1 << 20);
     let key = key("time", "now", "");
-    let ticket = cache.epoch(&key.server);
-    assert!(cache.store(ticket, key.clone(), "ada", fresh("x", 100, CacheVisibility::Private), at(5_000)));
+    let epoch = cache.epoch(&key.server);
+    assert!(cache.store(epoch, key.clone(), "ada", fresh("x", 100, CacheVisibility::Private), at(5_000)));
     let hit = cache.lookup(&key, "ada", at(5_099)).unwrap();
     assert_eq!((hit.remaining, hit.scope), (ms(1), CacheVisibility::Private));
     assert_eq!(cache.lookup(&key, "ada", at(5_100)), None);
@@ -122,15 +122,9 @@ fn an_answer_asked_for_before_an_invalidation_is_not_stored() {
         if is_known {
             put(&mut cache, &key, "ada", fresh("old", 100, CacheVisibility::Private));
         }
-        let ticket = cache.epoch(&key.server);
+        let epoch = cache.epoch(&key.server);
         invalidate(&mut cache, &key.server);
-        assert!(!cache.store(
-            ticket,
-            key.clone(),
-            "ada",
-            fresh("late", 100, CacheVisibility::Private),
-            at(0)
-        ));
+        assert!(!cache.store(epoch, key.clone(), "ada", fresh("late", 100, CacheVisibility::Private), at(0)));
         assert!(put(&mut cache, &key, "ada", fresh("new", 100, CacheVisibility::Private)));
     }
 }
@@ -140,10 +134,10 @@ fn an_invalidation_of_another_server_does_not_matter() {
     let mut cache = cache(64, 1 << 20);
     let time = key("time", "now", "");
     put(&mut cache, &time, "ada", fresh("old", 100, CacheVisibility::Private));
-    let ticket = cache.epoch(&time.server);
+    let epoch = cache.epoch(&time.server);
     cache.purge_server(&name("git"));
     cache.remove_server(&name("git"));
-    assert!(cache.store(ticket, time, "ada", fresh("new", 100, CacheVisibility::Private), at(0)));
+    assert!(cache.store(epoch, time, "ada", fresh("new", 100, CacheVisibility::Private), at(0)));
 }
 
 #[test]
@@ -171,13 +165,13 @@ fn a_purge_takes_what_it_names_and_nothing_else() {
 fn a_full_subject_loses_its_own_least_recently_used_entry() {
     let mut cache = cache(2, 1 << 20);
     let keys = ["1", "2", "3"].map(|params| key("time", "now", params));
-    let stranger = key("time", "zone", "");
-    put(&mut cache, &stranger, "ada", fresh("x", 100, CacheVisibility::Public));
+    let other = key("time", "zone", "");
+    put(&mut cache, &other, "ada", fresh("x", 100, CacheVisibility::Public));
     put(&mut cache, &keys[0], "ada", fresh("x", 100, CacheVisibility::Public));
     put(&mut cache, &keys[1], "ada", fresh("x", 100, CacheVisibility::Public));
     let _ = cache.lookup(&keys[0], "ada", at(0));
     put(&mut cache, &keys[2], "ada", fresh("x", 100, CacheVisibility::Public));
-    let held = [&keys[0], &keys[1], &keys[2], &stranger].map(|key| body(&mut cache, key, "ada", 0).is_some());
+    let held = [&keys[0], &keys[1], &keys[2], &other].map(|key| body(&mut cache, key, "ada", 0).is_some());
     assert_eq!(held, [true, false, true, true]);
 }
 

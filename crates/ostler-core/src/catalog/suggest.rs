@@ -1,14 +1,13 @@
-//! Names that people meant.
+//! Suggestions for misspelled names.
 
 use crate::server_name::{self, ServerName};
 
-/// Longest text for which a near name is looked for. Every known name is
-/// shorter, and the work grows with the product of both lengths.
+/// Longest text that is compared with known names. Every known name is shorter, and the work grows with the
+/// product of both lengths.
 const MAX_QUERY_LEN: usize = 128;
 
-/// A server name as close to the text as the grammar allows: `My Server` is
-/// `my-server`, `@scope/pkg` is `scope-pkg`. A valid name is left alone; `None`
-/// when nothing usable is in the text.
+/// Returns a server name as close to the text as the grammar allows: `My Server` becomes `my-server`,
+/// `@scope/pkg` becomes `scope-pkg`. A valid name stays; `None` if the text has no usable character.
 pub fn slug(text: &str) -> Option<ServerName> {
     if let Ok(name) = ServerName::new(text) {
         return Some(name);
@@ -16,7 +15,7 @@ pub fn slug(text: &str) -> Option<ServerName> {
     let mut slug = String::new();
     for c in text.chars().map(|c| c.to_ascii_lowercase()) {
         let c = if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
-        // A run of separators becomes its first one, and none stands in front.
+        // A run of separators becomes its first one, and leading ones are dropped.
         let is_separator = matches!(c, '-' | '_');
         if !(is_separator && (slug.is_empty() || slug.ends_with(['-', '_']))) {
             slug.push(c);
@@ -26,10 +25,9 @@ pub fn slug(text: &str) -> Option<ServerName> {
     ServerName::new(slug.trim_end_matches(['-', '_'])).ok()
 }
 
-/// The known name that was probably meant: one that begins so, or the closest
-/// by edits (a swap of two neighbours is one) if no more than a third of the
-/// letters are wrong. Case and the kind of separator don't count. The known
-/// names must be those the caller may see.
+/// Returns the known name that was probably meant: one with this prefix, or the closest by edits (swapping
+/// two neighbours is one) if no more than a third of the letters are wrong. Case and the kind of separator
+/// are ignored. The known names must be those the caller may see.
 pub fn nearest<'a>(wanted: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if wanted.len() > MAX_QUERY_LEN {
         return None;

@@ -1,26 +1,63 @@
-//! Which exposed name means which tool of which server.
+//! Exposed tool names: one unique name for each tool of each server.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::{exposed_name, hashed_name};
+use sha2::{Digest, Sha256};
+
 use crate::server_name::ServerName;
 
-/// How names are told apart that would be the same: with more and more digits
-/// of their hash.
+/// Longest exposed name, in bytes: clients pass names to model interfaces that refuse longer ones.
+pub const MAX_EXPOSED: usize = 64;
+
+/// Hex digits of the hash in a shortened name. Eight distinguish all tools of a server in practice; the table
+/// lengthens the hash if they do not.
+const SHORT_HASH: usize = 8;
+
+/// Returns the name under which a tool is exposed: `server__tool`, shortened with a hash of the whole when it
+/// is longer than [`MAX_EXPOSED`].
+///
+/// Characters outside `[A-Za-z0-9_.-]` are kept: some clients accept them, a replacement would be one more
+/// name to know, and it could collide with a tool that really has that name.
+pub fn exposed_name(server: &ServerName, tool: &str) -> String {
+    let plain = plain_name(server, tool);
+    if plain.len() <= MAX_EXPOSED { plain } else { hashed_name(server, tool, SHORT_HASH) }
+}
+
+fn plain_name(server: &ServerName, tool: &str) -> String {
+    format!("{server}__{tool}")
+}
+
+/// Returns the beginning of the plain name, as much as fits, and `digits` of its hash.
+fn hashed_name(server: &ServerName, tool: &str, digits: usize) -> String {
+    let mut name = plain_name(server, tool);
+    let room = MAX_EXPOSED - 1 - digits;
+    name.truncate(name.floor_char_boundary(room));
+    name.push('_');
+    name.push_str(&hash_of(server, tool)[..digits]);
+    name
+}
+
+/// Returns the hash in hex. The parts are separated by a byte that no server name holds: `a__` and `_b` must
+/// not hash like `a_` and `__b`.
+fn hash_of(server: &ServerName, tool: &str) -> String {
+    let digest = Sha256::new().chain_update(server.as_str()).chain_update([0]).chain_update(tool).finalize();
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Hash lengths that are tried in turn for names that would be equal.
 const HASH_DIGITS: [usize; 3] = [8, 16, 32];
 
-/// All exposed names, and what they mean.
+/// All exposed names and their tools.
 ///
-/// It depends on the set of servers and tools alone: neither the order in
-/// which servers come nor anything that was there before changes a name.
+/// A name depends on the set of servers and tools alone, never on the order of servers or on earlier tables.
 #[derive(Debug, Clone, Default)]
 pub struct ToolNameTable {
     /// Sorted by server; within one, in the server's own order.
     tools: Vec<ExposedTool>,
     /// Indexes into `tools`.
     by_exposed_name: HashMap<Arc<str>, usize>,
-    /// The same by the servers' own names.
+    /// Indexes by the servers' own names.
     by_tool: HashMap<ServerName, HashMap<Arc<str>, usize>>,
 }
 
@@ -29,14 +66,14 @@ pub struct ToolNameTable {
 pub struct ExposedTool {
     /// The name under which it is called.
     pub exposed: Arc<str>,
-    /// Whose tool it is.
+    /// The server that has the tool.
     pub server: ServerName,
     /// The server's own name for it.
     pub tool: Arc<str>,
 }
 
 impl ToolNameTable {
-    /// Names the tools of all servers. Of a tool that a server lists twice, the first counts.
+    /// Names the tools of all servers. If a server lists a tool twice, the first counts.
     pub fn new(servers: impl IntoIterator<Item = (ServerName, Vec<String>)>) -> Self {
         let mut sorted: BTreeMap<ServerName, Vec<String>> = BTreeMap::new();
         for (server, tools) in servers {
@@ -60,29 +97,29 @@ impl ToolNameTable {
         Self { tools, by_exposed_name, by_tool }
     }
 
-    /// The name under which a tool of a server is called.
+    /// Returns the name under which a tool of a server is called.
     pub fn exposed_name(&self, server: &ServerName, tool: &str) -> Option<&Arc<str>> {
         let at = *self.by_tool.get(server)?.get(tool)?;
         self.tools.get(at).map(|listed| &listed.exposed)
     }
 
-    /// What an exposed name means.
+    /// Returns the server and tool of an exposed name.
     pub fn resolve(&self, exposed: &str) -> Option<(&ServerName, &str)> {
         let listed = &self.tools[*self.by_exposed_name.get(exposed)?];
         Some((&listed.server, &listed.tool))
     }
 
-    /// All rows, sorted by server and then in the server's own order.
+    /// Returns all rows, sorted by server and then in the server's own order.
     pub fn iter(&self) -> impl Iterator<Item = &ExposedTool> {
         self.tools.iter()
     }
 
-    /// How many names there are.
+    /// Returns the number of names.
     pub fn len(&self) -> usize {
         self.tools.len()
     }
 
-    /// Whether there is no name at all.
+    /// Returns whether there is no name.
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
     }
@@ -92,7 +129,7 @@ struct NameCandidate {
     server: ServerName,
     tool: String,
     name: String,
-    /// Steps of [`DIGITS`] taken.
+    /// Number of steps of [`HASH_DIGITS`] taken.
     hash_step: usize,
 }
 
@@ -102,7 +139,7 @@ impl NameCandidate {
         Self { server, tool, name, hash_step: 0 }
     }
 
-    /// Takes the next longer hash; whether there was one.
+    /// Takes the next longer hash. Returns whether there was one.
     fn lengthen(&mut self) -> bool {
         let Some(&digits) = HASH_DIGITS.get(self.hash_step) else { return false };
         self.name = hashed_name(&self.server, &self.tool, digits);
@@ -115,11 +152,10 @@ impl NameCandidate {
     }
 }
 
-/// Lengthens every name that is not alone until all are. All who share a name
-/// give it up, since keeping it for one would depend on an order; only a name
-/// that was shortened anyway stays through the first round, so a tool that is
-/// called like it gives way. Each round takes somebody a step further, so rounds
-/// end; two tools can share their last name only if 128 bits of SHA-256 do.
+/// Lengthens all names that are equal until each is unique. All tools that share a name give it up, since
+/// keeping it for one would depend on an order. A name that is shortened anyway stays through the first
+/// round, so a tool that happens to have that name gives way. Each round lengthens at least one name, so the
+/// loop ends; two tools can share their last name only if 128 bits of SHA-256 collide.
 fn disambiguate(candidates: &mut [NameCandidate]) {
     loop {
         let mut claims: HashMap<&str, usize> = HashMap::new();
@@ -143,6 +179,27 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn time() -> ServerName {
+        ServerName::new("time").unwrap()
+    }
+
+    #[test]
+    fn names_that_fit_are_kept_as_they_are() {
+        assert_eq!(exposed_name(&time(), "get_current_time"), "time__get_current_time");
+        assert_eq!(exposed_name(&time(), "föö/bär baz"), "time__föö/bär baz");
+        let longest = "x".repeat(MAX_EXPOSED - "time__".len());
+        assert_eq!(exposed_name(&time(), &longest), format!("time__{longest}"));
+    }
+
+    #[test]
+    fn longer_names_end_in_a_hash_that_never_changes() {
+        insta::assert_snapshot!(
+            exposed_name(&time(), &"x".repeat(59)),
+            @"time__xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx_8904847b"
+        );
+        assert_ne!(exposed_name(&time(), &"x".repeat(59)), exposed_name(&time(), &"x".repeat(60)));
+    }
 
     fn table(servers: &[(&str, &[&str])]) -> ToolNameTable {
         ToolNameTable::new(servers.iter().map(|(server, tools)| {
@@ -226,6 +283,14 @@ mod tests {
 
     proptest! {
         #[test]
+        fn an_exposed_name_fits_and_begins_with_its_server(tool in "\\PC{0,100}") {
+            let name = exposed_name(&time(), &tool);
+            prop_assert!(name.len() <= MAX_EXPOSED);
+            prop_assert!(name.starts_with("time__"));
+            prop_assert_eq!(name == format!("time__{tool}"), tool.len() + 6 <= MAX_EXPOSED);
+        }
+
+        #[test]
         fn every_tool_has_one_name_whatever_the_order_of_servers(
             servers in prop::collection::btree_map("a_?(b_)?", tools(), 0..4),
         ) {
@@ -236,7 +301,7 @@ mod tests {
             let distinct: usize = servers.values().map(|tools| tools.iter().collect::<HashSet<_>>().len()).sum();
             prop_assert_eq!((forward.len(), forward.by_exposed_name.len()), (distinct, distinct));
             for listed in forward.iter() {
-                prop_assert!(listed.exposed.len() <= super::super::MAX_EXPOSED);
+                prop_assert!(listed.exposed.len() <= MAX_EXPOSED);
                 prop_assert_eq!(forward.resolve(&listed.exposed), Some((&listed.server, &*listed.tool)));
                 prop_assert_eq!(forward.exposed_name(&listed.server, &listed.tool), Some(&listed.exposed));
             }

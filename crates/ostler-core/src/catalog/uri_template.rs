@@ -1,18 +1,18 @@
-//! Whether a URI may come from a template of RFC 6570.
+//! Matching of URIs against templates of RFC 6570.
 
-/// The longest URI that is compared with templates.
+/// Longest URI that is compared with templates.
 const MAX_URI_LEN: usize = 8 << 10;
 
-/// Expressions of a template that are looked at; one with more fits nothing.
+/// Most expressions of a template; one with more matches nothing.
 const MAX_EXPRESSIONS: usize = 64;
 
-/// Whether a URI may come from a template: its literal parts occur in order, and a plain `{name}` stands for one
-/// character or more without a slash. Any other expression is open: it stands for anything, and so does a plain one
-/// between two that are open.
+/// Returns whether a URI may come from a template: its literal parts occur in order, and a plain `{name}`
+/// stands for one character or more without a slash. Any other expression is open: it stands for anything,
+/// and so does a plain one between two that are open.
 ///
-/// Templates are written by servers and URIs by clients, so each byte of the URI is searched once: no choice is ever
-/// taken back. Before the first open expression the leftmost place of a literal leaves most to the next one, after
-/// the last open expression the rightmost place does.
+/// Templates are written by servers and URIs by clients, so each byte of the URI is searched once, without
+/// backtracking. Before the first open expression the leftmost position of a literal leaves most to the next
+/// one; after the last open expression the rightmost position does.
 pub fn matches(template: &str, uri: &str) -> bool {
     let mut parts = template.split('{');
     let rest = uri.strip_prefix(parts.next().unwrap_or_default());
@@ -24,7 +24,7 @@ pub fn matches(template: &str, uri: &str) -> bool {
         .is_some_and(|parts| match_parts(&parts, rest).is_some())
 }
 
-/// An expression and the literal behind it.
+/// An expression and the literal after it.
 struct TemplatePart<'a> {
     is_plain: bool,
     literal: &'a str,
@@ -42,7 +42,7 @@ fn match_parts(parts: &[TemplatePart<'_>], mut rest: &str) -> Option<()> {
     rest = rest.strip_suffix(last.literal)?;
     let first_open = parts.iter().position(|part| !part.is_plain);
     let last_open = parts.iter().rposition(|part| !part.is_plain);
-    // The last literal is found already; each of these is the one before a plain expression.
+    // The last literal is found already; each of these precedes a plain expression.
     for part in parts[last_open.unwrap_or(0)..parts.len() - 1].iter().rev() {
         rest = strip_plain_suffix(rest, part.literal)?;
     }
@@ -59,14 +59,14 @@ fn match_parts(parts: &[TemplatePart<'_>], mut rest: &str) -> Option<()> {
     Some(())
 }
 
-/// Splits a text at the leftmost place of a part's literal: what stands for the expression, and the rest.
+/// Splits a text at the leftmost position of a part's literal into the text of the expression and the rest.
 fn split_after_expression<'a>(rest: &'a str, part: &TemplatePart<'_>) -> Option<(&'a str, &'a str)> {
     let shortest = if part.is_plain { rest.chars().next()?.len_utf8() } else { 0 };
     let at = shortest + rest[shortest..].find(part.literal)?;
     Some((&rest[..at], &rest[at + part.literal.len()..]))
 }
 
-/// The text before the rightmost place of a literal that has a plain expression behind it.
+/// Returns the text before the rightmost position of a literal that is followed by a plain expression.
 fn strip_plain_suffix<'a>(rest: &'a str, literal: &str) -> Option<&'a str> {
     let (longest, _) = rest.char_indices().next_back()?;
     let at = rest[..longest].rfind(literal)?;
@@ -126,7 +126,7 @@ mod tests {
             (format!("z:{}", "{+x}aaab".repeat(64)), false),
             (format!("z:{{+x}}{}b{{+y}}", "{x}a".repeat(60)), false),
         ];
-        // A matcher that looks at the whole URI for each expression would need 10^11 steps here.
+        // A matcher that searches the whole URI for each expression would need 10^11 steps here.
         for _ in 0..20_000 {
             for (template, does) in &templates {
                 assert_eq!(matches(template, &uri), *does, "{template}");
@@ -134,7 +134,7 @@ mod tests {
         }
     }
 
-    /// The definition, letter by letter.
+    /// Matches by the definition, byte by byte.
     fn defined(template: &[u8], uri: &[u8]) -> bool {
         let Some((&letter, rest)) = template.split_first() else { return uri.is_empty() };
         if letter != b'{' {

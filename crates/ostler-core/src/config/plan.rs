@@ -1,41 +1,39 @@
-//! What an edit of the config comes to: a plan, made before anything is done.
+//! Plan of a config edit, made before anything is applied.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 
-use super::section::AtStart as _;
-use super::{Config, Role};
+use super::keys::AtStart as _;
+use crate::config::{Config, Role};
 use crate::server_name::ServerName;
 use crate::spec::ServerSpec;
 
-/// What an edit of the config comes to. Every server is in exactly one list,
-/// in the order of the file it stands in.
+/// Effect of a config edit. Every server is in exactly one list, in the order of its file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Plan {
-    /// To be hosted from now on.
+    /// Servers to be hosted from now on.
     pub added: Vec<ServerName>,
-    /// To be replaced: prepared, swapped in, the old one drained.
+    /// Servers to be replaced: the new one is prepared and swapped in, the old one drained.
     pub changed: Vec<ServerName>,
-    /// To be drained and forgotten.
+    /// Servers to be drained and removed.
     pub removed: Vec<ServerName>,
-    /// The same as before: their processes stay.
+    /// Unchanged servers: their processes keep running.
     pub untouched: Vec<ServerName>,
-    /// Roles that are new, gone or not what they were; what they may do changes at once.
+    /// Roles that are new, removed or changed; their rules apply at once.
     #[serde(default)]
     pub roles: Vec<String>,
-    /// Keys beside the servers that have changed and are only read at the start.
+    /// Changed keys beside the servers that are only read at the start.
     pub needs_restart: Vec<Cow<'static, str>>,
 }
 
 impl Plan {
-    /// Compares what is hosted, and the config that the host was made with,
-    /// with what a config wants.
+    /// Compares the hosted servers, and the config that the host was started with, with a new config.
     ///
-    /// `hosted` is asked and not the old config, because a server whose change
-    /// failed is still the one from before.
+    /// `hosted` is compared and not the old config, because a server whose change failed still has its
+    /// earlier spec.
     pub fn new(hosted: &[ServerSpec], started_with: &Config, wanted: &Config) -> Self {
         let before: HashMap<&ServerName, &ServerSpec> =
             hosted.iter().map(|spec| (&spec.name, spec)).collect();
@@ -53,7 +51,7 @@ impl Plan {
         plan
     }
 
-    /// Beside that, what has changed in the roles since `before` was applied.
+    /// Adds the changes of the roles since `before` was applied.
     #[must_use]
     pub fn with_roles(mut self, before: &BTreeMap<String, Role>, wanted: &BTreeMap<String, Role>) -> Self {
         let all: BTreeSet<&String> = before.keys().chain(wanted.keys()).collect();
@@ -62,7 +60,7 @@ impl Plan {
         self
     }
 
-    /// Whether there is nothing to do and nothing to say.
+    /// Returns whether nothing has changed.
     pub fn is_empty(&self) -> bool {
         let Self { added, changed, removed, untouched: _, roles, needs_restart } = self;
         let servers = added.is_empty() && changed.is_empty() && removed.is_empty();
@@ -70,7 +68,7 @@ impl Plan {
     }
 }
 
-/// The keys that differ and can't change while the daemon runs.
+/// Returns the keys that differ and can't change while the daemon runs.
 fn changed_restart_keys(before: &Config, after: &Config) -> Vec<Cow<'static, str>> {
     let within = before.defaults.changed_at_start(&after.defaults);
     let within = within.into_iter().map(|key| format!("defaults.{key}").into());

@@ -1,4 +1,4 @@
-//! Problems, where they gather, and how people read them: where, what, and what to do about it.
+//! Problems of a config: their collection and their text (location, problem, hint).
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::source_text::SourceLocation;
+use super::read::SourceLocation;
 
-/// How bad a problem is.
+/// Severity of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// The config is not used.
     Error,
-    /// The config is used; somebody should know.
+    /// The config is used; a person should read this.
     Warning,
 }
 
@@ -28,31 +28,31 @@ impl fmt::Display for Severity {
     }
 }
 
-/// One thing that is wrong, or worth knowing, about a config.
+/// One problem of a config, or a remark about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Problem {
-    /// Whether the config can still be used.
+    /// Error or warning.
     pub severity: Severity,
-    /// The file; empty when the config did not come from one.
+    /// The file; empty if the config came from none.
     pub file: PathBuf,
-    /// From 1; 0 when there is no place to point at.
+    /// From 1; 0 without a location.
     pub line: u32,
-    /// From 1, in characters; 0 when there is no place to point at.
+    /// From 1, in characters; 0 without a location.
     pub column: u32,
     /// The key in Ostler's own spelling, such as `servers.time.keep_alive`.
     pub path: String,
-    /// What is wrong. Never holds a literal that looks like a secret.
+    /// The problem. Never holds a literal that looks like a secret.
     pub message: String,
-    /// What to do next.
+    /// The next step.
     pub hint: Option<String>,
-    /// The line itself; absent when there is none or when it may hold a secret.
+    /// The line itself; absent without a location or if it may hold a secret.
     #[serde(skip)]
     pub excerpt: Option<Excerpt>,
 }
 
 impl Problem {
-    /// A warning about a key that begins on a line of a file, if it came from one.
+    /// Creates a warning about a key that begins on a line of a file, if it came from one.
     pub fn warning(
         origin: Option<(&Path, u32)>,
         path: impl Into<String>,
@@ -72,18 +72,18 @@ impl Problem {
         }
     }
 
-    /// Whether the config can't be used because of this.
+    /// Returns whether the config can't be used because of this.
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
     }
 }
 
-/// The part of a line that a problem points at, made fit for a terminal.
+/// The part of a line around a problem, safe for a terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Excerpt {
-    /// At most a terminal line of text, without control characters but tabs.
+    /// At most a terminal line of text, without control characters except tabs.
     pub text: String,
-    /// How many characters of `text` lie before the one pointed at.
+    /// Number of characters of `text` before the one pointed at.
     pub before: usize,
 }
 
@@ -98,8 +98,7 @@ impl fmt::Display for Problem {
         }
         write!(f, "{}: {}", self.severity, self.message)?;
         if let Some(excerpt) = &self.excerpt {
-            // Tabs stay tabs, so that the caret stands under its character
-            // however wide the terminal draws them.
+            // Tabs stay tabs, so that the caret is below its character however wide the terminal draws them.
             let padding: String =
                 excerpt.text.chars().take(excerpt.before).map(|c| if c == '\t' { c } else { ' ' }).collect();
             let gutter = self.line.to_string().len();
@@ -112,10 +111,10 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with a config that can't be used; warnings included.
+/// All problems of a config that can't be used, warnings included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
-    /// In the order of the file, the main file first; at least one is an error.
+    /// In the order of the files, the main file first; at least one is an error.
     pub problems: Vec<Problem>,
 }
 
@@ -133,22 +132,22 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// A person reads the report: more than this many problems help nobody, and a
-/// hostile file can't make the report larger than itself.
+/// Most problems of one report: more help no reader, and a hostile file can't make the report larger than
+/// itself.
 const MAX_PROBLEMS: usize = 200;
 
-/// Gathers problems, up to a limit.
+/// Collects problems, up to a limit.
 #[derive(Debug, Default)]
 pub(crate) struct ProblemLog {
     problems: RefCell<Vec<Problem>>,
-    /// Problems beyond the limit.
+    /// Number of problems beyond the limit.
     beyond: Cell<usize>,
-    /// Whether any of them, kept or not, was an error.
+    /// True if any of them, kept or not, was an error.
     has_error: Cell<bool>,
 }
 
 impl ProblemLog {
-    /// Adds a problem, which is put into words only if there is room for it.
+    /// Adds a problem; its text is built only if it is kept.
     pub(crate) fn add(&self, severity: Severity, problem: impl FnOnce() -> Problem) {
         self.has_error.set(self.has_error.get() || severity == Severity::Error);
         let mut problems = self.problems.borrow_mut();
@@ -163,7 +162,7 @@ impl ProblemLog {
         self.has_error.get()
     }
 
-    /// The problems in the order of the text, those of `main` first.
+    /// Returns the problems in the order of the text, those of `main` first.
     pub(crate) fn finish(self, main: &std::path::Path) -> Vec<Problem> {
         let mut problems = self.problems.into_inner();
         problems.sort_by(|a, b| {
@@ -180,7 +179,7 @@ impl ProblemLog {
     }
 }
 
-/// A problem at a place.
+/// Creates a problem at a location.
 pub(crate) fn problem_at(
     severity: Severity,
     place: SourceLocation,

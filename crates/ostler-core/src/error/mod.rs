@@ -1,7 +1,7 @@
-//! Why a call did not bring a result, as callers and people see it.
+//! Errors of calls, as callers and people see them.
 //!
-//! Every variant has a stable [`code`](CallError::code), and each of the tables
-//! to JSON-RPC, to exit codes and to words exists once, here.
+//! Every variant has a stable [`code`](CallError::code). The tables to JSON-RPC, to exit codes and to text
+//! exist once, here.
 
 mod quote;
 mod unavailable;
@@ -14,94 +14,95 @@ use serde_json::{Map, Value, json};
 
 use self::quote::Quoted;
 pub use self::quote::needs_escape;
+pub(crate) use self::quote::truncate;
 pub use self::unavailable::{Remedy, Unavailable, UnavailableState};
 use crate::argument_schema::Mistake;
 use crate::catalog::nearest;
 use crate::fault::{Delivery, HumanDuration};
 use crate::server_name::ServerName;
 
-/// Why a call did not bring a result.
+/// Reason why a call has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// There is no such tool, or the caller may not see it: the same error,
-    /// byte for byte, made by [`unknown_tool`](Self::unknown_tool).
+    /// The tool does not exist, or the caller may not see it: the same error, byte for byte, made by
+    /// [`unknown_tool`](Self::unknown_tool).
     #[error("unknown tool `{}`", Quoted(.name))]
     UnknownTool {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What was probably meant, among the names the caller may see.
+        /// The name that was probably meant, among those the caller may see.
         nearest: Option<String>,
     },
-    /// There is no such server, or the caller may not see it; made by
+    /// The server does not exist, or the caller may not see it; made by
     /// [`unknown_server`](Self::unknown_server).
     #[error("unknown server `{}`", Quoted(.name))]
     UnknownServer {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What was probably meant, among the names the caller may see.
+        /// The name that was probably meant, among those the caller may see.
         nearest: Option<String>,
     },
-    /// There is no such prompt for the caller.
+    /// The prompt does not exist for the caller.
     #[error("unknown prompt `{}`", Quoted(.name))]
     UnknownPrompt {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
-    /// There is no such resource for the caller.
+    /// The resource does not exist for the caller.
     #[error("resource not found: `{}`", Quoted(.uri))]
     UnknownResource {
-        /// What was asked for.
+        /// The requested URI.
         uri: String,
     },
-    /// There is no such method for the caller.
+    /// The method does not exist for the caller.
     #[error("no such method: {}", Quoted(.method))]
     UnknownMethod {
-        /// What was asked for.
+        /// The requested method.
         method: String,
     },
     /// The caller has no calls left.
     #[error("the call budget {} is used up", .owner.possessive())]
     OverBudget {
-        /// Which of its budgets.
+        /// The exhausted budget.
         owner: BudgetOwner,
-        /// When the next call fits; `None` when the budget does not refill.
+        /// Time until the next call fits; `None` if the budget does not refill.
         reset_after: Option<Duration>,
     },
     /// The server can't be called now.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
-    /// The request left and no answer came; it may have been executed.
+    /// The request was sent and no answer came; it may have been executed.
     #[error("the outcome of {} on server `{server}` is unknown: it may have been executed", call_label(.tool))]
     OutcomeUnknown {
-        /// Where it was sent.
+        /// The server it was sent to.
         server: ServerName,
         /// The server's own name of the tool, for tool calls.
         tool: Option<String>,
-        /// What went wrong.
+        /// The failure.
         cause: String,
     },
-    /// The time for the call ran out.
+    /// The call timed out.
     #[error("server `{server}` did not answer within {}", HumanDuration(*.after))]
     TimedOut {
-        /// Who did not answer.
+        /// The server that did not answer.
         server: ServerName,
-        /// The time it had.
+        /// The time the call had.
         after: Duration,
-        /// What became of the request.
+        /// Delivery of the request.
         delivery: Delivery,
     },
     /// A limit is reached; nothing was sent.
     #[error("overloaded: {}", Quoted(.what))]
     Overloaded {
-        /// Which limit, for people.
+        /// The limit, for people.
         what: String,
-        /// When trying again makes sense.
+        /// Time after which a retry makes sense.
         retry_after: Duration,
     },
-    /// The tool, prompt or resource is not what was approved.
+    /// The tool, prompt or resource differs from its approved definition.
     #[error("the definition of `{}` on server `{server}` is not the approved one", Quoted(.tool))]
     DefinitionChanged {
-        /// Whose tool it is.
+        /// The server that has the tool.
         server: ServerName,
         /// The server's own name for it.
         tool: String,
@@ -109,62 +110,62 @@ pub enum CallError {
     /// The arguments do not fit the tool's own schema; nothing was sent.
     #[error("the arguments of tool `{}` on server `{server}` do not fit its schema", Quoted(.tool))]
     InvalidArguments {
-        /// Whose tool it is.
+        /// The server that has the tool.
         server: ServerName,
         /// The server's own name for it.
         tool: String,
-        /// What is wrong; at least one.
+        /// The mistakes; at least one.
         mistakes: Vec<Mistake>,
     },
-    /// An answer came that is none: malformed, too long, of the wrong shape.
+    /// The answer is invalid: malformed, too long, or of the wrong shape.
     #[error("server `{server}` answered outside the protocol")]
     UpstreamProtocol {
-        /// Who answered.
+        /// The server that answered.
         server: ServerName,
-        /// What is wrong with it.
+        /// The problem of the answer.
         detail: String,
     },
     /// The server's own error, passed through unchanged.
     #[error("server `{}` answered with error {}: {}", .0.server, .0.code, Quoted(&.0.message))]
     Rpc(UpstreamRpcError),
-    /// The server's card can't be read; nothing else depends on it.
+    /// The server's card can't be read; only the card is affected.
     #[error("the card of server `{server}` can't be read")]
     CardUnreadable {
-        /// Whose card it is.
+        /// The server of the card.
         server: ServerName,
-        /// Why not.
+        /// The reason.
         why: String,
-        /// What to do about it.
+        /// The next step.
         hint: String,
     },
     /// The request itself is wrong.
     #[error("invalid argument: {}", Quoted(.what))]
     Invalid {
-        /// What is wrong.
+        /// The problem.
         what: String,
-        /// What to do about it.
+        /// The next step.
         hint: String,
     },
 }
 
-/// Whose calls a budget counts.
+/// Callers that share a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum BudgetOwner {
     /// All callers of the caller's role.
     Role,
-    /// Whoever has the caller's credential.
+    /// All callers with the caller's credential.
     Token,
     /// The caller and its clones, in a program that embeds the host.
     Dispatch,
 }
 
 impl BudgetOwner {
-    /// All of them.
+    /// All owners.
     pub const ALL: [Self; 3] = [Self::Role, Self::Token, Self::Dispatch];
 
-    /// The word in errors and status output.
+    /// Returns the word in errors and status output.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Role => "role",
@@ -173,7 +174,7 @@ impl BudgetOwner {
         }
     }
 
-    /// The same for the caller itself; it names nobody.
+    /// Returns the owner as a possessive for the caller itself; it names no other caller.
     fn possessive(self) -> &'static str {
         match self {
             Self::Role => "of your role",
@@ -186,20 +187,20 @@ impl BudgetOwner {
 /// A JSON-RPC error as the server sent it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamRpcError {
-    /// Who sent it.
+    /// The server that sent it.
     pub server: ServerName,
     /// Its code.
     pub code: i64,
     /// Its message.
     pub message: String,
-    /// The whole error object, byte for byte; what the caller is given.
+    /// The whole error object, byte for byte, as the caller receives it.
     pub raw: Bytes,
 }
 
-/// The entry of a result's `_meta` that says which error of ours it tells of.
+/// The entry of a result's `_meta` that holds the code of an error of ours.
 const ERROR_META: &str = "dev.ostler/error";
 
-/// The first thing to do about a request that may have been executed.
+/// The first step after a request that may have been executed.
 const CHECK_FIRST: &str = "check whether it took effect before trying again";
 
 fn call_label(tool: &Option<String>) -> String {
@@ -207,19 +208,19 @@ fn call_label(tool: &Option<String>) -> String {
 }
 
 impl CallError {
-    /// The error for a tool that does not exist and for one the caller may not
-    /// use; `visible` are the names it may see.
+    /// Creates the error for a tool that does not exist and for one the caller may not use; `visible` are the
+    /// names it may see.
     pub fn unknown_tool<'a>(name: &str, visible: impl Iterator<Item = &'a str>) -> Self {
         Self::UnknownTool { name: name.to_owned(), nearest: nearest(name, visible).map(str::to_owned) }
     }
 
-    /// The error for a server that does not exist and for one the caller may
-    /// not use; `visible` are the names it may see.
+    /// Creates the error for a server that does not exist and for one the caller may not use; `visible` are
+    /// the names it may see.
     pub fn unknown_server<'a>(name: &str, visible: impl Iterator<Item = &'a str>) -> Self {
         Self::UnknownServer { name: name.to_owned(), nearest: nearest(name, visible).map(str::to_owned) }
     }
 
-    /// The stable name of the error.
+    /// Returns the stable name of the error.
     pub fn code(&self) -> &'static str {
         match self {
             Self::UnknownTool { .. } => "unknown-tool",
@@ -241,7 +242,7 @@ impl CallError {
         }
     }
 
-    /// The code of the JSON-RPC error.
+    /// Returns the code of the JSON-RPC error.
     pub fn rpc_code(&self) -> i64 {
         match self {
             Self::UnknownTool { .. }
@@ -262,10 +263,10 @@ impl CallError {
         }
     }
 
-    /// The exit code of the command line.
+    /// Returns the exit code of the command line.
     ///
-    /// Whatever may have been executed without a usable answer exits 8, late and
-    /// malformed answers included: a script must know that before it tries again.
+    /// Every call that may have been executed without a usable answer exits 8, late and malformed answers
+    /// included: a script must know that before it retries.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Invalid { .. } | Self::InvalidArguments { .. } => 2,
@@ -286,13 +287,13 @@ impl CallError {
         }
     }
 
-    /// Why it happened, where that is more than what happened.
+    /// Returns the cause, if there is more to say than the headline.
     pub fn cause(&self) -> Option<String> {
         let cause = match self {
             Self::InvalidArguments { mistakes, .. } => {
-                let told: Vec<String> =
+                let texts: Vec<String> =
                     mistakes.iter().map(|mistake| Quoted(&mistake.to_string()).to_string()).collect();
-                return Some(told.join("; ")).filter(|told| !told.is_empty());
+                return Some(texts.join("; ")).filter(|texts| !texts.is_empty());
             }
             Self::Unavailable(unavailable) => unavailable.second_line(),
             Self::OutcomeUnknown { cause, .. } => cause,
@@ -318,7 +319,7 @@ impl CallError {
         Some(Quoted(cause).to_string()).filter(|cause| !cause.is_empty())
     }
 
-    /// Says why it happened in one piece, without the server that it is about.
+    /// Returns the cause in one piece, without the name of the server.
     pub fn reason(&self) -> String {
         match self {
             Self::Unavailable(Unavailable { cause, .. }) if !cause.is_empty() => Quoted(cause).to_string(),
@@ -326,7 +327,7 @@ impl CallError {
         }
     }
 
-    /// What to do next.
+    /// Returns the next step.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::UnknownTool { nearest: Some(name), .. }
@@ -373,7 +374,7 @@ impl CallError {
         Some(hint).filter(|hint| !hint.is_empty())
     }
 
-    /// The server it is about, unless that is what is unknown.
+    /// Returns the server it is about, unless the server itself is unknown.
     pub fn server(&self) -> Option<&ServerName> {
         match self {
             Self::Unavailable(Unavailable { server, .. })
@@ -395,7 +396,7 @@ impl CallError {
         }
     }
 
-    /// When trying again makes sense, where time alone can help.
+    /// Returns the time after which a retry makes sense, if waiting alone can help.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::OverBudget { reset_after: wait, .. }
@@ -417,7 +418,7 @@ impl CallError {
         }
     }
 
-    /// Returns whether the server is on its way up, so that waiting longer is all there is to do.
+    /// Returns whether the server is starting, so that waiting longer is the only remedy.
     pub fn is_starting(&self) -> bool {
         matches!(
             self,
@@ -428,7 +429,7 @@ impl CallError {
         )
     }
 
-    /// What became of the request; `None` where it never was on its way.
+    /// Returns the delivery of the request; `None` if it was never sent.
     pub fn delivery(&self) -> Option<Delivery> {
         match self {
             Self::OutcomeUnknown { .. }
@@ -453,7 +454,7 @@ impl CallError {
         }
     }
 
-    /// `error.data` of the JSON-RPC error.
+    /// Returns `error.data` of the JSON-RPC error.
     pub fn data(&self) -> Value {
         let state = if let Self::Unavailable(it) = self { Some(it.state.as_str()) } else { None };
         let budget = if let Self::OverBudget { owner: of, .. } = self { Some(of.as_str()) } else { None };
@@ -472,7 +473,7 @@ impl CallError {
         Value::Object(present.collect::<Map<_, _>>())
     }
 
-    /// The whole JSON-RPC error object. A server's own error passes unchanged.
+    /// Returns the whole JSON-RPC error object. A server's own error passes unchanged.
     pub fn rpc_object(&self) -> Vec<u8> {
         if let Self::Rpc(answer) = self {
             return answer.raw.to_vec();
@@ -487,7 +488,7 @@ impl CallError {
         ostler_wire::error_object(self.rpc_code(), &message, Some(data.as_bytes()))
     }
 
-    /// The result of a `tools/call` that tells of the error, where it is the model that made it and can correct it:
+    /// Returns a `tools/call` result that reports the error, if the model caused it and can correct it:
     /// models see results, and rarely errors.
     pub fn tool_result(&self) -> Option<Vec<u8>> {
         let Self::InvalidArguments { .. } = self else { return None };
@@ -505,7 +506,7 @@ impl CallError {
         matches!(self, Self::Unavailable(unavailable) if unavailable.has_cause_in_headline())
     }
 
-    /// What happened, why, and what to do next, on up to three lines for people.
+    /// Returns the headline, the cause and the next step, on up to three lines for people.
     pub fn render(&self) -> String {
         let mut text = format!("error: {self}");
         for (label, line) in [("cause", self.cause()), ("hint", self.hint())] {
@@ -517,7 +518,7 @@ impl CallError {
     }
 }
 
-/// Rounded up, so that nobody who waits exactly that long comes too early.
+/// Rounds up, so that a caller that waits exactly that long is not too early.
 fn whole_millis(wait: Duration) -> u64 {
     u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -1,12 +1,12 @@
-//! Foreign text in our sentences.
+//! Quoting of foreign text in messages.
 
 use std::fmt::{self, Write as _};
 
-/// Longest piece of foreign text in a message.
+/// Longest foreign text in a message.
 const MAX_QUOTED: usize = 400;
 
-/// Text from callers and servers, made fit for one line of a terminal or log:
-/// control and direction characters are escaped, and what is too long is cut.
+/// Text from callers and servers, made safe for one line of a terminal or log: control and direction
+/// characters are escaped, and long text is truncated.
 pub(super) struct Quoted<'a>(pub(super) &'a str);
 
 impl fmt::Display for Quoted<'_> {
@@ -21,9 +21,17 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// Whether a character of foreign text controls a terminal, changes how others
-/// are shown, or is not shown itself: controls, line separators, zero widths,
-/// direction marks and overrides, and tags, which spell words nobody sees.
+/// Returns at most `max_chars` characters of a text, followed by `…` if it is longer.
+pub(crate) fn truncate(text: &str, max_chars: usize) -> String {
+    match text.char_indices().nth(max_chars) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// Returns whether a character of foreign text controls a terminal, changes how others are displayed, or is
+/// itself invisible: controls, line separators, zero widths, direction marks and overrides, and tags, which
+/// spell invisible words.
 pub fn needs_escape(c: char) -> bool {
     c.is_control()
         || matches!(

@@ -18,7 +18,7 @@ fn unavailable(state: UnavailableState, cause: &str, retry_after: Option<Duratio
         .into()
 }
 
-/// At least one of every variant, and every state and delivery.
+/// Returns at least one of every variant, and every state and delivery.
 fn samples() -> Vec<CallError> {
     use UnavailableState::*;
     let timed_out = |delivery| CallError::TimedOut { server: github(), after: ms(60_000), delivery };
@@ -92,14 +92,14 @@ fn samples() -> Vec<CallError> {
 
 #[test]
 fn every_error_as_people_and_programs_see_it() {
-    let pages: Vec<String> = samples()
+    let texts: Vec<String> = samples()
         .iter()
         .map(|error| {
             let (rpc, exit) = (error.rpc_code(), error.exit_code());
             format!("{}\nrpc {rpc}, exit {exit}\n{:#}\n", error.render(), error.data())
         })
         .collect();
-    insta::assert_snapshot!(pages.join("\n"));
+    insta::assert_snapshot!(texts.join("\n"));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Why a server can't be called now.
+//! Servers that can't be called now, and the reason.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,43 +7,43 @@ use super::quote::Quoted;
 use crate::fault::HumanDuration;
 use crate::server_name::ServerName;
 
-/// A server that can't be called now, and why.
+/// A server that can't be called now, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("server `{server}` {}", self.headline())]
 pub struct Unavailable {
-    /// Which one.
+    /// The server.
     pub server: ServerName,
-    /// What keeps it.
+    /// Its state.
     pub state: UnavailableState,
-    /// What led there, for people; may be empty.
+    /// The cause, for people; may be empty.
     pub cause: String,
-    /// What is done about it, for people, where the cause is in the headline; may be empty.
+    /// The action taken, for people, if the cause is in the headline; may be empty.
     pub action: Box<str>,
-    /// What a person can do about the cause, where that is known.
+    /// A person's remedy for the cause, if one is known.
     pub remedy: Option<Box<Remedy>>,
-    /// When trying again makes sense; `None` when somebody has to act first, or nobody knows.
+    /// Time after which a retry makes sense; `None` if a person has to act first, or if it is unknown.
     pub retry_after: Option<Duration>,
 }
 
-/// What a person can do about the cause of a failure.
+/// A person's remedy for a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remedy {
-    /// In words for the operator; see [`crate::remedy`].
+    /// Text for the operator; see [`crate::remedy`].
     pub text: String,
-    /// In words for MCP clients: none of them is chosen by a server. `None` where nothing is left then.
+    /// Text for MCP clients, without any word chosen by a server. `None` if nothing is left then.
     pub for_clients: Option<String>,
-    /// Whether an operator has to reload the server then.
+    /// True if an operator has to reload the server afterwards.
     pub needs_reload: bool,
 }
 
 impl Remedy {
-    /// Makes a remedy in which no word is chosen by a server.
+    /// Creates a remedy without any word chosen by a server.
     pub fn new(text: String, needs_reload: bool) -> Self {
         Self { for_clients: Some(text.clone()), text, needs_reload }
     }
 }
 
-/// What keeps a server from being called.
+/// State of a server that can't be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnavailableState {
     /// It is being started, for longer than the caller could wait.
@@ -54,9 +54,9 @@ pub enum UnavailableState {
     Backoff,
     /// It failed too often in a row; calls are held back for a while.
     BreakerOpen,
-    /// It failed too often; it is left alone for a while, or until an operator acts.
+    /// It failed too often; it stays out for a while, or until an operator acts.
     Ejected,
-    /// It can't start until something is changed, or could not be reached and never has been.
+    /// It can't start until something is changed, or has never been reachable.
     CannotStart,
     /// An operator stopped it.
     Stopped,
@@ -64,16 +64,16 @@ pub enum UnavailableState {
     NeedsAuth,
     /// It could not be started.
     StartFailed,
-    /// It ended with a request in its hands that asks and changes nothing.
+    /// It ended during a request that is read-only.
     Lost,
-    /// It is elsewhere, and there is no way to it for now or for this request.
+    /// It is remote and currently unreachable, or unreachable for this request.
     OutOfReach,
-    /// The config says that it is not to be run.
+    /// The config disables it.
     Disabled,
 }
 
 impl UnavailableState {
-    /// The word in `error.data.state`; that of the status where both exist.
+    /// Returns the word in `error.data.state`, equal to that of the status where both exist.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Starting => "starting",
@@ -93,7 +93,7 @@ impl UnavailableState {
 }
 
 impl fmt::Display for UnavailableState {
-    /// The end of the sentence that begins with the server.
+    /// Writes the end of the sentence that begins with the server.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Starting => "is still starting",
@@ -113,7 +113,7 @@ impl fmt::Display for UnavailableState {
 }
 
 impl Unavailable {
-    /// A server of which no more is known than its state and what led there.
+    /// Creates an error with only a state, a cause and a retry time.
     pub fn new(
         server: ServerName,
         state: UnavailableState,
@@ -123,7 +123,8 @@ impl Unavailable {
         Self { server, state, cause, action: Box::default(), remedy: None, retry_after }
     }
 
-    /// The end of the sentence that begins with the server: its cause, where that is what a person must see to.
+    /// Returns the end of the sentence that begins with the server. It includes a cause that a person must
+    /// act on.
     fn headline(&self) -> String {
         match self.has_cause_in_headline() {
             true => format!("{}: {}", self.state, Quoted(&self.cause)),
@@ -134,7 +135,7 @@ impl Unavailable {
     /// Returns the line below the headline.
     pub(super) fn second_line(&self) -> &str {
         match self.state {
-            // What is to be done about it is the hint.
+            // The hint holds the action.
             UnavailableState::Disabled => "",
             _ if self.has_cause_in_headline() => &self.action,
             _ => &self.cause,
@@ -154,7 +155,8 @@ impl Unavailable {
 
     pub(super) fn hint(&self) -> String {
         let server = &self.server;
-        // In the other states a remedy is not what is needed next. A start has one only if it is not likely to come to its end.
+        // In the other states a remedy is not the next step. A start has one only if it will probably not
+        // finish.
         let is_failed = matches!(
             self.state,
             UnavailableState::Ejected

@@ -1,24 +1,24 @@
-//! What changed between two definitions, field by field, for people to read.
+//! Differences between two definitions, field by field, for people to read.
 
 use super::hash::read_definition;
 use super::json::Json;
 use super::word_diff::{DiffSegment, diff_words, spell_out_deceptive};
 
-/// One field that differs. Everything in it is for reading: deceptive characters are spelled out.
+/// One field that differs. All of it is for reading: deceptive characters are spelled out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldChange {
-    /// Where, as a JSON pointer; empty for the whole definition.
+    /// Its location, as a JSON pointer; empty for the whole definition.
     pub pointer: String,
-    /// What happened there.
+    /// The change.
     pub kind: FieldChangeKind,
 }
 
-/// What happened to a field. Texts stand as they are, other values as compact JSON.
+/// Change of a field. Texts are shown as they are, other values as compact JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FieldChangeKind {
-    /// It is new.
+    /// The field was added.
     Added(String),
-    /// It is gone.
+    /// The field was removed.
     Removed(String),
     /// A text became another text.
     Reworded(Vec<DiffSegment>),
@@ -31,8 +31,8 @@ pub enum FieldChangeKind {
     },
 }
 
-/// The fields that differ, in the order of the canonical form. Of a definition that can't be read, the whole
-/// text is compared.
+/// Returns the fields that differ, in the order of the canonical form. Definitions that can't be parsed are
+/// compared as whole texts.
 pub fn field_changes(old: &[u8], new: &[u8]) -> Vec<FieldChange> {
     let mut found = Vec::new();
     match (read_definition(old), read_definition(new)) {
@@ -83,8 +83,8 @@ fn compare(old: &Json, new: &Json, path: &mut Vec<String>, found: &mut Vec<Field
     }
 }
 
-/// Whether the elements of two lists are compared one by one. Short lists of plain values, such as `enum` and
-/// `required`, are easier to read side by side.
+/// Returns whether the elements of two lists are compared one by one. Short lists of plain values, such as
+/// `enum` and `required`, are easier to read side by side.
 fn is_compared_elementwise(before: &[Json], after: &[Json]) -> bool {
     let has_parts =
         |items: &[Json]| items.iter().any(|item| matches!(item, Json::Array(_) | Json::Object(_)));
@@ -111,7 +111,7 @@ fn change_at(path: &[String], what: FieldChangeKind) -> FieldChange {
     FieldChange { pointer: pointer(path), kind: what }
 }
 
-/// A JSON pointer (RFC 6901) for reading.
+/// Returns a JSON pointer (RFC 6901) for reading.
 pub(super) fn pointer(path: &[String]) -> String {
     path.iter()
         .map(|key| format!("/{}", spell_out_deceptive(key).replace('~', "~0").replace('/', "~1")))

@@ -1,4 +1,4 @@
-//! Offered definitions beside the approved ones.
+//! Comparison of offered definitions with the approved ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,28 +8,28 @@ use super::hash::{Pin, PinHash, hash_definition};
 use super::lock::LockedServer;
 use super::section::LockSection;
 
-/// One item that is not as it was approved.
+/// One item that differs from its approved state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// Kind of item.
     pub section: LockSection,
     /// The server's name for it.
     pub name: String,
-    /// Both definitions, as far as there are any.
+    /// The definitions, as far as they exist.
     pub kind: DifferenceKind,
 }
 
-/// How an item differs.
+/// Kind of difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DifferenceKind {
-    /// Its definition is another one.
+    /// Its definition has changed.
     Changed {
         /// The approved definition, canonical.
         old: Bytes,
         /// The offered one; canonical unless it can't be pinned, then as it came.
         new: Bytes,
     },
-    /// Nobody has approved it.
+    /// It is not approved yet.
     New {
         /// The offered definition; canonical unless it can't be pinned, then as it came.
         new: Bytes,
@@ -42,7 +42,7 @@ pub enum DifferenceKind {
 }
 
 impl Difference {
-    /// The offered definition.
+    /// Returns the offered definition.
     pub fn new_definition(&self) -> Option<&Bytes> {
         match &self.kind {
             DifferenceKind::Changed { new, .. } | DifferenceKind::New { new } => Some(new),
@@ -50,7 +50,7 @@ impl Difference {
         }
     }
 
-    /// Recognizes what an approval would write: the offered definition, or that it is gone.
+    /// Identifies the effect of an approval: the offered definition, or its removal.
     pub fn hash(&self) -> PinHash {
         match &self.kind {
             DifferenceKind::Changed { new, .. } | DifferenceKind::New { new } => PinHash::digest(new),
@@ -59,7 +59,7 @@ impl Difference {
     }
 }
 
-/// Recognizes all differences of a server together, and the way to it.
+/// Identifies all differences of a server together with its transport.
 pub fn hash_of_all(transport: &str, differences: &[Difference]) -> PinHash {
     let mut text = format!("{transport}\n");
     for difference in differences {
@@ -68,9 +68,9 @@ pub fn hash_of_all(transport: &str, differences: &[Difference]) -> PinHash {
     PinHash::digest(text.as_bytes())
 }
 
-/// Everything that differs, sorted by section and name. Without a locked server every item is new; a section that is
-/// not pinned yet is not compared. An item that is offered twice differs if any of its definitions does, and the last
-/// one that does is shown.
+/// Returns all differences, sorted by section and name. Without a locked server every item is new; a section
+/// that is not pinned yet is not compared. An item that is offered twice differs if any of its definitions
+/// does, and the last that differs is shown.
 pub fn compare<'o>(
     locked: Option<&LockedServer>,
     offered: impl Iterator<Item = (LockSection, &'o str, &'o [u8])>,
@@ -114,7 +114,7 @@ fn differ(pin: Option<&Pin>, definition: &[u8]) -> Option<DifferenceKind> {
     }
 }
 
-/// Whether a definition is the one of a pin. One without a single meaning never is.
+/// Returns whether a definition equals that of a pin. An ambiguous one never does.
 pub(super) fn is_approved(pin: &Pin, definition: &[u8]) -> bool {
     hash_definition(definition).is_ok_and(|found| found == pin.hash)
 }

@@ -1,10 +1,10 @@
-//! Characters that a reader does not see, or that make text look other than it is.
+//! Deceptive characters: invisible ones, and ones that make text look different.
 //!
-//! A model reads code points; a person reads glyphs. What lies between the two is where text can be hidden, so
-//! lock files escape these characters and diffs spell them out.
+//! A model reads code points; a person reads glyphs. Text can be hidden in the difference, so lock files
+//! escape these characters and diffs spell them out.
 
-/// Whether a character is invisible, moves or reorders what stands around it, or can't be told from a blank.
-/// Newlines and tabs are not: they show as what they are.
+/// Returns whether a character is invisible, moves or reorders its neighbours, or can't be told from a blank.
+/// Newlines and tabs are not deceptive.
 pub fn is_deceptive(c: char) -> bool {
     if c.is_ascii() {
         return c.is_ascii_control() && !matches!(c, '\n' | '\t');
@@ -12,14 +12,14 @@ pub fn is_deceptive(c: char) -> bool {
     kind(c).is_some()
 }
 
-/// The ways in which a character deceives.
+/// Kinds of deception.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum DeceptiveKind {
     /// Without width: zero-width spaces and joiners, soft hyphens, fillers and other ignorable characters.
     Invisible,
-    /// Changes the direction in which its neighbours are shown.
+    /// Changes the display direction of its neighbours.
     Direction,
-    /// The tag characters, which mirror ASCII without being shown.
+    /// The tag characters, which mirror ASCII and are not displayed.
     Tag,
     /// Chooses a glyph, and can carry bytes because there are 256 of them.
     Variation,
@@ -31,7 +31,7 @@ pub(super) enum DeceptiveKind {
     Undefined,
 }
 
-/// How a character deceives, if it does.
+/// Returns the kind of deception of a character, if any.
 pub(super) fn kind(c: char) -> Option<DeceptiveKind> {
     if matches!(c, '\n' | '\t') {
         return None;
@@ -82,7 +82,7 @@ pub(super) fn kind(c: char) -> Option<DeceptiveKind> {
     })
 }
 
-/// The name of a usual one, as Unicode has it; others go by their number.
+/// Returns the Unicode name of a usual one; others are shown by number.
 pub(super) fn name(c: char) -> Option<&'static str> {
     NAMES.iter().find(|(named, _)| *named == c).map(|(_, name)| *name)
 }

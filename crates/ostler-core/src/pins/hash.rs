@@ -1,4 +1,4 @@
-//! What a tool's definition is recognized by.
+//! Pins and hashes: identity of a definition.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::json::Json;
 
-/// The longest definition that can be pinned. One of this length fills a model's context several times over.
+/// Longest definition that can be pinned. One of this length fills a model's context several times over.
 pub const MAX_DEFINITION: usize = 1 << 20;
 
 /// The SHA-256 of a definition's canonical form, written `sha256:` and 64 hexadecimal digits.
@@ -16,17 +16,17 @@ pub const MAX_DEFINITION: usize = 1 << 20;
 pub struct PinHash([u8; 32]);
 
 impl PinHash {
-    /// The hash of these very bytes.
+    /// Creates the hash of these very bytes.
     pub fn digest(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// The first 64 bits in hexadecimal digits: short enough to type, too long to be met by trying.
+    /// Returns the first 64 bits in hexadecimal digits: short enough to type, too long to collide by trial.
     pub fn short(&self) -> String {
         self.0[..8].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The digest itself.
+    /// Returns the digest itself.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -45,7 +45,7 @@ impl fmt::Debug for PinHash {
     }
 }
 
-/// A text that is not a [`Hash`].
+/// A text that is not a [`PinHash`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a hash is written as `sha256:` and 64 hexadecimal digits in lower case")]
 pub struct HashParseError;
@@ -66,7 +66,8 @@ impl FromStr for PinHash {
     }
 }
 
-/// One spelling for each hash: capitals are refused, so that a lock file has one form.
+/// Returns the value of a digit. Capitals are refused, so that each hash has one spelling and a lock file one
+/// form.
 fn nibble(digit: u8) -> Result<u8, HashParseError> {
     match digit {
         b'0'..=b'9' => Ok(digit - b'0'),
@@ -75,9 +76,8 @@ fn nibble(digit: u8) -> Result<u8, HashParseError> {
     }
 }
 
-/// A definition without one meaning: no object, a key that occurs twice, a number beyond a
-/// double's range, too deep or too long. Nobody can say
-/// which tool it describes, so it can't be approved.
+/// An ambiguous definition: no object, a key that occurs twice, a number beyond a double's range, too deep or
+/// too long. It can't be approved, because it does not describe one tool.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the definition can't be pinned: {why}")]
 pub struct UnpinnableDefinition {
@@ -87,27 +87,27 @@ pub struct UnpinnableDefinition {
 /// The approved definition of one item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pin {
-    /// Of `definition`.
+    /// Hash of `definition`.
     pub hash: PinHash,
     /// Canonical JSON.
     pub definition: Bytes,
 }
 
 impl Pin {
-    /// The pin of a definition as a server sends it.
+    /// Creates the pin of a definition as a server sends it.
     pub fn from_definition(definition: &[u8]) -> Result<Self, UnpinnableDefinition> {
         let form = canonical_definition(definition)?;
         Ok(Self::from_canonical(form))
     }
 
-    /// The pin of a definition that has been read.
+    /// Creates the pin of a canonical definition.
     pub(super) fn from_canonical(form: String) -> Self {
         Self { hash: PinHash::digest(form.as_bytes()), definition: form.into() }
     }
 }
 
-/// The hash of a definition: of the RFC 8785 form of everything in it, `_meta` included. Numbers that this form
-/// would round count as they are written.
+/// Returns the hash of a definition: of the RFC 8785 form of all of it, `_meta` included. Numbers that this
+/// form would round are hashed as they are written.
 pub fn hash_definition(definition: &[u8]) -> Result<PinHash, UnpinnableDefinition> {
     canonical_definition(definition).map(|form| PinHash::digest(form.as_bytes()))
 }
@@ -116,7 +116,7 @@ fn canonical_definition(definition: &[u8]) -> Result<String, UnpinnableDefinitio
     read_definition(definition).map(|json| json.canonical())
 }
 
-/// The tree of a definition.
+/// Parses a definition.
 pub(super) fn read_definition(definition: &[u8]) -> Result<Json, UnpinnableDefinition> {
     let refuse = |why: String| UnpinnableDefinition { why };
     if definition.len() > MAX_DEFINITION {

@@ -1,14 +1,15 @@
-//! A JSON text as a tree that loses nothing: numbers stay as they are written.
+//! Lossless JSON tree: numbers stay as they are written.
 //!
-//! `serde_json::Value` reads numbers into doubles, and two definitions that differ in a big integer would become
-//! one. Here a number is its text; only one that a double keeps exactly is respelled as RFC 8785 says.
+//! `serde_json::Value` reads numbers into doubles, so two definitions that differ in a big integer would
+//! become equal. Here a number is its text; only one that a double keeps exactly is rewritten as RFC 8785
+//! says.
 
 use std::cell::RefCell;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-/// A JSON value. Members of an object are sorted by UTF-16 code units, as RFC 8785 wants them, and no key
+/// A JSON value. Members of an object are sorted by UTF-16 code units, as RFC 8785 requires, and no key
 /// occurs twice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Json {
@@ -21,10 +22,10 @@ pub(super) enum Json {
     Object(Vec<(String, Json)>),
 }
 
-/// Why a text has no tree.
+/// Reason why a text has no tree.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum JsonError {
-    /// No JSON, nested more than 127 levels deep, or with a number beyond a double's range.
+    /// Not JSON, nested more than 127 levels deep, or with a number beyond a double's range.
     #[error("{0}")]
     NotJson(String),
     #[error("the key {0:?} occurs twice in one object")]
@@ -32,12 +33,12 @@ pub(super) enum JsonError {
 }
 
 impl Json {
-    /// Reads a text that holds one value.
+    /// Parses a text that holds one value.
     pub(super) fn parse(text: &str) -> Result<Self, JsonError> {
-        let notes = RefCell::new(JsonSource { rest: text, duplicate: None });
+        let source = RefCell::new(JsonSource { rest: text, duplicate: None });
         let mut reader = serde_json::Deserializer::from_str(text);
-        let tree = JsonTreeBuilder(&notes).deserialize(&mut reader);
-        if let Some(key) = notes.into_inner().duplicate {
+        let tree = JsonTreeBuilder(&source).deserialize(&mut reader);
+        if let Some(key) = source.into_inner().duplicate {
             return Err(JsonError::DuplicateKey(key));
         }
         let not_json = |error: serde_json::Error| JsonError::NotJson(error.to_string());
@@ -46,7 +47,7 @@ impl Json {
         Ok(tree)
     }
 
-    /// The members of an object; nothing else has any.
+    /// Returns the members of an object, none for other values.
     pub(super) fn members(&self) -> &[(String, Json)] {
         match self {
             Self::Object(members) => members,
@@ -54,12 +55,12 @@ impl Json {
         }
     }
 
-    /// An object's member.
+    /// Returns an object's member.
     pub(super) fn get(&self, key: &str) -> Option<&Json> {
         self.members().iter().find(|(name, _)| name == key).map(|(_, value)| value)
     }
 
-    /// The text of a string.
+    /// Returns the text of a string.
     pub(super) fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -67,7 +68,7 @@ impl Json {
         }
     }
 
-    /// The RFC 8785 form, except for numbers that it would change.
+    /// Returns the RFC 8785 form, except for numbers that it would change.
     pub(super) fn canonical(&self) -> String {
         let mut out = String::new();
         self.push_canonical(&mut out);
@@ -102,14 +103,15 @@ impl Json {
     }
 }
 
-/// A string as RFC 8785 writes it, which is how `serde_json` does: short escapes where there are any, `\u00xx`
-/// in lower case for other control characters, and everything else as it is.
+/// Appends a string as RFC 8785 and `serde_json` write it: short escapes where they exist, `\u00xx` in lower
+/// case for other control characters, and everything else as it is.
 fn push_string(out: &mut String, text: &str) {
     out.push_str(&serde_json::Value::from(text).to_string());
 }
 
-/// A number in the one spelling of its value. What a double does not keep has no such spelling, so it stays as
-/// it is: it may be taken for different from an equal number, never for equal to a different one.
+/// Returns a number in the one spelling of its value. A number that a double does not keep has no such
+/// spelling and stays as it is: it may be taken for different from an equal number, never for equal to a
+/// different one.
 fn canonical_number(number: &str) -> String {
     let is_plain = number.len() <= 15 && number.bytes().all(|byte| byte.is_ascii_digit());
     if is_plain {
@@ -121,17 +123,18 @@ fn canonical_number(number: &str) -> String {
         .unwrap_or_else(|| number.to_owned())
 }
 
-/// What is known of a text beside what its parser tells.
+/// State of a text beside its parser's.
 struct JsonSource<'t> {
-    /// What follows the last number. The parser gives numbers as doubles, in the order of the text; their
+    /// The text after the last number. The parser gives numbers as doubles, in the order of the text; their
     /// spelling is found here.
     rest: &'t str,
-    /// A key that occurs twice. It stands beside the parser's error, whose text must not decide anything.
+    /// A key that occurs twice. It is recorded beside the parser's error, whose text must not decide
+    /// anything.
     duplicate: Option<String>,
 }
 
 impl<'t> JsonSource<'t> {
-    /// The next number's text.
+    /// Returns the next number's text.
     fn next_number(&mut self) -> &'t str {
         let bytes = self.rest.as_bytes();
         let mut at = 0;
@@ -150,7 +153,7 @@ impl<'t> JsonSource<'t> {
     }
 }
 
-/// The length of the string that the text begins with, quotes included.
+/// Returns the length of the string that the text begins with, quotes included.
 fn string_length(text: &[u8]) -> usize {
     let mut at = 1;
     while let Some(byte) = text.get(at) {
@@ -163,7 +166,7 @@ fn string_length(text: &[u8]) -> usize {
     text.len()
 }
 
-/// Builds a tree and keeps the notes.
+/// Builds a tree and records spellings and duplicates.
 #[derive(Clone, Copy)]
 struct JsonTreeBuilder<'n, 't>(&'n RefCell<JsonSource<'t>>);
 

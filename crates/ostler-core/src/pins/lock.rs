@@ -1,7 +1,7 @@
-//! The lock file: which definitions somebody has approved.
+//! Lock file: the approved definitions.
 //!
-//! It is made to be committed and reviewed, so it holds the definitions themselves beside their hashes. Nothing
-//! in it is passed over: what is unknown, doubled or does not fit its hash is an error, so that nothing
+//! It is made to be committed and reviewed, so it holds the definitions themselves beside their hashes.
+//! Nothing in it is ignored: an unknown or repeated member or a wrong hash is an error, so that nothing
 //! unapproved hides in it.
 
 use std::collections::BTreeMap;
@@ -11,52 +11,53 @@ use super::json::{Json, JsonError};
 use super::section::LockSection;
 use crate::server_name::ServerName;
 
-/// The version of the format that is written here, and the newest that is read. Version 1 has tools only, and their
+/// The version of the format that is written, and the newest that is read. Version 1 has tools only, and its
 /// hashes leave `_meta` out.
 pub const VERSION: u64 = 2;
 
 /// Versions that are read.
 const READABLE_VERSIONS: [&str; 2] = ["1", "2"];
 
-/// The longest lock file that is read. A thousand tools with long definitions fit several times over.
+/// Longest lock file that is read. A thousand tools with long definitions fit several times over.
 pub const MAX_LOCK: usize = 16 << 20;
 
-/// What has been approved, for all servers.
+/// Approved definitions of all servers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LockFile {
     /// By the operator's names.
     pub servers: BTreeMap<ServerName, LockedServer>,
 }
 
-/// What has been approved of one server.
+/// Approved definitions of one server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LockedServer {
-    /// How the server was reached when its tools were approved; see [`transport_of`](super::transport_of).
+    /// Fingerprint of the server's transport at the approval; see
+    /// [`transport_fingerprint`](super::transport_fingerprint).
     pub transport: String,
     /// By the server's own names. A section that is absent is not pinned yet; an empty one approves nothing.
     pub sections: BTreeMap<LockSection, BTreeMap<String, Pin>>,
 }
 
 impl LockedServer {
-    /// A server with nothing approved but these tools, and no other section pinned.
+    /// Creates a server with these approved tools and no other section pinned.
     pub fn with_tools(transport: impl Into<String>, tools: BTreeMap<String, Pin>) -> Self {
         Self { transport: transport.into(), sections: [(LockSection::Tools, tools)].into() }
     }
 
-    /// All pins.
+    /// Returns all pins.
     pub fn pins(&self) -> impl Iterator<Item = (LockSection, &str, &Pin)> {
         self.sections
             .iter()
             .flat_map(|(section, pins)| pins.iter().map(|(name, pin)| (*section, name.as_str(), pin)))
     }
 
-    /// Sections that are not pinned yet.
+    /// Returns the sections that are not pinned yet.
     pub fn unpinned(&self) -> impl Iterator<Item = LockSection> + '_ {
         LockSection::ALL.into_iter().filter(|section| !self.sections.contains_key(section))
     }
 }
 
-/// Why a text is not a lock file.
+/// Reason why a text is not a lock file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LockError {
     /// Longer than [`MAX_LOCK`].
@@ -65,41 +66,41 @@ pub enum LockError {
     /// Git could not merge two versions of it.
     #[error("line {line} of the lock file is a merge conflict's marker")]
     Conflict {
-        /// Where the first marker stands.
+        /// Line of the first marker.
         line: usize,
     },
-    /// Not JSON, or a key twice in one object.
+    /// Not JSON, or an object with a repeated key.
     #[error("the lock file can't be read: {0}")]
     NotJson(String),
     /// Another version's format.
     #[error("the lock file has version {0}, and this Ostler reads versions 1 to {VERSION}")]
     Version(String),
-    /// Something missing, of the wrong type or unknown.
+    /// A member that is missing, unknown or of the wrong type.
     #[error("`{place}` in the lock file {why}")]
     Shape {
-        /// The keys that lead there.
+        /// The keys that lead to it.
         place: String,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
-    /// A definition that is not the one that was approved.
+    /// A definition that differs from its hash.
     #[error("the definition of {} `{name}` of server `{server}` in the lock file does not match its hash", .section.noun())]
     Mismatch {
-        /// Whose.
+        /// The server.
         server: ServerName,
-        /// Of which kind.
+        /// The section.
         section: LockSection,
-        /// Which one.
+        /// The item.
         name: String,
-        /// What the file says.
+        /// The hash in the file.
         written: PinHash,
-        /// What the definition has.
+        /// The hash of the definition.
         found: PinHash,
     },
 }
 
 impl LockError {
-    /// What to do next; `command` spells a command line of Ostler.
+    /// Returns the next step; `command` formats a command line of Ostler.
     pub fn hint(&self, command: impl Fn(&str) -> String) -> String {
         match self {
             Self::TooLarge(_) => format!("make a new one with {}", command("lock --all")),
@@ -128,7 +129,7 @@ impl LockError {
 }
 
 impl LockFile {
-    /// Reads a lock file and checks every hash in it.
+    /// Parses a lock file and checks every hash in it.
     pub fn parse(text: &str) -> Result<Self, LockError> {
         if text.len() > MAX_LOCK {
             return Err(LockError::TooLarge(text.len()));
@@ -150,17 +151,17 @@ impl LockFile {
     }
 }
 
-/// A conflict's marker makes the text no JSON; then that is said instead of the parser's words.
+/// Returns the error of invalid JSON. The markers of a merge conflict are reported as such.
 fn parse_error(text: &str, error: &JsonError) -> LockError {
     let is_marker =
-        |line: &str| ["<<<<<<< ", ">>>>>>> ", "||||||| "].iter().any(|mark| line.starts_with(mark));
+        |line: &str| ["<<<<<<< ", ">>>>>>> ", "||||||| "].iter().any(|marker| line.starts_with(marker));
     match text.lines().position(is_marker) {
         Some(index) => LockError::Conflict { line: index + 1 },
         None => LockError::NotJson(error.to_string()),
     }
 }
 
-/// The version is looked at first: what a newer one adds must not be called unknown.
+/// Checks the version first: a member of a newer version must not be called unknown.
 fn check_version(root: &Json) -> Result<(), LockError> {
     match root.get("version") {
         Some(Json::Number(version)) if READABLE_VERSIONS.contains(&version.as_str()) => Ok(()),
@@ -183,7 +184,7 @@ fn read_server(place: &LockPath, name: &ServerName, server: &Json) -> Result<Loc
         let place = place.child(key);
         let Some(section) = section_of(key) else {
             let transport = place.text(value)?;
-            // Its form is checked, so that a cut-off hash is not taken for a change of the server.
+            // The form is checked, so that a truncated hash is not taken for a change of the server.
             transport
                 .parse::<PinHash>()
                 .map_err(|error| place.shape_error(format!("can't be read: {error}")))?;
@@ -226,7 +227,7 @@ fn read_pin(
     Ok(pin)
 }
 
-/// Where in the file a value stands.
+/// Location of a value in the file.
 struct LockPath {
     keys: Vec<String>,
 }
@@ -252,7 +253,7 @@ impl LockPath {
         value.text().ok_or_else(|| self.shape_error("is not a text"))
     }
 
-    /// The members of these names; all must be there, and no others.
+    /// Returns the members of these names; all are required, and no others are allowed.
     fn members<'j, const N: usize>(
         &self,
         value: &'j Json,

@@ -1,9 +1,9 @@
 //! Pins: approved definitions of tools, prompts, resources, templates and instructions.
 //!
-//! A server can change these texts at any time, and a model follows them. A [`Lock`] holds the
-//! definitions that have been approved; [`Pins::standing`] tells for each offered definition whether it is one of
-//! them, and [`compare`] what differs. Everything here is about texts: where the lock file lies and what becomes
-//! of a tool that is not approved is the host's business.
+//! A server can change these texts at any time, and a model follows them. A [`LockFile`] holds the approved
+//! definitions. [`PinPolicy::status`] compares each offered definition with them, and [`compare()`] lists the
+//! differences. This module handles texts only: the host decides where the lock file is and what happens to
+//! an unapproved tool.
 
 mod changes;
 mod compare;
@@ -32,44 +32,44 @@ use std::sync::Arc;
 use crate::config::{Config, PinMode};
 use crate::server_name::ServerName;
 
-/// What has been approved, and what happens to the rest.
+/// The approved definitions, and the mode for all others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PinPolicy {
-    /// What happens to a definition that is not approved.
+    /// Handling of definitions that are not approved.
     pub mode: PinMode,
-    /// What is.
+    /// The approved definitions.
     pub lock: Arc<LockFile>,
     /// Servers with `pins = "off"`.
     pub exempt: BTreeSet<ServerName>,
 }
 
-/// How a definition stands to its pin.
+/// Status of a definition against its pin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PinStatus {
-    /// It is the approved one.
+    /// It equals the approved one.
     Approved,
-    /// Another one has been approved.
+    /// It differs from the approved one.
     Changed,
-    /// Nobody has approved any.
+    /// None is approved yet.
     New,
     /// Definitions are not compared.
     Unpinned,
 }
 
 impl PinPolicy {
-    /// Pins without exemptions.
+    /// Creates a policy without exemptions.
     pub fn new(mode: PinMode, lock: impl Into<Arc<LockFile>>) -> Self {
         Self { mode, lock: lock.into(), exempt: BTreeSet::new() }
     }
 
-    /// Returns the pins of a config whose lock file this is.
+    /// Creates the policy of a config with this lock file.
     pub fn from_config(config: &Config, lock: Option<&Arc<LockFile>>) -> Option<Self> {
         let exempt = config.servers.iter().filter(|spec| !spec.is_pinned).map(|spec| spec.name.clone());
         lock.map(|lock| Self { mode: config.pins, lock: Arc::clone(lock), exempt: exempt.collect() })
     }
 
-    /// Whether definitions of a section are compared. A server that the lock does not name has none approved; one
-    /// whose lock is older than the section has it unpinned until the next `ostler lock`.
+    /// Returns whether definitions of a section are compared. A server that the lock does not name has none
+    /// approved. If the lock is older than the section, it stays unpinned until the next `ostler lock`.
     pub fn is_section_pinned(&self, server: &str, section: LockSection) -> bool {
         let is_pinned = |locked: &LockedServer| locked.sections.contains_key(&section);
         self.mode != PinMode::Off
@@ -77,8 +77,8 @@ impl PinPolicy {
             && self.lock.servers.get(server).is_none_or(is_pinned)
     }
 
-    /// How the definition that `server` offers for an item stands to its pin. In a server that the lock does not
-    /// name every item is new.
+    /// Returns the status of the definition that `server` offers for an item. For a server that the lock does
+    /// not name every item is new.
     pub fn status(&self, server: &str, (section, name): (LockSection, &str), definition: &[u8]) -> PinStatus {
         if !self.is_section_pinned(server, section) {
             return PinStatus::Unpinned;
@@ -90,7 +90,7 @@ impl PinPolicy {
         }
     }
 
-    /// The pin of an item.
+    /// Returns the pin of an item.
     pub fn pin(&self, server: &str, section: LockSection, name: &str) -> Option<&Pin> {
         self.lock.servers.get(server)?.sections.get(&section)?.get(name)
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum LockSection {
-    /// `instructions` of the server, as one item of the name [`INSTRUCTIONS`].
+    /// `instructions` of the server, as one item named [`INSTRUCTIONS`].
     Instructions,
     /// Tools, by name.
     Tools,
@@ -19,15 +19,15 @@ pub enum LockSection {
     Templates,
 }
 
-/// Name of the only item of [`Section::Instructions`].
+/// Name of the only item of [`LockSection::Instructions`].
 pub const INSTRUCTIONS: &str = "instructions";
 
 impl LockSection {
-    /// All of them, in the order of the lock file.
+    /// All sections, in the order of the lock file.
     pub const ALL: [Self; 5] =
         [Self::Instructions, Self::Tools, Self::Prompts, Self::Resources, Self::Templates];
 
-    /// Key in the lock file and in JSON output.
+    /// Returns the key in the lock file and in JSON output.
     pub fn key(self) -> &'static str {
         match self {
             Self::Instructions => "instructions",
@@ -38,7 +38,7 @@ impl LockSection {
         }
     }
 
-    /// Noun for one item.
+    /// Returns the noun for one item.
     pub fn noun(self) -> &'static str {
         match self {
             Self::Instructions => "instructions",
@@ -49,7 +49,7 @@ impl LockSection {
         }
     }
 
-    /// Member of a definition that repeats the item's name.
+    /// Returns the member of a definition that repeats the item's name.
     pub(super) fn name_member(self) -> &'static str {
         match self {
             Self::Instructions => "",

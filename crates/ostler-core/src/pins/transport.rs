@@ -1,4 +1,5 @@
-//! How a server is reached, as one short text: another command under an old name is another server.
+//! Transport fingerprint: identifies how a server is reached. Another command under an old name is another
+//! server.
 
 use std::path::Path;
 
@@ -7,15 +8,16 @@ use serde_json::{Value, json};
 use super::hash::PinHash;
 use crate::spec::{ServerSpec, ServerTransport};
 
-/// The fingerprint of a server's transport: of its command, arguments and directory, or of its address, as they
-/// are written. References stay unresolved, and of variables and headers only the names count, so nothing in it
-/// depends on a secret that stands elsewhere.
+/// Returns the fingerprint of a server's transport: of its command, arguments and directory, or of its
+/// address, as they are written. References stay unresolved, and of variables and headers only the names
+/// count, so no secret affects it.
 pub fn transport_fingerprint(spec: &ServerSpec) -> String {
     portable_transport_fingerprint(spec, &[])
 }
 
-/// As [`transport_of`], with folders that differ between machines taken for the same: each pair names a folder
-/// and what stands for it, such as the folder of the config and `.`. The first that fits is used.
+/// Returns the fingerprint like [`transport_fingerprint`], with machine-specific directories replaced: each
+/// pair is a directory and its replacement, such as the directory of the config and `.`. The first match is
+/// used.
 pub fn portable_transport_fingerprint(spec: &ServerSpec, folders: &[(&Path, &str)]) -> String {
     let relative = |text: &str| replace_folders(text, folders);
     let parts: Value = match &spec.transport {
@@ -33,8 +35,8 @@ pub fn portable_transport_fingerprint(spec: &ServerSpec, folders: &[(&Path, &str
     PinHash::digest(parts.to_string().as_bytes()).to_string()
 }
 
-/// Replaces a folder where a path begins: at the start of the text, or behind what can't be part of a path's
-/// name, as in `--root=/folder/x` and `${file:/folder/x}`.
+/// Replaces a directory at the start of a path: at the start of the text, or after a character that can't be
+/// part of a path's name, as in `--root=/folder/x` and `${file:/folder/x}`.
 fn replace_folders(text: &str, folders: &[(&Path, &str)]) -> String {
     let mut text = text.to_owned();
     for (folder, sign) in folders {

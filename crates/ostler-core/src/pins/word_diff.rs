@@ -1,14 +1,14 @@
-//! Text for people: what changed word by word, with nothing hidden.
+//! Word-by-word differences of two texts, with deceptive characters visible.
 
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
 use super::deceptive::{is_deceptive, name};
 
-/// The most words on either side, beyond what both begin and end with, that are matched one by one. The work
-/// grows with the product of both sides; beyond this the texts are shown whole, one after the other.
+/// Most words on either side, without the common beginning and end, that are compared one by one. The work
+/// grows with the product of both sides; beyond the limit the texts are shown whole, one after the other.
 pub const MAX_WORDS: usize = 2_000;
 
-/// A stretch of text, as it stands to the other text.
+/// A segment of text, compared with the other text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DiffSegment {
     /// In both.
@@ -19,8 +19,8 @@ pub enum DiffSegment {
     Added(String),
 }
 
-/// What changed between two texts, word by word. `Same` and `Gone` together are the old text, `Same` and `Come`
-/// the new one.
+/// Returns the differences between two texts, word by word. `Same` and `Removed` together are the old text,
+/// `Same` and `Added` the new one.
 pub fn diff_words(old: &str, new: &str) -> Vec<DiffSegment> {
     let (old, new) = (split_words(old), split_words(new));
     let ahead = old.iter().zip(&new).take_while(|(one, other)| one == other).count();
@@ -30,21 +30,21 @@ pub fn diff_words(old: &str, new: &str) -> Vec<DiffSegment> {
     let (old_core, tail) = old_rest.split_at(old_rest.len() - behind);
     let new_core = &new_rest[..new_rest.len() - behind];
 
-    let mut page = SegmentBuilder::default();
-    page.same(&old[..ahead]);
+    let mut builder = SegmentBuilder::default();
+    builder.same(&old[..ahead]);
     if old_core.len().max(new_core.len()) > MAX_WORDS {
-        page.replace(old_core, new_core);
+        builder.replace(old_core, new_core);
     } else {
         for step in capture_diff_slices(Algorithm::Myers, old_core, new_core) {
-            page.apply_op(step, old_core, new_core);
+            builder.apply_op(step, old_core, new_core);
         }
     }
-    page.same(tail);
-    page.flush();
-    page.segments
+    builder.same(tail);
+    builder.flush();
+    builder.segments
 }
 
-/// Runs of letters and digits, runs of blanks, and every other character by itself.
+/// Splits a text into runs of letters and digits, runs of blanks, and single other characters.
 fn split_words(text: &str) -> Vec<&str> {
     #[derive(PartialEq)]
     enum Sort {
@@ -52,7 +52,7 @@ fn split_words(text: &str) -> Vec<&str> {
         Blank,
         Other,
     }
-    let sort = |c: char| match c {
+    let class = |c: char| match c {
         c if c.is_alphanumeric() || c == '_' => Sort::Word,
         c if c.is_whitespace() => Sort::Blank,
         _ => Sort::Other,
@@ -60,10 +60,10 @@ fn split_words(text: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
-        let kind = sort(first);
+        let kind = class(first);
         let end = match kind {
             Sort::Other => first.len_utf8(),
-            _ => rest.find(|c| sort(c) != kind).unwrap_or(rest.len()),
+            _ => rest.find(|c| class(c) != kind).unwrap_or(rest.len()),
         };
         let (word, tail) = rest.split_at(end);
         words.push(word);
@@ -72,14 +72,14 @@ fn split_words(text: &str) -> Vec<&str> {
     words
 }
 
-/// Pieces under way. What is gone and what has come is collected until something stays, so that a rewritten
-/// sentence is two stretches and not a mosaic.
+/// Builder of segments. Removed and added words are collected until a common word follows, so that a
+/// rewritten sentence is two segments and not many small ones.
 #[derive(Default)]
 struct SegmentBuilder {
     segments: Vec<DiffSegment>,
     removed: String,
     added: String,
-    /// Blanks that stayed between two changes: they belong to both if another change follows.
+    /// Common blanks between two changes: they belong to both if another change follows.
     blank: String,
 }
 
@@ -111,12 +111,12 @@ impl SegmentBuilder {
     }
 
     fn flush(&mut self) {
-        let (gone, come) = (std::mem::take(&mut self.removed), std::mem::take(&mut self.added));
-        if !gone.is_empty() {
-            self.segments.push(DiffSegment::Removed(gone));
+        let (removed, added) = (std::mem::take(&mut self.removed), std::mem::take(&mut self.added));
+        if !removed.is_empty() {
+            self.segments.push(DiffSegment::Removed(removed));
         }
-        if !come.is_empty() {
-            self.segments.push(DiffSegment::Added(come));
+        if !added.is_empty() {
+            self.segments.push(DiffSegment::Added(added));
         }
         let blank = std::mem::take(&mut self.blank);
         self.push_same(blank);
@@ -131,7 +131,8 @@ impl SegmentBuilder {
     }
 }
 
-/// The text with every deceptive character spelled out, as in `‹U+200B ZERO WIDTH SPACE›`. Newlines stay.
+/// Returns the text with every deceptive character spelled out, as in `‹U+200B ZERO WIDTH SPACE›`. Newlines
+/// stay.
 pub fn spell_out_deceptive(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -155,11 +156,11 @@ mod tests {
         DiffSegment::Same(text.into())
     }
 
-    fn gone(text: &str) -> DiffSegment {
+    fn removed(text: &str) -> DiffSegment {
         DiffSegment::Removed(text.into())
     }
 
-    fn come(text: &str) -> DiffSegment {
+    fn added(text: &str) -> DiffSegment {
         DiffSegment::Added(text.into())
     }
 
@@ -167,13 +168,13 @@ mod tests {
     fn a_changed_word_stands_between_what_stayed() {
         assert_eq!(
             diff_words("Adds two numbers.", "Adds three numbers."),
-            [same("Adds "), gone("two"), come("three"), same(" numbers.")]
+            [same("Adds "), removed("two"), added("three"), same(" numbers.")]
         );
         assert_eq!(
             diff_words("Adds two numbers.", "Adds two numbers. Read the key."),
-            [same("Adds two numbers."), come(" Read the key.")]
+            [same("Adds two numbers."), added(" Read the key.")]
         );
-        assert_eq!(diff_words("", "x"), [come("x")]);
+        assert_eq!(diff_words("", "x"), [added("x")]);
         assert_eq!(diff_words("x", "x"), [same("x")]);
         assert_eq!(diff_words("", ""), []);
     }
@@ -182,16 +183,16 @@ mod tests {
     fn a_rewritten_phrase_is_one_stretch() {
         assert_eq!(
             diff_words("the old red house", "the new blue house"),
-            [same("the "), gone("old red"), come("new blue"), same(" house")]
+            [same("the "), removed("old red"), added("new blue"), same(" house")]
         );
     }
 
     #[test]
     fn long_texts_are_replaced_as_a_whole_between_what_stayed() {
         let long = |word: &str| format!("start {}end", format!("{word} ").repeat(MAX_WORDS + 1));
-        let pieces = diff_words(&long("a"), &long("b"));
-        assert_eq!(pieces.len(), 4);
-        assert_eq!((&pieces[0], &pieces[3]), (&same("start "), &same(" end")));
+        let segments = diff_words(&long("a"), &long("b"));
+        assert_eq!(segments.len(), 4);
+        assert_eq!((&segments[0], &segments[3]), (&same("start "), &same(" end")));
     }
 
     #[test]
@@ -208,20 +209,20 @@ mod tests {
     fn a_word_that_stayed_between_two_changes_is_told_so() {
         assert_eq!(
             diff_words("a x b y c", "a X b Y c"),
-            [same("a "), gone("x"), come("X"), same(" b "), gone("y"), come("Y"), same(" c")]
+            [same("a "), removed("x"), added("X"), same(" b "), removed("y"), added("Y"), same(" c")]
         );
     }
 
     #[test]
     fn blanks_belong_to_the_changes_on_both_sides_and_to_nothing_else() {
-        assert_eq!(diff_words(" a", " b"), [same(" "), gone("a"), come("b")]);
-        assert_eq!(diff_words("( )", "(x y)"), [same("("), gone(" "), come("x y"), same(")")]);
-        assert_eq!(diff_words("(x y)", "( )"), [same("("), gone("x y"), come(" "), same(")")]);
-        let mut page = SegmentBuilder::default();
-        page.replace(&["x"], &["y"]);
-        page.same(&[" "]);
-        page.same(&["z"]);
-        assert_eq!(page.segments, [gone("x"), come("y"), same(" z")]);
+        assert_eq!(diff_words(" a", " b"), [same(" "), removed("a"), added("b")]);
+        assert_eq!(diff_words("( )", "(x y)"), [same("("), removed(" "), added("x y"), same(")")]);
+        assert_eq!(diff_words("(x y)", "( )"), [same("("), removed("x y"), added(" "), same(")")]);
+        let mut builder = SegmentBuilder::default();
+        builder.replace(&["x"], &["y"]);
+        builder.same(&[" "]);
+        builder.same(&["z"]);
+        assert_eq!(builder.segments, [removed("x"), added("y"), same(" z")]);
     }
 
     #[test]
@@ -232,7 +233,7 @@ mod tests {
         let is_found = |mid: &str, more| {
             diff_words(&text("a", mid, more), &text("b", mid, more))
                 .iter()
-                .any(|piece| matches!(piece, DiffSegment::Same(_)))
+                .any(|segment| matches!(segment, DiffSegment::Same(_)))
         };
         assert!(is_found("mid,", 499), "2,000 words");
         assert!(!is_found("mid", 500), "2,001 words");

@@ -1,55 +1,56 @@
-//! A lock file's text: made to be read in a diff.
+//! Writer of lock files, in a form that is readable in a diff.
 //!
-//! One member or element to a line, so that adding a tool touches its own lines and a comma, and a description
-//! has a line of its own. Deceptive characters are escaped, because a reviewer must see what a model reads.
+//! Each member or element has its own line, so that adding a tool changes its own lines and a comma, and a
+//! description has a line of its own. Deceptive characters are escaped, because a reviewer must see what a
+//! model reads.
 
 use super::deceptive::is_deceptive;
 use super::json::Json;
 use super::lock::{LockFile, VERSION};
 
 impl LockFile {
-    /// The file's text. Equal locks have equal texts.
+    /// Returns the file's text. Equal locks have equal texts.
     pub fn write(&self) -> String {
-        let mut page = LockWriter::default();
-        page.open('{');
-        page.key("version");
-        page.out.push_str(&VERSION.to_string());
-        page.key("servers");
-        page.open('{');
+        let mut writer = LockWriter::default();
+        writer.open('{');
+        writer.key("version");
+        writer.out.push_str(&VERSION.to_string());
+        writer.key("servers");
+        writer.open('{');
         for (name, server) in &self.servers {
-            page.key(name.as_str());
-            page.open('{');
-            page.key("transport");
-            page.text(&server.transport);
+            writer.key(name.as_str());
+            writer.open('{');
+            writer.key("transport");
+            writer.text(&server.transport);
             for (section, pins) in &server.sections {
-                page.key(section.key());
-                page.open('{');
+                writer.key(section.key());
+                writer.open('{');
                 for (name, pin) in pins {
-                    page.key(name);
-                    page.open('{');
-                    page.key("sha256");
-                    page.text(&pin.hash.to_string());
-                    page.key("definition");
-                    page.definition(&pin.definition);
-                    page.close('}');
+                    writer.key(name);
+                    writer.open('{');
+                    writer.key("sha256");
+                    writer.text(&pin.hash.to_string());
+                    writer.key("definition");
+                    writer.definition(&pin.definition);
+                    writer.close('}');
                 }
-                page.close('}');
+                writer.close('}');
             }
-            page.close('}');
+            writer.close('}');
         }
-        page.close('}');
-        page.close('}');
-        page.out.push('\n');
-        page.out
+        writer.close('}');
+        writer.close('}');
+        writer.out.push('\n');
+        writer.out
     }
 }
 
-/// Text under way.
+/// Builder of the text.
 #[derive(Default)]
 struct LockWriter {
     out: String,
     depth: usize,
-    /// Whether something already stands in the innermost bracket.
+    /// True if the innermost bracket has an item already.
     has_item: bool,
 }
 
@@ -88,8 +89,8 @@ impl LockWriter {
         self.out.push_str(": ");
     }
 
-    /// A pin's definition is canonical JSON; should somebody have put in anything else, it is left out, and
-    /// reading the file tells so.
+    /// Writes a pin's definition, which is canonical JSON. Anything else is left out, and parsing the file
+    /// then reports it.
     fn definition(&mut self, definition: &[u8]) {
         let tree = std::str::from_utf8(definition).ok().and_then(|text| Json::parse(text).ok());
         self.value(&tree.unwrap_or(Json::Null));

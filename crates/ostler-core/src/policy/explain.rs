@@ -1,24 +1,24 @@
-//! Which rule decides, and why: for people who ask.
+//! Explanations of decisions for people: the deciding rule.
 
 use super::{Rule, RuleDecision, Rules, Subject};
 use crate::caller::Caller;
 use crate::spec::ServerSpec;
 
-/// What is decided about one wish of one caller, and by what.
+/// A decision about one request of one caller, and its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
-    /// Whether the caller may.
+    /// True if the caller may use it.
     pub is_allowed: bool,
-    /// What says so.
+    /// The reason.
     pub decider: Decider,
 }
 
-/// What decides.
+/// Reason of a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decider {
-    /// There are no rules, so everybody may.
+    /// There are no rules, so every caller may.
     NoRules,
-    /// Rules are not for whoever runs the host.
+    /// The caller is the operator, to whom no rule applies.
     Operator,
     /// `local` may use everything as long as the config does not name it.
     LocalDefault,
@@ -28,16 +28,16 @@ pub enum Decider {
     UnknownServer,
     /// The rules of the role.
     Role(DecidingPattern),
-    /// The server's own filter of tools: the tool does not exist here for anybody.
+    /// The server's own filter of tools: the tool does not exist here for any caller.
     ServerFilter(DecidingPattern),
     /// The embedding program's hook.
     Hook {
-        /// What it says.
+        /// Its reason.
         reason: String,
     },
 }
 
-/// The pattern that decides, or why there is none.
+/// The deciding pattern, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DecidingPattern {
     /// This allow pattern matches, and no deny pattern does.
@@ -78,9 +78,8 @@ impl From<RuleDecision<'_>> for Explanation {
 }
 
 impl Explanation {
-    /// What decides whether a caller may use something of a server, or know of
-    /// the server if nothing in particular is meant. A server that is not there
-    /// has no spec.
+    /// Explains the decision whether a caller may use something of a server, or may see the server if no
+    /// subject is given. A server that does not exist has no spec.
     pub fn new(
         rules: &Rules,
         caller: &Caller,

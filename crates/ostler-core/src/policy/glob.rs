@@ -1,16 +1,16 @@
-//! Patterns over names: `*` is any run of characters, also none, and `?` is
-//! any one character. Everything else stands for itself.
+//! Glob matching of names: `*` is any run of characters, also none, and `?` is any one character. Everything
+//! else matches itself.
 
 use std::str::Chars;
 
-/// Whether the whole of `name` fits the pattern.
+/// Returns whether the pattern matches the whole of `name`.
 ///
-/// Only the last `*` is ever widened: what an earlier one took can stay as it
-/// is, since the later one can take whatever follows. So the work is bounded by
-/// the product of both lengths, whatever the pattern, and nothing is allocated.
+/// Only the last `*` is ever widened: an earlier one can stay as it is, since the later one can take whatever
+/// follows. So the work is bounded by the product of both lengths, whatever the pattern, and nothing is
+/// allocated.
 pub fn is_match(pattern: &str, name: &str) -> bool {
     let (mut pattern, mut name) = (pattern.chars(), name.chars());
-    // Where to go on when the last `*` takes one character more.
+    // The state to resume from when the last `*` takes one more character.
     let mut star: Option<(Chars<'_>, Chars<'_>)> = None;
     loop {
         let (wanted, found) = (pattern.clone().next(), name.clone().next());
@@ -36,11 +36,10 @@ pub fn is_match(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Whether the pattern fits anything that begins like this.
+/// Returns whether the pattern matches any name with this beginning.
 ///
-/// Up to its first `*` the pattern has to agree with the beginning; the `*`
-/// can take the rest of it, and what follows in the pattern can follow in the
-/// name.
+/// Up to its first `*` the pattern has to match the beginning. The `*` can take the rest of it, and the rest
+/// of the pattern can match the rest of the name.
 pub fn matches_some_with_prefix(pattern: &str, beginning: &str) -> bool {
     let mut pattern = pattern.chars();
     for found in beginning.chars() {
@@ -53,11 +52,11 @@ pub fn matches_some_with_prefix(pattern: &str, beginning: &str) -> bool {
     true
 }
 
-/// Whether the pattern fits everything that begins like this.
+/// Returns whether the pattern matches all names with this beginning.
 ///
-/// Only a pattern that ends in `*`, `?` beside it aside, fits names of every
-/// length with every last character. If such a one fits the beginning, its `*`
-/// takes whatever follows; if it does not, the beginning alone is what it misses.
+/// Only a pattern that ends in `*` (with any `?` beside it) matches names of every length with every last
+/// character. If such a pattern matches the beginning, its `*` takes whatever follows; otherwise the
+/// beginning itself is a name it does not match.
 pub fn matches_all_with_prefix(pattern: &str, beginning: &str) -> bool {
     let end = pattern.trim_end_matches(['*', '?']).len();
     pattern[end..].contains('*') && is_match(pattern, beginning)
@@ -105,7 +104,7 @@ mod tests {
         assert!(is_match(&"*a".repeat(30), &name));
     }
 
-    /// The definition, letter by letter.
+    /// Matches by the definition, character by character.
     fn fits(pattern: &[char], name: &[char]) -> bool {
         match pattern.split_first() {
             None => name.is_empty(),

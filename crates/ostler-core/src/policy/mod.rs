@@ -1,4 +1,4 @@
-//! Who may use what: verdicts, filters, rules of roles and the embedder's hook.
+//! Policy: verdicts, filters, rules of roles and the embedder's hook.
 
 mod explain;
 pub mod glob;
@@ -16,21 +16,21 @@ pub use self::uri_patterns::uri_forms;
 use crate::caller::Caller;
 pub use crate::config::ToolFilter;
 
-/// The answer of a rule.
+/// Answer of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The caller may.
+    /// The caller may use the item.
     Allow,
-    /// The caller may not. The reason is for the operator; the caller sees what
-    /// it would see if the thing did not exist.
+    /// The caller may not use the item. The reason is for the operator; the caller gets the same answer as
+    /// for an item that does not exist.
     Deny {
-        /// Which rule said so, and why.
+        /// The deciding rule.
         reason: String,
     },
 }
 
 impl Verdict {
-    /// Whether the caller may.
+    /// Returns whether the caller may use the item.
     pub fn is_allowed(&self) -> bool {
         match self {
             Self::Allow => true,
@@ -39,12 +39,11 @@ impl Verdict {
     }
 }
 
-/// A rule of the embedding program, asked beside the configured ones: caller,
-/// server, and what is wanted of it if something is, [spelled](Subject) as in
-/// the rules of roles.
+/// A rule of the embedding program, evaluated beside the configured ones: caller, server, and the requested
+/// item, if any, [spelled](Subject) as in the rules of roles.
 pub type Hook = dyn Fn(&Caller, &str, Option<&str>) -> Verdict + Send + Sync;
 
-/// What decided about a name, for people who ask why.
+/// The deciding rule about a name, for explanations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule<'a> {
     /// This allow pattern matches, and no deny pattern does.
@@ -60,7 +59,7 @@ pub enum Rule<'a> {
 }
 
 impl Rule<'_> {
-    /// Whether the name passes.
+    /// Returns whether the name is allowed.
     pub fn is_allowed(&self) -> bool {
         match self {
             Self::Allowed(_) => true,
@@ -85,29 +84,29 @@ impl fmt::Display for Rule<'_> {
 }
 
 impl ToolFilter {
-    /// Lets every name pass.
+    /// Creates a filter that allows every name.
     pub fn everything() -> Self {
         Self::preset()
     }
 
-    /// Whether every name passes, without looking at it.
+    /// Returns whether the filter allows every name.
     pub fn is_everything(&self) -> bool {
         self.deny.is_empty() && self.allow.iter().any(|pattern| pattern == "*")
     }
 
-    /// Whether the name passes. Allocates nothing.
+    /// Returns whether the name is allowed. Allocates nothing.
     pub fn allows(&self, name: &str) -> bool {
         self.rule(name).is_allowed()
     }
 
-    /// The verdict, with the deciding pattern in the reason.
+    /// Returns the verdict, with the deciding pattern in the reason.
     pub fn decide(&self, name: &str) -> Verdict {
         let rule = self.rule(name);
         if rule.is_allowed() { Verdict::Allow } else { Verdict::Deny { reason: rule.to_string() } }
     }
 
-    /// What decides about the name: the first deny pattern that matches, else
-    /// the first allow pattern that does.
+    /// Returns the deciding rule: the first deny pattern that matches, else the first allow pattern that
+    /// does.
     pub fn rule(&self, name: &str) -> Rule<'_> {
         if let Some(pattern) = first_match(&self.deny, name) {
             return Rule::Denied(pattern);
@@ -119,15 +118,14 @@ impl ToolFilter {
         }
     }
 
-    /// Whether every name with this beginning passes.
+    /// Returns whether every name with this beginning is allowed.
     pub fn allows_all_with_prefix(&self, beginning: &str) -> bool {
         let is_whole = self.allow.iter().any(|pattern| glob::matches_all_with_prefix(pattern, beginning));
         is_whole && !self.deny.iter().any(|pattern| glob::matches_some_with_prefix(pattern, beginning))
     }
 
-    /// What decides about all names with this beginning: the first deny
-    /// pattern that all of them fit, else the first allow pattern that any of
-    /// them could fit.
+    /// Returns the deciding rule about all names with this beginning: the first deny pattern that matches all
+    /// of them, else the first allow pattern that matches any of them.
     pub fn rule_for_prefix(&self, beginning: &str) -> Rule<'_> {
         if let Some(pattern) =
             self.deny.iter().find(|pattern| glob::matches_all_with_prefix(pattern, beginning))

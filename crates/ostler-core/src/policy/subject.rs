@@ -1,27 +1,26 @@
-//! What rules of roles are asked about.
+//! Subjects of the rules of roles.
 
 use std::fmt;
 
-/// Words before a colon that say what kind of thing a subject is.
+/// Prefixes that name the kind of a subject.
 const KINDS: [&str; 4] = ["tool:", "prompt:", "resource:", "method:"];
 
-/// What a caller wants of one server, as rules see it: `server/subject`.
+/// An item of one server as rules spell it: `server/subject`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Subject<'a> {
-    /// A tool: its bare name. One whose name begins like another kind of
-    /// subject is asked about as `tool:NAME`, so that no server can name a
-    /// tool into a rule that was written for its prompts.
+    /// A tool: its bare name. A name with the prefix of another kind is written `tool:NAME`, so that no
+    /// server can place a tool under a rule for its prompts.
     Tool(&'a str),
     /// A prompt: `prompt:NAME`.
     Prompt(&'a str),
-    /// A resource or a template of such: `resource:URI`.
+    /// A resource or a resource template: `resource:URI`.
     Resource(&'a str),
-    /// Anything else that is passed on: `method:METHOD`.
+    /// Any other forwarded method: `method:METHOD`.
     Method(&'a str),
 }
 
 impl<'a> Subject<'a> {
-    /// The subject that people write like this. What is no other kind is a tool.
+    /// Parses the subject in a person's spelling. A text without the prefix of another kind is a tool.
     pub fn parse(text: &'a str) -> Self {
         match text.split_once(':') {
             Some(("tool", name)) => Self::Tool(name),
@@ -32,8 +31,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// The word that rules have before the name; empty for a tool with a
-    /// name that can't be taken for anything else.
+    /// Returns the prefix in rules; empty for a tool whose name is unambiguous.
     pub fn prefix(&self) -> &'static str {
         match self {
             Self::Tool(name) if KINDS.iter().any(|kind| name.starts_with(kind)) => "tool:",
@@ -44,7 +42,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// The name, URI or method.
+    /// Returns the name, URI or method.
     pub fn name(&self) -> &'a str {
         match self {
             Self::Tool(name) | Self::Prompt(name) | Self::Resource(name) | Self::Method(name) => name,
@@ -52,7 +50,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// As rules spell it.
+/// Writes the subject as rules spell it.
 impl fmt::Display for Subject<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.prefix())?;

@@ -1,10 +1,10 @@
-//! Forms of a resource URI: every text that a server may read it as.
+//! Normalization of resource URIs: every form in which a server may read one.
 //!
-//! Rules are written for URIs as people write them; servers decode, resolve and cut them with the parser at hand.
-//! A rule is therefore asked about the closure of a URI under what parsers do, in any order: percent-decoding,
-//! dot segments and doubled slashes as a file system resolves them, the WHATWG parser (by the `url` crate),
-//! host names in lower case and without the dot of the root, removal of user information, port, `;` parameters,
-//! query and fragment, and a `file` authority that is ignored.
+//! Rules are written for URIs as people write them; servers decode, resolve and truncate them with their own
+//! parsers. So a rule is matched against the closure of a URI under the operations of parsers, in any order:
+//! percent-decoding, dot segments and doubled slashes as a file system resolves them, the WHATWG parser (by
+//! the `url` crate), host names in lower case and without the dot of the root, removal of user information,
+//! port, `;` parameters, query and fragment, and a `file` authority that is ignored.
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::Ipv6Addr;
@@ -12,14 +12,14 @@ use std::net::Ipv6Addr;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-/// The longest URI that has forms, in bytes. Matching costs forms times patterns times this.
+/// Longest URI that has forms, in bytes. Matching costs forms times patterns times this.
 const MAX_LENGTH: usize = 2 << 10;
 
-/// The most forms of one URI. Honest URIs have fewer than half as many, except for those with nearly every
+/// Most forms of one URI. Honest URIs have fewer than half as many, except for those with nearly every
 /// component; one with more was built to have them.
 const MAX_FORMS: usize = 64;
 
-/// The components that are missing in a form of a URI. Only such a form is matched against patterns without them.
+/// Components that are missing in a form of a URI. Only such a form is matched against patterns without them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(super) struct MissingParts(u8);
 
@@ -37,22 +37,22 @@ impl MissingParts {
         Self(self.0 | other.0)
     }
 
-    /// Whether all components of the other one are missing here too.
+    /// Returns whether all components missing in `other` are missing here too.
     pub(super) fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 }
 
-/// One text that a server may read a URI as.
+/// One form in which a server may read a URI.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct UriForm {
     pub(super) text: String,
     pub(super) missing: MissingParts,
 }
 
-/// Returns every form of a URI, itself first; `None` if parsers disagree about its characters (raw white space,
-/// control characters and backslashes, also escaped ones; escapes that are not UTF-8; brackets in the authority
-/// around anything but an IPv6 address), or beyond the limits.
+/// Returns every form of a URI, itself first. `None` if parsers disagree about its characters (raw
+/// whitespace, control characters and backslashes, also escaped ones; escapes that are not UTF-8; brackets in
+/// the authority around anything but an IPv6 address), or if a limit is exceeded.
 pub(super) fn forms(uri: &str) -> Option<Vec<UriForm>> {
     let is_refused = |c: char| c.is_control() || c.is_whitespace() || matches!(c, '\\' | '\u{feff}');
     if uri.len() > MAX_LENGTH || uri.contains(is_refused) {
@@ -79,7 +79,7 @@ pub(super) fn forms(uri: &str) -> Option<Vec<UriForm>> {
         ];
         if let Some(parsed) = parse_whatwg(text) {
             found.push((decode(&parsed)?, *cut));
-            // Decoding moves the end of an authority with escaped delimiters.
+            // Decoding escaped delimiters moves the end of the authority.
             if split_around_authority(&parsed).is_some_and(|(_, authority, _)| authority.contains('%')) {
                 found.push((parsed, *cut));
             }
@@ -99,8 +99,8 @@ pub(super) fn forms(uri: &str) -> Option<Vec<UriForm>> {
     Some(forms)
 }
 
-/// Returns the forms of a URI pattern, with all combinations of some components missing: decoded and resolved like
-/// a URI. In a `file` URI `?` is the wildcard, so query and fragment are only cut from others.
+/// Returns the forms of a URI pattern, with all combinations of some components missing: decoded and resolved
+/// like a URI. In a `file` URI `?` is the wildcard, so query and fragment are only cut from others.
 pub(super) fn pattern_forms(pattern: &str, cuts: MissingParts) -> BTreeSet<UriForm> {
     let text = decode_pattern(pattern);
     let is_file = split_scheme(&text).0.eq_ignore_ascii_case("file");
@@ -108,7 +108,7 @@ pub(super) fn pattern_forms(pattern: &str, cuts: MissingParts) -> BTreeSet<UriFo
         cuts.contains(cut) && !(is_file && MissingParts::QUERY.union(MissingParts::FRAGMENT).contains(cut))
     };
     let mut open = vec![UriForm { text: text.clone(), missing: MissingParts::default() }];
-    // A `*` at the end also stands for names behind the component that is cut together with it.
+    // A `*` at the end also covers names after the component that is cut together with it.
     if text.ends_with('*') && text.rsplit('/').next().is_some_and(|end| end.contains(['@', ':', ';'])) {
         open.push(UriForm { text: text + "/*", missing: MissingParts::default() });
     }
@@ -131,12 +131,12 @@ pub(super) fn pattern_forms(pattern: &str, cuts: MissingParts) -> BTreeSet<UriFo
     all
 }
 
-/// Whether no parser reads a URI as anything but what is written.
+/// Returns whether every parser reads the URI exactly as written.
 fn is_plain(uri: &str) -> bool {
     let (scheme, rest) = split_scheme(uri);
     let path = match scheme {
         "file" => rest.strip_prefix("///"),
-        // Their hosts have forms of their own.
+        // Hosts of these schemes have forms of their own.
         "http" | "https" | "ws" | "wss" | "ftp" => None,
         _ => Some(rest.strip_prefix("//").unwrap_or(rest)),
     };
@@ -151,7 +151,7 @@ fn has_dots(path: &str) -> bool {
     path.split('/').any(|name| matches!(name, "." | ".."))
 }
 
-/// Splits a URI at the colon behind its scheme; a URI without one has an empty scheme.
+/// Splits a URI at the colon after its scheme; a URI without one has an empty scheme.
 fn split_scheme(uri: &str) -> (&str, &str) {
     match uri.split_once(':') {
         Some((scheme, rest)) if !scheme.contains(['/', '?', '#']) => (scheme, rest),
@@ -159,14 +159,14 @@ fn split_scheme(uri: &str) -> (&str, &str) {
     }
 }
 
-/// Splits what follows a scheme and has two slashes into authority and path.
+/// Splits the rest after a scheme, which starts with two slashes, into authority and path.
 fn split_authority(rest: &str) -> Option<(&str, &str)> {
     let rest = rest.strip_prefix("//").filter(|rest| !rest.starts_with('/'))?;
     Some(rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len())))
 }
 
-/// Decodes every escape once. Escaped control characters and backslashes, white space at either end and bytes
-/// that are no UTF-8 are refused; a `%` without two digits stands for itself.
+/// Decodes every escape once. Escaped control characters and backslashes, whitespace at either end and bytes
+/// that are not UTF-8 are refused; a `%` without two digits stays.
 fn decode(text: &str) -> Option<String> {
     let decoded = percent_decode_str(text).decode_utf8().ok()?;
     let is_refused = decoded.contains(|c: char| c.is_control() || c == '\\');
@@ -175,7 +175,7 @@ fn decode(text: &str) -> Option<String> {
     (!is_refused && is_whole).then(|| decoded.into_owned())
 }
 
-/// Decodes a pattern until nothing is left to decode. An escaped `*` stays escaped: it is no wildcard.
+/// Decodes a pattern until no escape is left. An escaped `*` stays escaped: it is no wildcard.
 fn decode_pattern(pattern: &str) -> String {
     let stars = |text: &str| text.matches('*').count();
     let mut text = pattern.to_owned();
@@ -188,12 +188,12 @@ fn decode_pattern(pattern: &str) -> String {
     text
 }
 
-/// Reads a URI as the WHATWG parser does.
+/// Normalizes a URI with the WHATWG parser.
 fn parse_whatwg(text: &str) -> Option<String> {
     Url::parse(text).ok().map(String::from)
 }
 
-/// Splits a URI before its authority and behind it.
+/// Splits a URI before and after its authority.
 fn split_around_authority(text: &str) -> Option<(&str, &str, &str)> {
     let (authority, path) = split_authority(split_scheme(text).1)?;
     let before = text.len() - path.len() - authority.len();
@@ -208,7 +208,8 @@ fn split_host(authority: &str) -> (&str, &str, &str) {
     (user, host, port)
 }
 
-/// Whether an authority has brackets around anything but an IPv6 address: some parsers read only what is in them.
+/// Returns whether an authority has brackets around anything but an IPv6 address: some parsers read only the
+/// text inside.
 fn has_odd_brackets(text: &str) -> bool {
     let Some((_, authority, _)) = split_around_authority(text) else { return false };
     let (user, host, port) = split_host(authority);
@@ -227,7 +228,8 @@ fn with_host_name(text: &str) -> String {
     format!("{before}{user}{name}{port}{path}")
 }
 
-/// Writes dot segments with dots: the WHATWG parser resolves escaped ones and leaves every other escape as it is.
+/// Writes dot segments with plain dots: the WHATWG parser resolves escaped ones and leaves every other escape
+/// as it is.
 fn with_plain_dots(text: &str) -> String {
     let plain = |name: &str| match name.to_ascii_lowercase().replace("%2e", ".").as_str() {
         "." => Some("."),
@@ -237,10 +239,10 @@ fn with_plain_dots(text: &str) -> String {
     text.split('/').map(|name| plain(name).unwrap_or(name)).collect::<Vec<_>>().join("/")
 }
 
-/// Returns a URI without each of the components that some reader ignores.
+/// Returns the URI without each of the components that some parser ignores.
 fn removals(text: &str) -> Vec<(String, MissingParts)> {
     let before = |delimiter| text.split_once(delimiter).map(|(before, _)| before.to_owned());
-    // A fragment behind the query goes with it.
+    // A fragment after the query is removed with it.
     let has_fragment = text.split_once('?').is_some_and(|(_, query)| query.contains('#'));
     let query =
         if has_fragment { MissingParts::QUERY.union(MissingParts::FRAGMENT) } else { MissingParts::QUERY };
@@ -255,7 +257,7 @@ fn removals(text: &str) -> Vec<(String, MissingParts)> {
     found.into_iter().filter_map(|(text, cut)| Some((text?, cut))).chain(parameters).collect()
 }
 
-/// Removes the user information, up to the first of several `@`: readers disagree about which one ends it.
+/// Removes the user information, up to the first of several `@`: parsers disagree about which one ends it.
 fn without_user(text: &str) -> Option<String> {
     let (before, authority, path) = split_around_authority(text)?;
     let (_, host) = authority.split_once('@')?;
@@ -268,7 +270,7 @@ fn without_port(text: &str) -> Option<String> {
     (!port.is_empty()).then(|| format!("{before}{user}{host}{path}"))
 }
 
-/// Removes what follows a `;`: in the last name of the path, in each name, or to the end of the path.
+/// Removes the text after a `;`: in the last segment of the path, in each segment, or to the end of the path.
 fn without_parameters(text: &str) -> Vec<String> {
     let path = split_around_authority(text).map_or(split_scheme(text).1, |(_, _, path)| path);
     let (before, path) = text.split_at(text.len() - path.len());
@@ -280,8 +282,9 @@ fn without_parameters(text: &str) -> Vec<String> {
     [&path[..last], &each.join("/"), &path[..first]].map(|path| format!("{before}{path}{after}")).into()
 }
 
-/// Resolves `.`, `..` and empty names as a file system does, through `?` and `#`, and writes the scheme in lower
-/// case. The authority is kept, or is the first name of the path. An absolute `file` path has three slashes.
+/// Resolves `.`, `..` and empty segments as a file system does, through `?` and `#`, and writes the scheme in
+/// lower case. The authority is kept, or becomes the first segment of the path. An absolute `file` path has
+/// three slashes.
 fn resolve(text: &str, keeps_host: bool) -> String {
     let (scheme, rest) = split_scheme(text);
     let scheme = scheme.to_ascii_lowercase();
@@ -318,7 +321,7 @@ fn resolve_path(path: &str) -> String {
     names.join("/") + end
 }
 
-/// Removes the authority of a `file` URI, which most readers ignore.
+/// Removes the authority of a `file` URI, which most parsers ignore.
 fn without_host(text: &str) -> Option<String> {
     let (scheme, rest) = split_scheme(text);
     let (host, path) = split_authority(rest)?;

@@ -3,7 +3,7 @@
 use super::uri_normalize::{self, MissingParts, UriForm};
 use super::{Rule, Subject, ToolFilter, glob};
 
-/// The resource patterns of a filter in the forms that URIs are compared in, beside the patterns as written.
+/// Normalized forms of a filter's resource patterns, beside the patterns as written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct UriPatterns {
     allow: Vec<NormalizedPattern>,
@@ -16,12 +16,13 @@ struct NormalizedPattern {
     /// The index of the pattern in its list.
     pattern_index: usize,
     pattern: String,
-    /// Matched only by forms of a URI that miss at least the same.
+    /// Components missing in this form; it is matched only against forms of a URI that lack at least the
+    /// same.
     missing: MissingParts,
 }
 
-/// Returns every text that a server may read a URI as; `None` if servers may read it differently in ways that no
-/// rule can decide about.
+/// Returns every form in which a server may read a URI; `None` if the forms are ambiguous, so that no rule
+/// can decide about it.
 pub fn uri_forms(uri: &str) -> Option<Vec<String>> {
     let forms = uri_normalize::forms(uri)?;
     Some(forms.into_iter().map(|form| form.text).collect())
@@ -36,13 +37,14 @@ impl UriPatterns {
         }
     }
 
-    /// Decides about the forms of a URI that is allowed as written; `None` if all of them are allowed too.
+    /// Decides about the other forms of a URI that is allowed as written; `None` if all of them are allowed
+    /// too.
     pub(super) fn rule<'f>(&self, filter: &'f ToolFilter, prefix: &str, uri: &str) -> Option<Rule<'f>> {
         let Some(forms) = uri_normalize::forms(uri) else { return Some(Rule::AmbiguousUri) };
         let forms = || forms.iter().map(|UriForm { text, missing: cut }| (format!("{prefix}{text}"), *cut));
         let denied = forms().find_map(|(name, _)| self.denied(filter, &name));
         denied.or_else(|| {
-            // The first form is the URI as written, which a pattern as written has allowed.
+            // The first form is the URI as written, which a pattern has allowed already.
             let mut others = forms().skip(1);
             let is_allowed = |(name, cut): (String, MissingParts)| {
                 let normal = self.allow.iter().filter(|normal| cut.contains(normal.missing));
@@ -56,7 +58,7 @@ impl UriPatterns {
         })
     }
 
-    /// Returns the pattern that denies a form. A path with a slash at its end is also the path without.
+    /// Returns the pattern that denies a form. A path with a trailing slash is also matched without it.
     fn denied<'f>(&self, filter: &'f ToolFilter, name: &str) -> Option<Rule<'f>> {
         let is_match = |pattern: &str| {
             glob::is_match(pattern, name) || glob::is_match(pattern, name.trim_end_matches('/'))

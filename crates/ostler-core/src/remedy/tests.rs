@@ -7,7 +7,7 @@ fn ended(code: i32, line: &str) -> ServerFailure {
     failure
 }
 
-/// Real output of a program, and a word of the advice that it leads to.
+/// Real output of a program, and a word of the advice for it.
 macro_rules! outputs {
     ($($name:literal => $advice:expr,)*) => {
         [$(($name, include_str!(concat!("../stderr_cause/outputs/", $name, ".txt")), $advice),)*]

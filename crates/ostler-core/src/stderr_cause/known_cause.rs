@@ -1,8 +1,9 @@
-//! Kind of a failure, by the forms that runtimes and package managers keep to. Advice depends on it, and nothing else.
+//! Kinds of failures, detected by the stable forms of runtimes and package managers. Only advice depends on
+//! them.
 
 use crate::inherited_env::find_names;
 
-/// A complaint that a person can do something about.
+/// A failure that a person can fix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KnownCause {
     /// A package manager knows no package of that name or version.
@@ -15,7 +16,7 @@ pub enum KnownCause {
     NoProgram,
     /// A library that the server imports is not installed.
     NoModule,
-    /// The script that is to be run does not exist.
+    /// The script to be run does not exist.
     NoScript,
     /// A program that the server or its first line runs was not found.
     NoCommand(String),
@@ -23,12 +24,12 @@ pub enum KnownCause {
     NoVariable(String),
     /// Docker does not run.
     NoDocker,
-    /// The server listens for HTTP in place of speaking on stdio.
+    /// The server listens for HTTP instead of using stdio.
     ServesHttp,
 }
 
 impl KnownCause {
-    /// Reads the telling line of a server's output.
+    /// Parses the cause line of a server's output.
     pub fn parse(line: &str) -> Option<Self> {
         let lower = line.to_lowercase();
         let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
@@ -57,7 +58,7 @@ impl KnownCause {
         Self::missing_code(line, &lower).or_else(|| Self::missing_setting(line, &lower))
     }
 
-    /// Something that is to be run or imported and does not exist.
+    /// Detects code that is to be run or imported and does not exist.
     fn missing_code(line: &str, lower: &str) -> Option<Self> {
         for form in ["Cannot find module ", "Cannot find package ", "can't open file ", "Failed to spawn: "] {
             let Some((_, rest)) = line.split_once(form) else { continue };
@@ -80,7 +81,7 @@ impl KnownCause {
         None
     }
 
-    /// A variable or a switch that is not set.
+    /// Detects a variable or an option that is not set.
     fn missing_setting(line: &str, lower: &str) -> Option<Self> {
         const WORDS: [&str; 9] = [
             "required",
@@ -99,13 +100,13 @@ impl KnownCause {
         }
         let listens = ["listening", "running on", "running at", "started on", "started at", "uvicorn"];
         let has_word = |wanted: &str| lower.split(|c: char| !c.is_alphanumeric()).any(|word| word == wanted);
-        // A server says as well that it runs on stdio, with a transport of that name.
+        // A server may also print that it runs on stdio, with a transport of that name.
         let is_http = (lower.contains("http://") || has_word("port")) && !has_word("stdio");
         (is_http && listens.iter().any(|word| lower.contains(word))).then_some(Self::ServesHttp)
     }
 }
 
-/// The name at the beginning of a text, without its quotes.
+/// Returns the first word of a text, without its quotes.
 fn first_word(text: &str) -> String {
     const QUOTES: [char; 5] = ['\'', '"', '`', '‘', '’'];
     let text = text.trim();

@@ -1,25 +1,26 @@
 //! Cause of a failure in a server's stderr: the line that a person would point at.
 //!
-//! Runtimes and package managers end their output with what helps least: stack frames, a closing brace, their version, the
-//! path of a log. The cause stands above, in a form that each of them keeps to. Output that fits no form is told by its
-//! last line that says anything.
+//! Runtimes and package managers end their output with the least helpful lines: stack frames, a closing
+//! brace, their version, the path of a log. The cause is further up, in a form that each of them keeps to.
+//! For output without a known form the cause is its last meaningful line.
 
 mod known_cause;
 mod npm;
 
 pub use self::known_cause::KnownCause;
 use self::npm::NpmError;
+use crate::error::truncate;
 
-/// Characters of a cause; a longer one is cut.
+/// Most characters of a cause; a longer one is truncated.
 const MAX_CHARS: usize = 300;
 
-/// Ordinary lines after which an error is taken for an old one that the server survived.
+/// Ordinary lines after which an error counts as an old one that the server survived.
 const STALE_AFTER: usize = 20;
 
-/// The telling line, and its place among the lines that were read.
+/// The line that tells the cause, and its index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CauseLine {
-    /// One line, with the causes and the code that stand below it.
+    /// One line, joined with the causes and the code below it.
     pub text: String,
     /// Index of the line it was taken from.
     pub at: usize,
@@ -34,8 +35,8 @@ pub fn find_cause_line<T: AsRef<str>>(lines: &[T]) -> Option<CauseLine> {
     reading.finish()
 }
 
-/// Returns whether output says that the program is an HTTP server and nothing else. One that waits for a login listens for the
-/// browser that comes back, and one with a page for people may speak MCP on stdio a little later.
+/// Returns whether output shows that the program is an HTTP server only. A server that waits for a login
+/// listens for the browser's redirect, and one with a web page may speak MCP on stdio a little later.
 pub fn is_http_server<T: AsRef<str>>(lines: &[T]) -> bool {
     const LOGIN: [&str; 6] = ["authoriz", "oauth", "callback", "log in", "login", "sign in"];
     const SIDE_DOORS: [&str; 5] = ["dashboard", "inspector", "debugger", "metrics", "health"];
@@ -49,7 +50,7 @@ pub fn is_http_server<T: AsRef<str>>(lines: &[T]) -> bool {
     lines.iter().any(is_http) && !lines.iter().any(|line| has(line, &LOGIN))
 }
 
-/// An error with what stands below it.
+/// An error and the lines below it.
 #[derive(Debug, Clone, Default)]
 struct ErrorHeadline {
     at: usize,
@@ -59,31 +60,31 @@ struct ErrorHeadline {
     code: Option<String>,
 }
 
-/// Part of the output that is being read.
+/// Section of the output that is being read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum StderrSection {
     #[default]
     Text,
     /// The frames of Python: indented lines before the exception.
     Traceback,
-    /// Below a line that ends with a colon, which the next line completes.
+    /// After a line that ends with a colon, which the next line completes.
     Unfinished,
-    /// Below Rust's `thread 'main' panicked at src/main.rs:1:1:`.
+    /// After Rust's `thread 'main' panicked at src/main.rs:1:1:`.
     Panic,
-    /// Below a `Caused by:` that stands alone.
+    /// After a `Caused by:` on a line of its own.
     Causes,
-    /// Below Go's `goroutine 1 [running]:`, to the end.
+    /// After Go's `goroutine 1 [running]:`, to the end.
     Goroutines,
 }
 
-/// The lines read so far.
+/// State after the lines read so far.
 #[derive(Debug, Default)]
 struct StderrParser {
     section: StderrSection,
     headline: Option<ErrorHeadline>,
     /// Ordinary lines since the headline.
     since: usize,
-    /// The last record of a log with the level of an error.
+    /// The last log record of level error.
     last_error_record: Option<ErrorHeadline>,
     /// The last ordinary line.
     last_plain: Option<ErrorHeadline>,
@@ -158,7 +159,7 @@ impl StderrParser {
         }
     }
 
-    /// A stack below a line that has no form of its own makes it a headline.
+    /// Makes a line without a known form a headline, if a stack follows it.
     fn adopt_frames(&mut self, at: usize) {
         if let Some(plain) = self.last_plain.take_if(|plain| plain.at + 1 == at) {
             self.start_headline(plain);
@@ -185,7 +186,7 @@ impl StderrParser {
     }
 
     fn on_panic(&mut self, at: usize, text: &str) {
-        // Up to Rust 1.72 the message stood on the same line: `panicked at 'no config', src/main.rs:1:5`.
+        // Up to Rust 1.72 the message was on the same line: `panicked at 'no config', src/main.rs:1:5`.
         let quoted = text.split_once(" panicked at '").and_then(|(_, rest)| rest.rsplit_once("', "));
         match quoted {
             Some((message, _)) => self.start_headline(ErrorHeadline {
@@ -232,14 +233,11 @@ impl ErrorHeadline {
         if let Some(code) = self.code.filter(|code| !text.contains(code.as_str())) {
             text = format!("{text} ({code})");
         }
-        match text.char_indices().nth(MAX_CHARS) {
-            Some((end, _)) => format!("{}…", &text[..end]),
-            None => text,
-        }
+        truncate(&text, MAX_CHARS)
     }
 }
 
-/// Removes colours, which arrive spelled out: the tail of stderr escapes control characters.
+/// Removes colours. They arrive escaped, because the stderr tail escapes control characters.
 pub(crate) fn without_colours(line: &str) -> String {
     let mut parts = line.split("\\u{1b}[");
     let mut text = parts.next().unwrap_or_default().to_owned();
@@ -250,7 +248,7 @@ pub(crate) fn without_colours(line: &str) -> String {
     text
 }
 
-/// Tells the form of an error that ends a program.
+/// Returns whether a line has the form of an error that ends a program.
 fn is_headline(text: &str) -> bool {
     let lower = text.to_lowercase();
     let begins = [
@@ -272,7 +270,8 @@ fn is_headline(text: &str) -> bool {
         || text.split_once(": ").is_some_and(|(_, rest)| rest.contains(": ") && is_exception(rest))
 }
 
-/// `TypeError: …`, `java.io.IOException: …`, `Error [ERR_MODULE_NOT_FOUND]: …`, `[UnhandledPromiseRejection: …`.
+/// Returns whether a line is an exception: `TypeError: …`, `java.io.IOException: …`, `Error
+/// [ERR_MODULE_NOT_FOUND]: …`, `[UnhandledPromiseRejection: …`.
 fn is_exception(text: &str) -> bool {
     let text = text.trim_start_matches('[');
     let end =
@@ -288,14 +287,16 @@ fn is_panic(text: &str) -> bool {
     text.starts_with("thread '") && text.contains(" panicked at ")
 }
 
-/// A line of a Python traceback before the exception; those of exception groups are drawn behind bars.
+/// Returns whether a line belongs to a Python traceback before the exception; those of exception groups
+/// follow bars.
 fn is_traceback_frame(line: &str) -> bool {
     let inner = line.trim_start_matches([' ', '|', '+']);
     let is_barred = line.trim_start().starts_with('|');
     if is_barred { line.contains("|   ") || inner.starts_with('^') } else { line.starts_with(' ') }
 }
 
-/// A frame of a stack: `at main (x.js:1:1)`, `- /srv/x.js` of a require stack, `0: core::panicking`, `from x.rb:3`.
+/// Returns whether a line is a stack frame: `at main (x.js:1:1)`, `- /srv/x.js` of a require stack, `0:
+/// core::panicking`, `from x.rb:3`.
 fn is_frame(text: &str) -> bool {
     let begins = ["at ", "from ", "... ", "- /"];
     let numbered = text.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -303,18 +304,18 @@ fn is_frame(text: &str) -> bool {
         || (numbered.len() < text.len() && numbered.starts_with(": "))
 }
 
-/// `cause: …` of uv, `Caused by: …` of Java and anyhow, `╰─▶ …` of miette.
+/// Returns the cause in `cause: …` of uv, `Caused by: …` of Java and anyhow, `╰─▶ …` of miette.
 fn cause_of(text: &str) -> Option<&str> {
     ["cause: ", "Caused by: ", "╰─▶ ", "├─▶ "].iter().find_map(|begin| text.strip_prefix(begin))
 }
 
-/// `code: 'ECONNREFUSED',` of a Node error.
+/// Returns the code in `code: 'ECONNREFUSED',` of a Node error.
 fn code_of(text: &str) -> Option<&str> {
     let code = text.strip_prefix("code: ")?.trim_end_matches(',');
     code.strip_prefix('\'')?.strip_suffix('\'')
 }
 
-/// An error that only says that there were others.
+/// Returns whether an error only says that there were others.
 fn is_summary(text: &str) -> bool {
     let begins = [
         "error: could not compile ",
@@ -325,7 +326,7 @@ fn is_summary(text: &str) -> bool {
     begins.iter().any(|begin| text.starts_with(begin))
 }
 
-/// A record of a log with the level of an error.
+/// Returns whether a line is a log record of level error.
 fn is_error_record(text: &str) -> bool {
     const LEVELS: [&str; 6] =
         ["ERROR", "FATAL", "CRITICAL", "level=error", "level=fatal", "\"level\":\"error\""];
@@ -334,7 +335,7 @@ fn is_error_record(text: &str) -> bool {
     LEVELS.iter().any(|level| text.starts_with(level)) || words.any(|word| LEVELS.contains(&word))
 }
 
-/// Lines that programs write whatever happens.
+/// Returns whether programs write a line in any run.
 fn is_noise(text: &str) -> bool {
     const BEGINS: [&str; 26] = [
         "Node.js v",

@@ -1,8 +1,8 @@
-//! Errors of npm and npx: a block of lines with one prefix, of which one says what happened.
+//! Errors of npm and npx: a block of lines with one prefix, one of which tells the failure.
 
 use super::ErrorHeadline;
 
-/// Returns what follows the prefix of npm's errors; `npm ERR!` up to npm 10.
+/// Returns the text after the prefix of npm's errors; `npm ERR!` up to npm 10.
 pub(super) fn error_of(text: &str) -> Option<&str> {
     ["npm error", "npm ERR!"].iter().find_map(|begin| text.strip_prefix(begin))
 }
@@ -13,7 +13,7 @@ pub(super) struct NpmError {
     at: usize,
     code: Option<String>,
     message: Option<String>,
-    /// Whether it is about a program that npm ran, which has told its own error before.
+    /// True if the error is about a program that npm ran, which has printed its own error before.
     is_relayed: bool,
 }
 

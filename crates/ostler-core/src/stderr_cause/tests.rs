@@ -2,7 +2,7 @@ use super::*;
 
 fn cause_of_output(output: &str) -> Option<String> {
     let lines: Vec<&str> = output.lines().collect();
-    find_cause_line(&lines).map(|told| told.text)
+    find_cause_line(&lines).map(|line| line.text)
 }
 
 /// A file of real output and the line that tells its cause.
@@ -137,8 +137,8 @@ fn an_error_that_the_server_survived_is_not_its_cause() {
 
 #[test]
 fn a_long_cause_is_cut_and_its_place_is_known() {
-    let told = find_cause_line(&["starting".to_owned(), format!("Error: {}", "ä".repeat(400))]).unwrap();
-    assert_eq!((told.at, told.text.chars().count()), (1, MAX_CHARS + 1));
+    let line = find_cause_line(&["starting".to_owned(), format!("Error: {}", "ä".repeat(400))]).unwrap();
+    assert_eq!((line.at, line.text.chars().count()), (1, MAX_CHARS + 1));
 }
 
 #[test]

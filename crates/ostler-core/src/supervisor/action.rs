@@ -1,23 +1,23 @@
-//! What the server's task is to do.
+//! Actions of the server's task.
 
-/// One thing to do, carried out by the server's task alone.
+/// One action, carried out by the server's task only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Make a session and report it under this generation.
+    /// Start a session and report it under this generation.
     Start {
-        /// The number of the session to be.
+        /// The number of the new session.
         generation: u64,
     },
     /// End the session of this generation.
     Retire {
-        /// Which session.
+        /// The number of the session.
         generation: u64,
-        /// What becomes of its calls.
+        /// Treatment of its calls.
         mode: RetireMode,
     },
 }
 
-/// What becomes of the calls of a session that is being ended.
+/// Treatment of the calls of a session that is being ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetireMode {
     /// They may finish, for as long as the spec's `drain` allows.

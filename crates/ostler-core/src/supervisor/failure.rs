@@ -1,4 +1,4 @@
-//! The end of a session, with what is known of it.
+//! Failure of a session or of a start.
 
 use std::fmt;
 use std::time::Instant;
@@ -12,15 +12,15 @@ const MAX_STDERR_LINES: usize = 8;
 /// The end of a session, or a start that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerFailure {
-    /// What happened.
+    /// The kind of failure.
     pub kind: FaultKind,
-    /// When.
+    /// Its time.
     pub at: Instant,
-    /// How the process ended, if that is known.
+    /// Exit of the process, if known.
     pub exit: Option<Exit>,
     /// The line of stderr that tells the cause.
     pub cause: Option<String>,
-    /// Lines of stderr from around its end, oldest first, control characters escaped.
+    /// Lines of stderr around its end, oldest first, control characters escaped.
     pub stderr: Vec<String>,
     /// Advice that only the place of the failure can give.
     pub hint: Option<Box<FailureHint>>,
@@ -29,14 +29,14 @@ pub struct ServerFailure {
 /// Advice that only the place of a failure can give.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FailureHint {
-    /// Words of which none is chosen by a server.
+    /// A text without any word chosen by a server.
     Text(String),
-    /// Variables that its output names, that are set here and that it was not given.
+    /// Variables that its output names and that are set here but were not passed.
     Withheld(Vec<String>),
 }
 
 impl ServerFailure {
-    /// A failure of which nothing more is known.
+    /// Creates a failure without further facts.
     pub fn new(kind: FaultKind, at: Instant) -> Self {
         let exit = match &kind {
             FaultKind::Exited(exit) | FaultKind::EndedAtProbe(exit) => Some(*exit),
@@ -49,17 +49,17 @@ impl ServerFailure {
         Self { kind, at, exit, cause: None, stderr: Vec::new(), hint: None }
     }
 
-    /// Takes the cause from what the server wrote to stderr, and keeps a few lines: the last ones, or those that begin
-    /// with the cause where it stands further up.
+    /// Extracts the cause from the server's stderr and keeps a few lines: the last ones, or those from the
+    /// cause on if it is further up.
     pub fn attach_stderr(&mut self, mut stderr: Vec<String>) {
-        let told = find_cause_line(&stderr);
+        let line = find_cause_line(&stderr);
         let first = stderr.len().saturating_sub(MAX_STDERR_LINES);
-        stderr.drain(..told.as_ref().map_or(first, |told| told.at.min(first)));
+        stderr.drain(..line.as_ref().map_or(first, |line| line.at.min(first)));
         stderr.truncate(MAX_STDERR_LINES);
-        (self.cause, self.stderr) = (told.map(|told| told.text), stderr);
+        (self.cause, self.stderr) = (line.map(|line| line.text), stderr);
     }
 
-    /// Returns whether the server itself gave up, so that its words tell more than how that was noticed.
+    /// Returns whether the server itself gave up, so that its output tells more than the fault.
     fn is_reported_by_server(&self) -> bool {
         matches!(
             self.kind,
@@ -73,7 +73,7 @@ impl ServerFailure {
 }
 
 impl fmt::Display for ServerFailure {
-    /// The cause comes first, then how it was noticed.
+    /// Writes the cause first, then the failure.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (before, after) =
             if self.is_reported_by_server() { (&self.cause, &None) } else { (&None, &self.cause) };

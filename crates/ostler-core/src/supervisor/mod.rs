@@ -1,4 +1,4 @@
-//! One server's supervision: when it starts, when it ends, and who gets in.
+//! Supervisor of one server: decides when it starts, when it ends, and which calls are admitted.
 //!
 //! ```text
 //!            wanted, or eager            started
@@ -6,7 +6,7 @@
 //!    ▲ ▲                        ▲  │                │ │                              │
 //!    │ └──────unused, evicted───┼──┼────────────────┼─┘              start           │
 //!    │                          │  │ failed         │ lost                           │
-//!    │ nobody waits      delay  │  ▼                ▼                                │
+//!    │ no waiter         delay  │  ▼                ▼                                │
 //!    └──────────────────────── backoff ◀── within the restart budget                 │
 //!    ▲                                              │ budget spent, permanent cause  │
 //!    └───────────reload, readmitted──────────── ejected                              │
@@ -15,13 +15,12 @@
 //!    └───────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Every session has a generation. An event names the generation it is about,
-//! and one that isn't current changes nothing, so a crash seen by sixty-four
-//! calls, the exit watcher and the reader is one crash. Invalidating a
-//! generation does not depend on who still holds a lease of it.
+//! Every session has a generation. An event names its generation, and an event of another one than the
+//! current changes nothing, so a crash seen by sixty-four calls, the exit watcher and the reader is one
+//! crash. Invalidating a generation does not depend on the leases still held of it.
 //!
-//! Callers and the server's task share one supervisor behind a short lock:
-//! callers enter and leave, the task alone carries out [`Action`]s.
+//! Callers and the server's task share one supervisor behind a short lock: callers are admitted and leave,
+//! only the task carries out [`Action`]s.
 
 mod action;
 #[cfg(test)]
@@ -53,45 +52,45 @@ pub use failure::{FailureHint, ServerFailure};
 pub use phase::{Availability, EjectionReason, Phase};
 use restart_or_eject::SessionHistory;
 
-/// Uptime after which, with one good answer, delays start from the beginning again.
+/// Uptime after which, with one good answer, delays restart from the first.
 pub const HEALTHY_AFTER: Duration = Duration::from_secs(10);
 
-/// How long a server that wants other credentials is left alone. A person has
-/// to act first; asking once a minute notices that without a reload.
+/// Pause before a server that needs other credentials is tried again. A person has to act first; a try once a
+/// minute notices that without a reload.
 pub const AUTH_RETRY: Duration = Duration::from_secs(60);
 
-/// How much longer than `readmit_after` an ejection may last, by doubling: from a minute to ten.
+/// Factor by which an ejection may exceed `readmit_after`, by doubling: from a minute to ten.
 const MAX_READMISSION_FACTOR: u32 = 10;
 
-/// The supervision of one server.
+/// Supervision state of one server.
 #[derive(Debug)]
 pub struct Supervisor {
     is_lazy: bool,
-    /// The server is somebody else's, behind a network.
+    /// True if the server is remote, operated by another party.
     is_remote: bool,
-    /// The host serves one command: a remote server that fails twice is not waited for.
+    /// True if the host serves one command: a remote server that fails twice is not waited for.
     is_single_command: bool,
     keep_alive: Duration,
     restart: RestartSettings,
     phase: Phase,
-    /// The newest generation; numbers only go up.
+    /// The newest generation; it only grows.
     generation: u64,
     budget: RestartBudget,
     backoff: Backoff,
-    /// Delays of a remote server for which no caller waits.
+    /// Delays of a remote server without waiting callers.
     unattended_backoff: Backoff,
     breaker: Breaker,
-    /// A session has come up in this run.
+    /// True once a session has come up in this run.
     has_started: bool,
-    /// A session has come up in an earlier run, or the server is waited for as if one had.
+    /// True if a session has come up in an earlier run, or if the server is waited for as if one had.
     has_started_before: bool,
     /// Starts that failed since the last session.
     failed_starts: u32,
     /// Readmissions since the server was last healthy.
     readmissions: u32,
-    /// The next start is the probe of a server that was ejected: one failure ejects it again.
+    /// True if the next start is the probe of an ejected server: one failure ejects it again.
     is_on_probation: bool,
-    /// Leases out, over all generations.
+    /// Leases held, over all generations.
     leases: usize,
     /// Callers that wait for a session.
     waiters: usize,
@@ -101,28 +100,28 @@ pub struct Supervisor {
     binders: usize,
     /// The ejection of a server that has been stopped since.
     ejection: Option<Phase>,
-    /// An operator wants a session though nobody waits for one.
+    /// True if an operator wants a session although no caller waits for one.
     is_start_requested: bool,
-    /// When the last lease ended, or the session began.
+    /// Time of the end of the last lease, or of the start of the session.
     last_use: Instant,
     failure: Option<ServerFailure>,
     /// Sessions to be ended, in order.
     retiring: VecDeque<Action>,
 }
 
-/// A call that has ended.
+/// A completed call.
 #[derive(Debug, Clone, Copy)]
 pub struct CompletedCall<'a> {
     /// Caller and tool, as they were at [`Supervisor::admit`].
     pub origin: Option<CallOrigin<'a>>,
-    /// The session that it was sent to.
+    /// The session it was sent to.
     pub generation: u64,
-    /// What its outcome says.
+    /// The classification of its outcome.
     pub classification: Classification,
 }
 
 impl Supervisor {
-    /// A server that has not been started.
+    /// Creates the supervisor of a server that has not been started.
     pub fn new(spec: &ServerSpec, now: Instant) -> Self {
         Self {
             is_lazy: spec.lazy,
@@ -153,16 +152,16 @@ impl Supervisor {
         }
     }
 
-    /// Makes the supervisor one of a host that serves a single command.
+    /// Sets the supervisor up for a host that serves a single command.
     #[must_use]
     pub fn for_single_command(mut self) -> Self {
         self.is_single_command = true;
         self
     }
 
-    // What callers do.
+    // Events of callers.
 
-    /// Asks the breaker. The permit must come back through [`settle`](Self::settle).
+    /// Asks the breaker. The permit must come back through [`record_outcome`](Self::record_outcome).
     pub fn admit(
         &mut self,
         origin: Option<CallOrigin<'_>>,
@@ -171,12 +170,12 @@ impl Supervisor {
         self.breaker.admit(origin, now)
     }
 
-    /// Whether a permit was given before anything that changes who may pass.
+    /// Returns whether no event since a permit was given has changed the admission of calls.
     pub fn is_current(&mut self, permit: &BreakerPermit, origin: Option<CallOrigin<'_>>) -> bool {
         self.breaker.is_current(permit, origin)
     }
 
-    /// Whether there is a session to use now.
+    /// Returns whether a session is available now.
     pub fn availability(&self, now: Instant) -> Availability<'_> {
         match &self.phase {
             Phase::Ready { generation, .. } => Availability::Ready(*generation),
@@ -192,12 +191,12 @@ impl Supervisor {
         }
     }
 
-    /// One more caller waits for a session.
+    /// Counts a caller that begins to wait for a session.
     pub fn on_wait(&mut self) {
         self.waiters += 1;
     }
 
-    /// A caller has stopped waiting, whatever for.
+    /// Counts a caller that stops waiting, for any reason.
     pub fn on_wait_over(&mut self) {
         self.waiters = self.waiters.saturating_sub(1);
     }
@@ -214,52 +213,55 @@ impl Supervisor {
         self.on_wait_over();
     }
 
-    /// A lease begins.
+    /// Counts a lease that begins.
     pub fn on_lease(&mut self) {
         self.leases += 1;
     }
 
-    /// A lease ends. True for the last one: the keep-alive clock starts.
+    /// Counts a lease that ends. Returns true for the last one, which starts the keep-alive time.
     pub fn on_release(&mut self, now: Instant) -> bool {
         self.leases = self.leases.saturating_sub(1);
         self.last_use = now;
         self.leases == 0
     }
 
-    /// A binder wants the server kept up, for longer than a call.
+    /// Counts a binder that wants the server kept up, for longer than a call.
     pub fn on_bind(&mut self) {
         self.binders += 1;
     }
 
-    /// A binder lets go; the last one starts the keep-alive clock.
+    /// Counts a binder that leaves; the last one starts the keep-alive time.
     pub fn on_unbind(&mut self, now: Instant) {
         self.binders = self.binders.saturating_sub(1);
         self.last_use = now;
     }
 
-    /// Takes a permit back with what became of the call. A permit that is dropped instead says nothing.
+    /// Takes a permit back with the outcome of its call. A dropped permit is no evidence.
     pub fn record_outcome(&mut self, permit: BreakerPermit, call: CompletedCall<'_>, now: Instant) {
-        let CompletedCall { origin, generation, classification: weight } = call;
+        let CompletedCall { origin, generation, classification } = call;
         if let Phase::Ready { generation: current, is_proven, .. } = &mut self.phase
             && *current == generation
         {
-            *is_proven |=
-                weight.signal == HealthSignal::Success || weight.effect == SessionEffect::MarkProven;
+            *is_proven |= classification.signal == HealthSignal::Success
+                || classification.effect == SessionEffect::MarkProven;
         }
-        // The end of a session is counted once, by `on_lost`, and not again by
-        // the calls that ended it or were in flight.
-        let mark =
-            if weight.effect == SessionEffect::Restart { HealthSignal::Neutral } else { weight.signal };
-        self.breaker.record_signal(permit, origin, mark, now);
-        if let SessionEffect::Pause(wait) = weight.effect {
+        // The end of a session is counted once, by `on_lost`, and not again by the calls that ended it or
+        // were in flight.
+        let signal = if classification.effect == SessionEffect::Restart {
+            HealthSignal::Neutral
+        } else {
+            classification.signal
+        };
+        self.breaker.record_signal(permit, origin, signal, now);
+        if let SessionEffect::Pause(wait) = classification.effect {
             self.breaker.hold_open(now, wait);
         }
     }
 
-    // What the server's task reports.
+    // Reports of the server's task.
 
-    /// The session of this generation is up. False if nobody wants it any
-    /// more; the task must end it then.
+    /// Records that the session of this generation is up. Returns false if it is no longer wanted; the task
+    /// must end it then.
     pub fn on_started(&mut self, generation: u64, now: Instant) -> bool {
         if self.phase != (Phase::Starting { generation }) {
             return false;
@@ -271,31 +273,32 @@ impl Supervisor {
             self.budget.clear();
             self.backoff.reset();
         }
-        // Whoever asked for a session while this one was on its way has it now.
+        // Callers that asked for a session while this one was starting have it now.
         self.is_start_requested = false;
         true
     }
 
-    /// This generation could not be started.
+    /// Records that this generation could not be started.
     pub fn on_start_failed(&mut self, generation: u64, failure: ServerFailure, rng: &mut fastrand::Rng) {
         if self.phase == (Phase::Starting { generation }) {
             self.on_failure(failure, SessionHistory::NotStarted, rng);
         }
     }
 
-    /// Takes note that the server has come up in an earlier run, or is waited for as if it had.
+    /// Records that the server has come up in an earlier run, or is waited for as if it had.
     pub fn on_started_before(&mut self) {
         self.has_started_before = true;
     }
 
-    /// Starting was given up for a reason that is not the server's.
+    /// Records that a start was abandoned for a reason other than the server's.
     pub fn on_start_abandoned(&mut self, generation: u64) {
         if self.phase == (Phase::Starting { generation }) {
             self.phase = Phase::Idle;
         }
     }
 
-    /// The session of this generation ended by itself, or hangs. True if it was the current one.
+    /// Records that the session of this generation ended by itself, or hangs. Returns true if it was the
+    /// current one.
     pub fn on_lost(&mut self, generation: u64, failure: ServerFailure, rng: &mut fastrand::Rng) -> bool {
         let Phase::Ready { generation: current, since, is_proven } = self.phase else { return false };
         if current != generation {
@@ -315,16 +318,16 @@ impl Supervisor {
         true
     }
 
-    /// A session that was draining is gone.
+    /// Records that a draining session has ended.
     pub fn on_closed(&mut self, generation: u64) {
         if self.phase == (Phase::Draining { generation }) {
             self.phase = Phase::Stopped;
         }
     }
 
-    // What operators do.
+    // Commands of operators.
 
-    /// Ends the session after its calls; nobody gets in until [`on_resume`](Self::on_resume).
+    /// Ends the session after its calls; no call is admitted until [`on_resume`](Self::on_resume).
     pub fn on_stop(&mut self) {
         self.phase = match self.phase {
             Phase::Ready { generation, .. } => {
@@ -340,16 +343,16 @@ impl Supervisor {
         };
     }
 
-    /// A stopped or sleeping server is brought up.
+    /// Starts a stopped or sleeping server.
     pub fn on_resume(&mut self) {
         if matches!(self.phase, Phase::Draining { .. } | Phase::Stopped) {
-            // Stopping and starting is no way around an ejection.
+            // Stopping and starting does not lift an ejection.
             self.phase = self.ejection.take().unwrap_or(Phase::Idle);
         }
         self.is_start_requested = !matches!(self.phase, Phase::Ready { .. });
     }
 
-    /// A fresh session and a clean record: the old session finishes its calls.
+    /// Starts a fresh session and clears the record; the old session finishes its calls.
     pub fn on_reload(&mut self) {
         if let Phase::Ready { generation, .. } = self.phase {
             self.retire(generation, RetireMode::Drain);
@@ -365,7 +368,7 @@ impl Supervisor {
         self.is_start_requested = true;
     }
 
-    /// Room is needed. True if the session was unused and is being ended.
+    /// Frees the server's place in the pool. Returns true if the session was unused and is being ended.
     pub fn on_evict(&mut self) -> bool {
         let Phase::Ready { generation, .. } = self.phase else { return false };
         if !self.is_lazy || !self.is_unused() {
@@ -376,9 +379,9 @@ impl Supervisor {
         true
     }
 
-    // What the task asks.
+    // Queries of the task.
 
-    /// The next thing to do; asked until there is none.
+    /// Returns the next action; the task repeats it until `None`.
     pub fn poll(&mut self, now: Instant) -> Option<Action> {
         if let Some(action) = self.retiring.pop_front() {
             return Some(action);
@@ -406,7 +409,7 @@ impl Supervisor {
         None
     }
 
-    /// When [`poll`](Self::poll) has something to do if nothing else happens.
+    /// Returns the time at which [`poll`](Self::poll) has something to do without further events.
     pub fn next_wake(&self) -> Option<Instant> {
         match self.phase {
             Phase::Backoff { soonest, .. } if self.waiters > 0 || self.is_start_requested => Some(soonest),
@@ -417,67 +420,67 @@ impl Supervisor {
         }
     }
 
-    /// Whether the generation that is starting is still worth it.
+    /// Returns whether the starting generation is still wanted.
     pub fn is_starting(&self, generation: u64) -> bool {
         self.phase == (Phase::Starting { generation })
     }
 
-    /// Where the server stands.
+    /// Returns the phase of the server.
     pub fn phase(&self) -> &Phase {
         &self.phase
     }
 
-    /// The breaker as seen from outside.
+    /// Returns the state of the breaker.
     pub fn circuit(&self, now: Instant) -> BreakerState {
         self.breaker.circuit(now)
     }
 
-    /// Failures since the last good answer, with the starts that failed since the last session.
+    /// Returns the failures since the last good answer, plus the starts that failed since the last session.
     pub fn consecutive_failures(&self) -> u32 {
         self.breaker.consecutive_failures().saturating_add(self.failed_starts)
     }
 
-    /// See [`Breaker::held_back`].
+    /// Returns [`Breaker::held_back`].
     pub fn held_back(&self) -> usize {
         self.breaker.held_back()
     }
 
-    /// See [`Breaker::turns`].
+    /// Returns [`Breaker::transitions`].
     pub fn breaker_transitions(&self) -> u64 {
         self.breaker.transitions()
     }
 
-    /// Restarts used in the window, and how many there are.
+    /// Returns the restarts used in the window, and the restarts allowed.
     pub fn restarts(&self, now: Instant) -> (u32, u32) {
         (self.budget.used(now), self.budget.max())
     }
 
-    /// The newest generation, 0 before the first start.
+    /// Returns the newest generation, 0 before the first start.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Leases out now, those of binders included.
+    /// Returns the number of leases held, those of binders included.
     pub fn leases(&self) -> usize {
         self.leases + self.binders
     }
 
-    /// Callers that wait for a session now.
+    /// Returns the number of callers that wait for a session.
     pub fn waiters(&self) -> usize {
         self.waiters
     }
 
-    /// The last thing that went wrong, until a reload.
+    /// Returns the last failure, until a reload.
     pub fn failure(&self) -> Option<&ServerFailure> {
         self.failure.as_ref()
     }
 
-    /// Whether the last start failed. A start that is under way has not ended, so the one before it counts.
+    /// Returns whether the last start failed. A start in progress has not ended, so the one before it counts.
     pub fn has_failed_start(&self) -> bool {
         self.failed_starts > 0
     }
 
-    /// Whether a session has come up in this run.
+    /// Returns whether a session has come up in this run.
     pub fn has_come_up(&self) -> bool {
         self.has_started
     }
@@ -487,13 +490,13 @@ impl Supervisor {
         self.has_started || self.has_started_before
     }
 
-    /// Since when a ready server is unused, if it may be evicted.
+    /// Returns the time since which a ready server is unused, if it may be evicted.
     pub fn idle_since(&self) -> Option<Instant> {
         let is_evictable = matches!(self.phase, Phase::Ready { .. }) && self.is_lazy && self.is_unused();
         is_evictable.then_some(self.last_use)
     }
 
-    /// Whether somebody wants a session.
+    /// Returns whether a caller, a binder or an operator wants a session.
     pub fn has_demand(&self) -> bool {
         !self.is_lazy || self.waiters + self.binders > 0 || self.is_start_requested
     }
@@ -513,8 +516,9 @@ impl Supervisor {
         self.is_lazy && self.is_unused() && now >= self.last_use + self.keep_alive
     }
 
-    /// Whether a server that never came up, in this run or an earlier one, is not worth waiting for: its endpoint can't
-    /// be reached, or its process has failed to start twice. Its first failure may be a dependency that comes up late.
+    /// Returns whether a server that never came up, in this run or an earlier one, is not worth waiting for:
+    /// its endpoint is unreachable, or its process has failed to start twice. Its first failure may be a
+    /// dependency that comes up late.
     fn is_unlikely_to_start(&self) -> bool {
         let Some(failure) = &self.failure else { return false };
         let is_out_of_reach = matches!(failure.kind, FaultKind::Connect(_));

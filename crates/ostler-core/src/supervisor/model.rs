@@ -1,4 +1,4 @@
-//! Random lives of a server against a reference of a few lines.
+//! Model test of the supervisor: random histories against a reference of a few lines.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ fn events() -> impl Strategy<Value = SupervisorEvent> {
     ]
 }
 
-/// What becomes of a generation; it only moves forward.
+/// State of a generation; it only moves forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum GenerationState {
     Starting,
@@ -49,26 +49,26 @@ enum GenerationState {
     Over,
 }
 
-/// The reference: what was started, how it ended, and who is there.
+/// Reference model: the sessions that were started, their ends, and the callers present.
 #[derive(Debug, Default)]
 struct SupervisorModel {
-    fates: BTreeMap<u64, GenerationState>,
+    generations: BTreeMap<u64, GenerationState>,
     /// Failures since the record was last cleared.
     failures: Vec<u64>,
     leases: usize,
     waiters: usize,
     binders: usize,
-    /// An operator has asked for a session that has not come up since.
+    /// True if an operator has asked for a session that has not come up since.
     is_start_requested: bool,
-    /// Since when the session is up, and whether it has given a good answer.
+    /// Start time of the session, and whether it has given a good answer.
     session: (u64, bool),
-    /// Ceiling of the next delay; `None` if nothing has failed since delays began from the beginning.
+    /// Ceiling of the next delay; `None` if nothing has failed since the delays were reset.
     ceiling: Option<u64>,
     has_started: bool,
-    /// When an ejected server is readmitted, and how often that has been in vain.
+    /// Time of the readmission of an ejected server, and the number of failed readmissions.
     readmit_at: u64,
     readmissions: u32,
-    /// The next start is the only one before another ejection.
+    /// True if the next start is the only one before another ejection.
     is_on_probation: bool,
     now: u64,
 }
@@ -104,8 +104,8 @@ impl ModelRun {
         self.supervisor.generation()
     }
 
-    fn fate(&mut self) -> Option<&mut GenerationState> {
-        self.model.fates.get_mut(&self.supervisor.generation())
+    fn state(&mut self) -> Option<&mut GenerationState> {
+        self.model.generations.get_mut(&self.supervisor.generation())
     }
 
     fn is_phase(&self, word: &str) -> bool {
@@ -138,7 +138,7 @@ impl ModelRun {
             SupervisorEvent::StartFailed => self.finish_start(current, false),
             SupervisorEvent::StartAbandoned => {
                 if self.supervisor.is_starting(current) {
-                    self.model.fates.insert(current, GenerationState::Over);
+                    self.model.generations.insert(current, GenerationState::Over);
                 }
                 self.supervisor.on_start_abandoned(current);
             }
@@ -178,9 +178,9 @@ impl ModelRun {
         }
     }
 
-    /// The task reports a start; one that nobody wants any more is ended by the task.
+    /// Reports a start by the task; a start that is no longer wanted is ended by the task.
     fn finish_start(&mut self, generation: u64, is_up: bool) {
-        if self.fate() != Some(&mut GenerationState::Starting) {
+        if self.state() != Some(&mut GenerationState::Starting) {
             return;
         }
         let was_starting = self.supervisor.is_starting(generation);
@@ -207,11 +207,12 @@ impl ModelRun {
             }
         }
         self.model.is_start_requested &= !(is_up && was_starting);
-        let fate = if is_up && was_starting { GenerationState::Live } else { GenerationState::Over };
-        self.model.fates.insert(generation, fate);
+        let state = if is_up && was_starting { GenerationState::Live } else { GenerationState::Over };
+        self.model.generations.insert(generation, state);
     }
 
-    /// Failures in a window never exceed the budget by more than the one that ejects. A server on probation has none.
+    /// Failures in a window never exceed the budget by more than the one that ejects. A server on probation
+    /// has no budget.
     fn note_failure(&mut self) {
         let now = self.model.now;
         if std::mem::take(&mut self.model.is_on_probation) {
@@ -234,7 +235,7 @@ impl ModelRun {
         self.model.failures.iter().filter(|&&then| now - then < WINDOW).count()
     }
 
-    /// A session that worked for long enough clears what was before.
+    /// Clears the record after a session that worked for long enough.
     fn note_uptime(&mut self) {
         let SupervisorModel { session: (since, is_proven), now, .. } = self.model;
         if is_proven && at(now) - at(since) >= HEALTHY_AFTER {
@@ -243,20 +244,21 @@ impl ModelRun {
         }
     }
 
-    /// A list is answered well.
+    /// Answers a list successfully.
     fn answer(&mut self, generation: u64) {
         let Ok(permit) = self.supervisor.admit(None, at(self.model.now)) else { panic!("a list passes") };
-        let weight = Classification { signal: HealthSignal::Neutral, effect: SessionEffect::MarkProven };
+        let classification =
+            Classification { signal: HealthSignal::Neutral, effect: SessionEffect::MarkProven };
         self.supervisor.record_outcome(
             permit,
-            CompletedCall { origin: None, generation, classification: weight },
+            CompletedCall { origin: None, generation, classification },
             at(self.model.now),
         );
         self.model.session.1 |= self.is_phase("ready");
     }
 
-    /// The first failure of a session that has worked is followed by a start at
-    /// once, the last restart of the budget by the longest wait, any other by one in the upper half of its ceiling.
+    /// Checks a delay: the first failure of a session that has worked is followed by a start at once, the
+    /// last restart of the budget by the longest delay, any other by one in the upper half of its ceiling.
     fn note_delay(&mut self, is_proven: bool) {
         let Phase::Backoff { soonest, until, .. } = *self.supervisor.phase() else { return };
         let (wait, ceiling) = (until - at(self.model.now), self.model.ceiling);
@@ -277,7 +279,7 @@ impl ModelRun {
         !self.is_lazy || self.model.waiters + self.model.binders > 0 || self.model.is_start_requested
     }
 
-    /// Carries out everything, as the server's task does.
+    /// Carries out all actions, as the server's task does.
     fn carry_out(&mut self) {
         loop {
             let before = self.supervisor.phase().as_str();
@@ -294,18 +296,18 @@ impl ModelRun {
                     assert!(generation > newest, "generations go up");
                     assert!(self.has_demand(), "nobody wants a session");
                     self.model.is_start_requested = false;
-                    // A start that this one replaces is dropped by the task.
-                    if let Some(fate @ GenerationState::Starting) = self.model.fates.get_mut(&newest) {
-                        *fate = GenerationState::Over;
+                    // The task drops a start that this one replaces.
+                    if let Some(state @ GenerationState::Starting) = self.model.generations.get_mut(&newest) {
+                        *state = GenerationState::Over;
                     }
                     let outstanding =
-                        self.model.fates.values().filter(|fate| **fate == GenerationState::Starting);
+                        self.model.generations.values().filter(|state| **state == GenerationState::Starting);
                     assert_eq!(outstanding.count(), 0, "one start at a time");
-                    self.model.fates.insert(generation, GenerationState::Starting);
+                    self.model.generations.insert(generation, GenerationState::Starting);
                 }
                 Action::Retire { generation, .. } => {
-                    let fate = self.model.fates.insert(generation, GenerationState::Over);
-                    assert_eq!(fate, Some(GenerationState::Live), "each session is retired once");
+                    let state = self.model.generations.insert(generation, GenerationState::Over);
+                    assert_eq!(state, Some(GenerationState::Live), "each session is retired once");
                 }
             }
         }
@@ -313,19 +315,24 @@ impl ModelRun {
         assert!(wake.is_none_or(|wake| wake > at(self.model.now)), "there is something left to do");
     }
 
-    /// What must hold whenever the task has done its work.
+    /// Checks the invariants that hold whenever the task has carried out its actions.
     fn check(&self) {
         let SupervisorModel { leases, waiters, binders, .. } = self.model;
         assert_eq!((self.supervisor.leases(), self.supervisor.waiters()), (leases + binders, waiters));
-        let live: Vec<u64> = self.with_fate(GenerationState::Live);
+        let live: Vec<u64> = self.with_state(GenerationState::Live);
         match *self.supervisor.phase() {
             Phase::Ready { generation, .. } => assert_eq!(live, [generation]),
             _ => assert_eq!(live, [0; 0], "only the session in use is alive"),
         }
     }
 
-    fn with_fate(&self, fate: GenerationState) -> Vec<u64> {
-        self.model.fates.iter().filter(|(_, it)| **it == fate).map(|(generation, _)| *generation).collect()
+    fn with_state(&self, state: GenerationState) -> Vec<u64> {
+        self.model
+            .generations
+            .iter()
+            .filter(|(_, it)| **it == state)
+            .map(|(generation, _)| *generation)
+            .collect()
     }
 }
 

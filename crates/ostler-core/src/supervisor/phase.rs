@@ -1,53 +1,52 @@
-//! Where a server stands.
+//! Phases of a server.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::fault::HumanDuration;
 
-/// Where a server stands. Each state carries what only it has.
+/// Phase of a server, with the data that only this phase has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Phase {
     /// Not running, and may be started.
     Idle,
-    /// A session is being made.
+    /// A session is being started.
     Starting {
-        /// Its number.
+        /// The number of the session.
         generation: u64,
     },
     /// A session can be used.
     Ready {
-        /// Its number.
+        /// The number of the session.
         generation: u64,
-        /// Since when.
+        /// Its start time.
         since: Instant,
-        /// Whether it has given a good answer.
+        /// True if it has given a good answer.
         is_proven: bool,
     },
     /// Waiting before the next start.
     Backoff {
-        /// When a caller that waits has it started.
+        /// Time from which a waiting caller has it started.
         soonest: Instant,
-        /// When it is started without one; not before `soonest`.
+        /// Time at which it is started without one; not before `soonest`.
         until: Instant,
-        /// Whether it is a failed start, or a session that was lost, that is behind it.
+        /// True after a failed start, false after a lost session.
         is_start_failure: bool,
     },
-    /// Left alone until an operator reloads it, or until it is readmitted.
+    /// Ejected until an operator reloads it, or until it is readmitted.
     Ejected {
-        /// When it may be started again; `None` leaves that to an operator.
+        /// Time of the readmission; `None` leaves it to an operator.
         readmit_at: Option<Instant>,
-        /// What led to it.
+        /// The reason of the ejection.
         ejection: EjectionReason,
         /// The last failure, for people.
         cause: String,
     },
-    /// Left alone until a person has seen to its credentials, or until it is
-    /// time to see whether one has.
+    /// Paused until a person has fixed its credentials, or until the next try.
     NeedsAuth {
-        /// When that is.
+        /// Time of the next try.
         until: Instant,
-        /// What the server said, for people.
+        /// The server's message, for people.
         cause: String,
     },
     /// Stopped by an operator; the last calls finish.
@@ -60,7 +59,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// The word used in status output.
+    /// Returns the word used in status output.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -75,7 +74,7 @@ impl Phase {
     }
 }
 
-/// What led to an ejection.
+/// Reason of an ejection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EjectionReason {
     /// The restart budget is spent.
@@ -87,12 +86,12 @@ pub enum EjectionReason {
     },
     /// It was readmitted and failed again.
     FailedReadmission,
-    /// Trying again does not help.
+    /// A retry does not help.
     Permanent,
 }
 
 impl EjectionReason {
-    /// Says what is done about the server: nothing, for so long.
+    /// Describes the consequence for the server: it is left out, for how long.
     pub fn explain(self, readmit_in: Option<Duration>) -> String {
         let until = match readmit_in {
             Some(wait) => {
@@ -122,32 +121,32 @@ impl fmt::Display for EjectionReason {
     }
 }
 
-/// What a caller that wants a session finds.
+/// State of a server for a caller that wants a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Availability<'a> {
     /// The session of this generation can be used.
     Ready(u64),
-    /// There will be one, or an end to the waiting.
+    /// A session, or a failure, will follow.
     Wait,
     /// The server never came up, and is not waited for until its next try; the cause is the last failure.
     NeverUp {
-        /// When it is tried again.
+        /// Time of the next try.
         until: Instant,
     },
-    /// The server is out.
+    /// The server is ejected.
     Ejected {
-        /// When it may be started again.
+        /// Time of the readmission.
         readmit_at: Option<Instant>,
-        /// What led to it.
+        /// The reason of the ejection.
         ejection: EjectionReason,
         /// The last failure.
         cause: &'a str,
     },
-    /// A person must see to the server's credentials.
+    /// A person must fix the server's credentials.
     NeedsAuth {
-        /// When the server is asked again.
+        /// Time of the next try.
         until: Instant,
-        /// What it said.
+        /// The server's message.
         cause: &'a str,
     },
     /// An operator has stopped the server.

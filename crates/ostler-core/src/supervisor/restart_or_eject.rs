@@ -1,4 +1,4 @@
-//! What a failure leads to: another start, and when, or none.
+//! Failure policy: the phase after a failure, which is a delayed restart or an ejection.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,11 @@ use crate::fault::FaultKind;
 use crate::restart_budget::RestartDecision;
 use crate::sabotage;
 
-/// Delay before the second start of a server that has never come up, in first delays: what it needs may be seconds late.
+/// Delay before the second start of a server that has never come up, in multiples of the first delay: a
+/// dependency may be seconds late.
 const NEVER_UP_FACTOR: u32 = 5;
 
-/// What is known of the session that failed.
+/// History of the failed session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SessionHistory {
     /// It has given a good answer.
@@ -26,11 +27,11 @@ impl Supervisor {
     pub(super) fn on_failure(
         &mut self,
         failure: ServerFailure,
-        past: SessionHistory,
+        history: SessionHistory,
         rng: &mut fastrand::Rng,
     ) {
         let now = failure.at;
-        let is_start_failure = past == SessionHistory::NotStarted;
+        let is_start_failure = history == SessionHistory::NotStarted;
         self.phase = match &failure.kind {
             FaultKind::NeedsAuth { .. } => {
                 Phase::NeedsAuth { until: now + AUTH_RETRY, cause: failure.to_string() }
@@ -42,10 +43,10 @@ impl Supervisor {
             kind => {
                 let is_elsewhere = self.is_remote_fault(kind);
                 let is_away = is_elsewhere && is_unreachable(kind);
-                // The backoff holds back what can't be started. With starts in its count, the breaker would keep calls
-                // for half a minute from a server that was away for a moment. A remote server that answers its
-                // handshakes with failures is spared like one that does so with its calls.
-                if past == SessionHistory::NotStarted && (is_away || !is_elsewhere) {
+                // The backoff handles failed starts. If the breaker counted them too, it would hold calls
+                // back for half a minute from a server that was away for a moment. A remote server whose
+                // handshakes fail is treated like one whose calls fail.
+                if history == SessionHistory::NotStarted && (is_away || !is_elsewhere) {
                     self.failed_starts = self.failed_starts.saturating_add(1);
                 } else {
                     self.breaker.record_server_failure(now);
@@ -53,16 +54,16 @@ impl Supervisor {
                 if self.is_permanent(kind) {
                     self.eject(&failure, EjectionReason::Permanent)
                 } else if is_elsewhere && (is_away || !self.is_single_command) {
-                    self.wait_for_remote(now, (past, is_away), rng)
+                    self.wait_for_remote(now, (history, is_away), rng)
                 } else if self.is_on_probation {
                     self.eject(&failure, EjectionReason::FailedReadmission)
                 } else {
                     match self.budget.on_failure(now) {
-                        // The next start asks differently, and need not wait for that.
+                        // The next start uses another handshake and needs no delay.
                         RestartDecision::Restart if matches!(kind, FaultKind::EndedAtProbe(_)) => {
                             Phase::Backoff { soonest: now, until: now, is_start_failure: false }
                         }
-                        // Who has one more try at most does not wait for the whole limit twice.
+                        // With at most one attempt left, the whole limit is not waited for twice.
                         RestartDecision::Restart
                             if matches!(kind, FaultKind::StartTimeout(_)) && self.restart.max <= 1 =>
                         {
@@ -72,7 +73,7 @@ impl Supervisor {
                             )
                         }
                         RestartDecision::Restart => {
-                            let until = now + self.restart_delay(now, past, rng);
+                            let until = now + self.restart_delay(now, history, rng);
                             Phase::Backoff { soonest: until, until, is_start_failure }
                         }
                         RestartDecision::Eject => {
@@ -89,14 +90,14 @@ impl Supervisor {
         self.failure = Some(failure);
     }
 
-    /// Whether trying again does not help. What a remote endpoint says of itself may pass where it has worked: a proxy
-    /// answers for a server that is being replaced.
+    /// Returns whether a retry does not help. An error that a remote endpoint reports about itself may pass
+    /// if the endpoint has worked before: a proxy answers for a server that is being replaced.
     fn is_permanent(&self, kind: &FaultKind) -> bool {
         matches!(kind, FaultKind::Permanent(cause) if !(cause.is_remote() && self.has_started))
     }
 
-    /// Whether the cause lies where no operator of this host can see to it. What
-    /// keeps a remote server from being asked at all is in its config here.
+    /// Returns whether the cause is out of reach of this host's operator. A permanent cause before any
+    /// request to a remote server is in this host's config.
     fn is_remote_fault(&self, kind: &FaultKind) -> bool {
         match kind {
             FaultKind::Connect(_) | FaultKind::Transfer(_) | FaultKind::Status { .. } => true,
@@ -105,7 +106,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes the server out, for twice as long with each time that it was readmitted in vain.
+    /// Ejects the server, for twice as long after each failed readmission.
     fn eject(&mut self, failure: &ServerFailure, ejection: EjectionReason) -> Phase {
         self.is_on_probation = false;
         let readmit_at = self.restart.readmit_after.map(|first| {
@@ -115,12 +116,12 @@ impl Supervisor {
         Phase::Ejected { readmit_at, ejection, cause: failure.to_string() }
     }
 
-    /// How long to wait before the next start. A server that has worked and
-    /// fails for the first time is started again at once: its callers wait. The last restart of the budget
-    /// waits the longest delay, so that the budget lasts while something that the server needs comes up.
-    fn restart_delay(&mut self, now: Instant, past: SessionHistory, rng: &mut fastrand::Rng) -> Duration {
+    /// Returns the delay before the next start. A server that has worked and fails for the first time is
+    /// started again at once, because its callers wait. The last restart of the budget waits the longest
+    /// delay, so that the budget lasts while a dependency comes up.
+    fn restart_delay(&mut self, now: Instant, history: SessionHistory, rng: &mut fastrand::Rng) -> Duration {
         sabotage!(StayDown, return Duration::from_secs(3_600));
-        match past {
+        match history {
             SessionHistory::Proven if self.backoff.is_reset() => self.backoff.skip(),
             _ if self.budget.is_spent(now) => self.backoff.take_max(),
             SessionHistory::NotStarted if !self.has_started => {
@@ -132,12 +133,13 @@ impl Supervisor {
         }
     }
 
-    /// Waits for a remote server. It comes back without an operator here, so it is never ejected. While callers wait, one
-    /// that is away is tried at the pace of restarts; without any, ever more seldom and not while the breaker is open.
+    /// Waits for a remote server. It recovers without an operator here, so it is never ejected. While callers
+    /// wait, one that is away is tried at the pace of restarts; without any, ever more seldom and not while
+    /// the breaker is open.
     fn wait_for_remote(
         &mut self,
         now: Instant,
-        (past, is_away): (SessionHistory, bool),
+        (history, is_away): (SessionHistory, bool),
         rng: &mut fastrand::Rng,
     ) -> Phase {
         self.is_on_probation = false;
@@ -146,10 +148,10 @@ impl Supervisor {
             return Phase::Backoff {
                 soonest: late,
                 until: late,
-                is_start_failure: past == SessionHistory::NotStarted,
+                is_start_failure: history == SessionHistory::NotStarted,
             };
         });
-        let delay = match past {
+        let delay = match history {
             SessionHistory::Proven if self.backoff.is_reset() => self.backoff.skip(),
             SessionHistory::NotStarted if !self.has_started => {
                 self.backoff.next_at_least(NEVER_UP_FACTOR, rng)
@@ -166,13 +168,13 @@ impl Supervisor {
         Phase::Backoff {
             soonest: now + if is_away { delay } else { delay.max(held_back) },
             until: now + delay.max(distance).max(held_back),
-            is_start_failure: past == SessionHistory::NotStarted,
+            is_start_failure: history == SessionHistory::NotStarted,
         }
     }
 }
 
-/// Whether a failure of a remote server does not come from the server itself: it can't be reached, or a proxy answers in its
-/// place.
+/// Returns whether a failure of a remote server does not come from the server itself: it is unreachable, or a
+/// proxy answers in its place.
 fn is_unreachable(kind: &FaultKind) -> bool {
     match kind {
         FaultKind::Connect(_) => true,

@@ -3,7 +3,7 @@ use crate::fault::{CertificateFault, ExecFault, Exit, FaultKind, PermanentCause}
 use crate::server_name::ServerName;
 use crate::test_clock::{at, ms};
 
-/// A supervisor and the time, so that a test reads as a story.
+/// A supervisor and its clock, so that a test reads as a story.
 pub(super) struct SupervisorScenario {
     pub(super) supervisor: Supervisor,
     pub(super) rng: fastrand::Rng,
@@ -16,7 +16,7 @@ const KEEP_ALIVE: u64 = 60_000;
 fn spec() -> ServerSpec {
     let mut spec = ServerSpec::stdio(ServerName::new("a").unwrap(), "a");
     spec.keep_alive = ms(KEEP_ALIVE);
-    // The breaker has tests of its own; here it stays out of the way.
+    // The breaker has tests of its own; here it never opens.
     spec.breaker.failures = 0;
     spec
 }
@@ -34,14 +34,14 @@ impl SupervisorScenario {
         Self::new(&spec())
     }
 
-    /// A lazy server with one session and nobody who uses it.
+    /// Creates a lazy server with one session and no callers.
     pub(super) fn ready() -> Self {
-        let mut story = Self::lazy();
-        story.supervisor.on_wait();
-        assert_eq!(story.poll(), [start(1)]);
-        story.supervisor.on_started(1, at(0));
-        story.supervisor.on_wait_over();
-        story
+        let mut scenario = Self::lazy();
+        scenario.supervisor.on_wait();
+        assert_eq!(scenario.poll(), [start(1)]);
+        scenario.supervisor.on_started(1, at(0));
+        scenario.supervisor.on_wait_over();
+        scenario
     }
 
     pub(super) fn advance(&mut self, millis: u64) -> &mut Self {
@@ -49,7 +49,7 @@ impl SupervisorScenario {
         self
     }
 
-    /// Everything there is to do now.
+    /// Returns all due actions.
     pub(super) fn poll(&mut self) -> Vec<Action> {
         std::iter::from_fn(|| self.supervisor.poll(at(self.now))).collect()
     }
@@ -64,7 +64,7 @@ impl SupervisorScenario {
         self.supervisor.on_start_failed(generation, failure, &mut self.rng);
     }
 
-    /// Waits out the backoff and brings the next session up.
+    /// Waits out the backoff and starts the next session.
     pub(super) fn recover(&mut self) -> u64 {
         let Phase::Backoff { until, .. } = *self.supervisor.phase() else {
             panic!("{:?}", self.supervisor.phase())
@@ -76,13 +76,13 @@ impl SupervisorScenario {
         generation
     }
 
-    /// A call that the server answered with something of this weight.
-    pub(super) fn answer(&mut self, generation: u64, mark: HealthSignal, effect: SessionEffect) {
+    /// Completes a call with this classification.
+    pub(super) fn answer(&mut self, generation: u64, signal: HealthSignal, effect: SessionEffect) {
         let permit = self.supervisor.admit(CALL, at(self.now)).unwrap();
-        let weight = Classification { signal: mark, effect };
+        let classification = Classification { signal, effect };
         self.supervisor.record_outcome(
             permit,
-            CompletedCall { origin: CALL, generation, classification: weight },
+            CompletedCall { origin: CALL, generation, classification },
             at(self.now),
         );
     }
@@ -105,59 +105,60 @@ pub(super) fn retire(generation: u64, manner: RetireMode) -> Action {
 
 #[test]
 fn a_lazy_server_starts_when_somebody_waits_and_not_before() {
-    let mut story = SupervisorScenario::lazy();
-    assert_eq!(story.poll(), []);
+    let mut scenario = SupervisorScenario::lazy();
+    assert_eq!(scenario.poll(), []);
     for _ in 0..100 {
-        story.supervisor.on_wait();
+        scenario.supervisor.on_wait();
     }
-    assert_eq!(story.poll(), [start(1)]);
-    assert_eq!(story.supervisor.availability(at(story.now)), Availability::Wait);
-    assert!(story.supervisor.on_started(1, at(5)));
-    assert_eq!(story.supervisor.availability(at(story.now)), Availability::Ready(1));
+    assert_eq!(scenario.poll(), [start(1)]);
+    assert_eq!(scenario.supervisor.availability(at(scenario.now)), Availability::Wait);
+    assert!(scenario.supervisor.on_started(1, at(5)));
+    assert_eq!(scenario.supervisor.availability(at(scenario.now)), Availability::Ready(1));
 }
 
 #[test]
 fn an_eager_server_starts_and_restarts_by_itself() {
-    let mut story = SupervisorScenario::eager();
-    assert_eq!(story.poll(), [start(1)]);
-    story.supervisor.on_started(1, at(0));
-    assert!(story.crash(1));
-    assert_eq!(story.poll(), [retire(1, RetireMode::Now)]);
-    assert_eq!(story.recover(), 2);
+    let mut scenario = SupervisorScenario::eager();
+    assert_eq!(scenario.poll(), [start(1)]);
+    scenario.supervisor.on_started(1, at(0));
+    assert!(scenario.crash(1));
+    assert_eq!(scenario.poll(), [retire(1, RetireMode::Now)]);
+    assert_eq!(scenario.recover(), 2);
 }
 
 #[test]
 fn one_crash_seen_many_times_is_one_restart() {
-    let mut story = SupervisorScenario::ready();
-    let seen: Vec<bool> = (0..64).map(|_| story.crash(1)).collect();
+    let mut scenario = SupervisorScenario::ready();
+    let seen: Vec<bool> = (0..64).map(|_| scenario.crash(1)).collect();
     assert_eq!(seen.iter().filter(|&&was_first| was_first).count(), 1);
-    assert_eq!(story.supervisor.restarts(at(0)), (1, 5));
-    assert_eq!(story.poll(), [retire(1, RetireMode::Now)]);
+    assert_eq!(scenario.supervisor.restarts(at(0)), (1, 5));
+    assert_eq!(scenario.poll(), [retire(1, RetireMode::Now)]);
 }
 
 #[test]
 fn the_sixth_generation_that_fails_is_the_last() {
     for is_crash in [true, false] {
-        let mut story = SupervisorScenario::eager();
+        let mut scenario = SupervisorScenario::eager();
         for generation in 1..=6 {
-            story.advance(5_001);
-            let actions = story.poll();
+            scenario.advance(5_001);
+            let actions = scenario.poll();
             assert_eq!(actions.last(), Some(&start(generation)), "{actions:?}");
             if is_crash {
-                story.supervisor.on_started(generation, at(story.now));
-                story.crash(generation);
+                scenario.supervisor.on_started(generation, at(scenario.now));
+                scenario.crash(generation);
             } else {
-                story.fail_start(generation);
+                scenario.fail_start(generation);
             }
         }
-        let Availability::Ejected { readmit_at, ejection, .. } = story.supervisor.availability(at(story.now))
+        let Availability::Ejected { readmit_at, ejection, .. } =
+            scenario.supervisor.availability(at(scenario.now))
         else {
-            panic!("{:?}", story.supervisor.phase())
+            panic!("{:?}", scenario.supervisor.phase())
         };
         assert_eq!(ejection, EjectionReason::BudgetSpent { failures: 6, window: ms(300_000) });
-        assert_eq!(readmit_at, Some(at(story.now + 60_000)));
-        story.poll();
-        assert_eq!(story.advance(59_999).poll(), []);
+        assert_eq!(readmit_at, Some(at(scenario.now + 60_000)));
+        scenario.poll();
+        assert_eq!(scenario.advance(59_999).poll(), []);
     }
 }
 
@@ -165,138 +166,141 @@ fn the_sixth_generation_that_fails_is_the_last() {
 fn a_reload_clears_ejection_budget_breaker_and_the_last_failure() {
     let mut strict = spec();
     (strict.restart.max, strict.breaker.failures) = (0, 1);
-    let mut story = SupervisorScenario::new(&strict);
-    story.poll();
-    story.supervisor.on_started(1, at(0));
-    story.crash(1);
-    story.poll();
-    assert_eq!(story.word(), "ejected");
-    assert!(matches!(story.supervisor.circuit(at(0)), BreakerState::Open { .. }));
-    story.supervisor.on_reload();
-    assert_eq!(story.poll(), [start(2)]);
-    assert_eq!(story.supervisor.circuit(at(0)), BreakerState::Closed { consecutive: 0 });
-    assert_eq!((story.supervisor.restarts(at(0)), story.supervisor.failure()), ((0, 0), None));
+    let mut scenario = SupervisorScenario::new(&strict);
+    scenario.poll();
+    scenario.supervisor.on_started(1, at(0));
+    scenario.crash(1);
+    scenario.poll();
+    assert_eq!(scenario.word(), "ejected");
+    assert!(matches!(scenario.supervisor.circuit(at(0)), BreakerState::Open { .. }));
+    scenario.supervisor.on_reload();
+    assert_eq!(scenario.poll(), [start(2)]);
+    assert_eq!(scenario.supervisor.circuit(at(0)), BreakerState::Closed { consecutive: 0 });
+    assert_eq!((scenario.supervisor.restarts(at(0)), scenario.supervisor.failure()), ((0, 0), None));
 }
 
 #[test]
 fn a_reload_lets_the_old_session_finish_and_begins_a_new_one_at_once() {
-    let mut story = SupervisorScenario::ready();
-    story.supervisor.on_lease();
-    story.supervisor.on_reload();
-    assert_eq!(story.poll(), [retire(1, RetireMode::Drain), start(2)]);
+    let mut scenario = SupervisorScenario::ready();
+    scenario.supervisor.on_lease();
+    scenario.supervisor.on_reload();
+    assert_eq!(scenario.poll(), [retire(1, RetireMode::Drain), start(2)]);
 }
 
 #[test]
 fn events_of_another_generation_change_nothing() {
-    let mut story = SupervisorScenario::ready();
-    story.crash(1);
-    story.poll();
-    story.supervisor.on_wait();
-    assert_eq!(story.recover(), 2);
-    let before = story.supervisor.phase().clone();
-    assert!(!story.crash(1));
-    story.fail_start(1);
-    story.fail_start(2);
-    story.supervisor.on_start_abandoned(1);
-    story.supervisor.on_closed(1);
-    story.supervisor.on_closed(2);
-    assert!(!story.supervisor.on_started(1, at(story.now)));
-    story.answer(1, HealthSignal::Failure, SessionEffect::None);
-    assert_eq!((story.supervisor.phase(), story.supervisor.restarts(at(0)).0), (&before, 1));
+    let mut scenario = SupervisorScenario::ready();
+    scenario.crash(1);
+    scenario.poll();
+    scenario.supervisor.on_wait();
+    assert_eq!(scenario.recover(), 2);
+    let before = scenario.supervisor.phase().clone();
+    assert!(!scenario.crash(1));
+    scenario.fail_start(1);
+    scenario.fail_start(2);
+    scenario.supervisor.on_start_abandoned(1);
+    scenario.supervisor.on_closed(1);
+    scenario.supervisor.on_closed(2);
+    assert!(!scenario.supervisor.on_started(1, at(scenario.now)));
+    scenario.answer(1, HealthSignal::Failure, SessionEffect::None);
+    assert_eq!((scenario.supervisor.phase(), scenario.supervisor.restarts(at(0)).0), (&before, 1));
 }
 
 #[test]
 fn a_lazy_server_that_nobody_waits_for_goes_idle_after_its_backoff() {
-    let mut story = SupervisorScenario::ready();
-    story.crash(1);
-    assert_eq!(story.poll(), [retire(1, RetireMode::Now)]);
-    assert_eq!(story.word(), "backoff");
-    assert_eq!(story.advance(5_000).poll(), []);
-    assert_eq!(story.word(), "idle");
-    story.supervisor.on_wait();
-    assert_eq!(story.poll(), [start(2)]);
+    let mut scenario = SupervisorScenario::ready();
+    scenario.crash(1);
+    assert_eq!(scenario.poll(), [retire(1, RetireMode::Now)]);
+    assert_eq!(scenario.word(), "backoff");
+    assert_eq!(scenario.advance(5_000).poll(), []);
+    assert_eq!(scenario.word(), "idle");
+    scenario.supervisor.on_wait();
+    assert_eq!(scenario.poll(), [start(2)]);
 }
 
 #[test]
 fn a_lazy_server_ends_keep_alive_after_the_end_of_its_last_lease() {
-    let mut story = SupervisorScenario::ready();
-    story.supervisor.on_lease();
-    story.supervisor.on_lease();
-    assert_eq!(story.supervisor.next_wake(), None);
-    story.advance(10 * KEEP_ALIVE);
-    assert!(!story.supervisor.on_release(at(story.now)));
-    assert_eq!(story.poll(), []);
-    story.advance(1_000);
-    assert!(story.supervisor.on_release(at(story.now)));
-    assert_eq!(story.supervisor.next_wake(), Some(at(story.now + KEEP_ALIVE)));
-    assert_eq!(story.advance(KEEP_ALIVE - 1).poll(), []);
-    assert_eq!(story.advance(1).poll(), [retire(1, RetireMode::Now)]);
-    assert_eq!(story.word(), "idle");
+    let mut scenario = SupervisorScenario::ready();
+    scenario.supervisor.on_lease();
+    scenario.supervisor.on_lease();
+    assert_eq!(scenario.supervisor.next_wake(), None);
+    scenario.advance(10 * KEEP_ALIVE);
+    assert!(!scenario.supervisor.on_release(at(scenario.now)));
+    assert_eq!(scenario.poll(), []);
+    scenario.advance(1_000);
+    assert!(scenario.supervisor.on_release(at(scenario.now)));
+    assert_eq!(scenario.supervisor.next_wake(), Some(at(scenario.now + KEEP_ALIVE)));
+    assert_eq!(scenario.advance(KEEP_ALIVE - 1).poll(), []);
+    assert_eq!(scenario.advance(1).poll(), [retire(1, RetireMode::Now)]);
+    assert_eq!(scenario.word(), "idle");
 }
 
 #[test]
 fn an_eager_server_stays_up_however_long_nobody_uses_it() {
-    let mut story = SupervisorScenario::eager();
-    story.poll();
-    story.supervisor.on_started(1, at(0));
-    assert_eq!(story.supervisor.next_wake(), None);
-    assert_eq!(story.advance(100 * KEEP_ALIVE).poll(), []);
+    let mut scenario = SupervisorScenario::eager();
+    scenario.poll();
+    scenario.supervisor.on_started(1, at(0));
+    assert_eq!(scenario.supervisor.next_wake(), None);
+    assert_eq!(scenario.advance(100 * KEEP_ALIVE).poll(), []);
 }
 
 #[test]
 fn a_binder_keeps_a_server_up_and_its_leaving_starts_the_clock() {
-    let mut story = SupervisorScenario::lazy();
-    story.supervisor.on_bind();
-    assert_eq!(story.poll(), [start(1)]);
-    story.supervisor.on_started(1, at(0));
-    assert_eq!(story.advance(10 * KEEP_ALIVE).poll(), []);
-    story.crash(1);
-    story.poll();
-    assert_eq!(story.recover(), 2);
-    assert_eq!(story.supervisor.leases(), 1);
-    story.supervisor.on_unbind(at(story.now));
-    assert_eq!(story.supervisor.next_wake(), Some(at(story.now + KEEP_ALIVE)));
-    assert_eq!(story.advance(KEEP_ALIVE).poll(), [retire(2, RetireMode::Now)]);
+    let mut scenario = SupervisorScenario::lazy();
+    scenario.supervisor.on_bind();
+    assert_eq!(scenario.poll(), [start(1)]);
+    scenario.supervisor.on_started(1, at(0));
+    assert_eq!(scenario.advance(10 * KEEP_ALIVE).poll(), []);
+    scenario.crash(1);
+    scenario.poll();
+    assert_eq!(scenario.recover(), 2);
+    assert_eq!(scenario.supervisor.leases(), 1);
+    scenario.supervisor.on_unbind(at(scenario.now));
+    assert_eq!(scenario.supervisor.next_wake(), Some(at(scenario.now + KEEP_ALIVE)));
+    assert_eq!(scenario.advance(KEEP_ALIVE).poll(), [retire(2, RetireMode::Now)]);
 }
 
 #[test]
 fn a_wish_to_start_is_fulfilled_once() {
-    let mut story = SupervisorScenario::lazy();
-    story.supervisor.on_wait();
-    assert_eq!(story.poll(), [start(1)]);
-    story.supervisor.on_resume();
-    story.supervisor.on_started(1, at(0));
-    story.supervisor.on_wait_over();
-    assert_eq!(story.advance(KEEP_ALIVE).poll(), [retire(1, RetireMode::Now)]);
-    assert_eq!(story.word(), "idle");
+    let mut scenario = SupervisorScenario::lazy();
+    scenario.supervisor.on_wait();
+    assert_eq!(scenario.poll(), [start(1)]);
+    scenario.supervisor.on_resume();
+    scenario.supervisor.on_started(1, at(0));
+    scenario.supervisor.on_wait_over();
+    assert_eq!(scenario.advance(KEEP_ALIVE).poll(), [retire(1, RetireMode::Now)]);
+    assert_eq!(scenario.word(), "idle");
 }
 
 #[test]
 fn a_stop_while_starting_ends_what_was_started() {
-    let mut story = SupervisorScenario::eager();
-    assert_eq!(story.poll(), [start(1)]);
-    story.supervisor.on_stop();
-    assert!(!story.supervisor.is_starting(1));
-    assert!(!story.supervisor.on_started(1, at(10)));
-    assert_eq!((story.poll(), story.supervisor.availability(at(story.now))), (vec![], Availability::Stopped));
+    let mut scenario = SupervisorScenario::eager();
+    assert_eq!(scenario.poll(), [start(1)]);
+    scenario.supervisor.on_stop();
+    assert!(!scenario.supervisor.is_starting(1));
+    assert!(!scenario.supervisor.on_started(1, at(10)));
+    assert_eq!(
+        (scenario.poll(), scenario.supervisor.availability(at(scenario.now))),
+        (vec![], Availability::Stopped)
+    );
 }
 
 #[test]
 fn a_stopped_server_drains_and_stays_down_until_it_is_resumed() {
-    let mut story = SupervisorScenario::ready();
-    story.supervisor.on_stop();
-    story.supervisor.on_stop();
-    assert_eq!(story.poll(), [retire(1, RetireMode::Drain)]);
+    let mut scenario = SupervisorScenario::ready();
+    scenario.supervisor.on_stop();
+    scenario.supervisor.on_stop();
+    assert_eq!(scenario.poll(), [retire(1, RetireMode::Drain)]);
     assert_eq!(
-        (story.word(), story.supervisor.availability(at(story.now))),
+        (scenario.word(), scenario.supervisor.availability(at(scenario.now))),
         ("draining", Availability::Stopped)
     );
-    story.supervisor.on_closed(1);
-    assert_eq!(story.word(), "stopped");
-    story.supervisor.on_wait();
-    assert_eq!(story.advance(3_600_000).poll(), []);
-    story.supervisor.on_resume();
-    assert_eq!(story.poll(), [start(2)]);
+    scenario.supervisor.on_closed(1);
+    assert_eq!(scenario.word(), "stopped");
+    scenario.supervisor.on_wait();
+    assert_eq!(scenario.advance(3_600_000).poll(), []);
+    scenario.supervisor.on_resume();
+    assert_eq!(scenario.poll(), [start(2)]);
 }
 
 #[test]
@@ -307,42 +311,42 @@ fn only_an_unused_lazy_session_is_evicted() {
     assert_eq!(eager.supervisor.idle_since(), None);
     assert!(!eager.supervisor.on_evict());
     assert_eq!(SupervisorScenario::lazy().supervisor.idle_since(), None, "there is nothing to evict");
-    let mut story = SupervisorScenario::ready();
-    story.supervisor.on_lease();
-    assert_eq!(story.supervisor.idle_since(), None);
-    assert!(!story.supervisor.on_evict());
-    story.supervisor.on_release(at(0));
-    story.supervisor.on_bind();
-    assert!(!story.supervisor.on_evict());
-    story.supervisor.on_unbind(at(0));
-    assert_eq!(story.supervisor.idle_since(), Some(at(0)));
-    assert!(story.supervisor.on_evict());
-    assert!(!story.supervisor.on_evict());
-    assert_eq!(story.poll(), [retire(1, RetireMode::Now)]);
+    let mut scenario = SupervisorScenario::ready();
+    scenario.supervisor.on_lease();
+    assert_eq!(scenario.supervisor.idle_since(), None);
+    assert!(!scenario.supervisor.on_evict());
+    scenario.supervisor.on_release(at(0));
+    scenario.supervisor.on_bind();
+    assert!(!scenario.supervisor.on_evict());
+    scenario.supervisor.on_unbind(at(0));
+    assert_eq!(scenario.supervisor.idle_since(), Some(at(0)));
+    assert!(scenario.supervisor.on_evict());
+    assert!(!scenario.supervisor.on_evict());
+    assert_eq!(scenario.poll(), [retire(1, RetireMode::Now)]);
 }
 
 #[test]
 fn an_ejected_server_is_probed_once_after_a_minute_and_then_ever_more_seldom() {
     let mut strict = spec();
     strict.restart.max = 2;
-    let mut story = SupervisorScenario::new(&strict);
+    let mut scenario = SupervisorScenario::new(&strict);
     for generation in 1..=3 {
-        story.poll();
-        story.fail_start(generation);
-        story.advance(5_000);
+        scenario.poll();
+        scenario.fail_start(generation);
+        scenario.advance(5_000);
     }
     let mut generation = 3;
     for minutes in [1, 2, 4, 8, 10, 10] {
-        assert_eq!(story.word(), "ejected");
-        let failed = story.supervisor.failure().unwrap().at;
-        assert_eq!(story.supervisor.next_wake(), Some(failed + ms(minutes * 60_000)));
-        story.now = u64::try_from((failed - at(0)).as_millis()).unwrap() + minutes * 60_000;
+        assert_eq!(scenario.word(), "ejected");
+        let failed = scenario.supervisor.failure().unwrap().at;
+        assert_eq!(scenario.supervisor.next_wake(), Some(failed + ms(minutes * 60_000)));
+        scenario.now = u64::try_from((failed - at(0)).as_millis()).unwrap() + minutes * 60_000;
         generation += 1;
-        assert_eq!(story.poll(), [start(generation)]);
-        story.fail_start(generation);
-        assert_eq!(story.poll(), [], "one failure ejects again");
+        assert_eq!(scenario.poll(), [start(generation)]);
+        scenario.fail_start(generation);
+        assert_eq!(scenario.poll(), [], "one failure ejects again");
     }
-    let Phase::Ejected { ejection, .. } = story.supervisor.phase() else { panic!("not ejected") };
+    let Phase::Ejected { ejection, .. } = scenario.supervisor.phase() else { panic!("not ejected") };
     assert_eq!(*ejection, EjectionReason::FailedReadmission);
 }
 
@@ -350,49 +354,49 @@ fn an_ejected_server_is_probed_once_after_a_minute_and_then_ever_more_seldom() {
 fn a_readmitted_server_that_comes_up_has_its_whole_budget_again() {
     let mut strict = spec();
     strict.restart.max = 1;
-    let mut story = SupervisorScenario::new(&strict);
+    let mut scenario = SupervisorScenario::new(&strict);
     for generation in 1..=2 {
-        story.poll();
-        story.fail_start(generation);
-        story.advance(5_000);
+        scenario.poll();
+        scenario.fail_start(generation);
+        scenario.advance(5_000);
     }
-    assert_eq!(story.advance(60_000).poll(), [start(3)]);
-    story.supervisor.on_started(3, at(story.now));
-    assert_eq!(story.supervisor.restarts(at(story.now)), (0, 1));
-    story.answer(3, HealthSignal::Success, SessionEffect::None);
-    story.crash(3);
-    assert_eq!(story.word(), "backoff");
-    story.recover();
-    story.crash(4);
-    let Phase::Ejected { readmit_at, .. } = *story.supervisor.phase() else { panic!("not ejected") };
-    assert_eq!(readmit_at, Some(at(story.now + 120_000)), "it has not been healthy since");
+    assert_eq!(scenario.advance(60_000).poll(), [start(3)]);
+    scenario.supervisor.on_started(3, at(scenario.now));
+    assert_eq!(scenario.supervisor.restarts(at(scenario.now)), (0, 1));
+    scenario.answer(3, HealthSignal::Success, SessionEffect::None);
+    scenario.crash(3);
+    assert_eq!(scenario.word(), "backoff");
+    scenario.recover();
+    scenario.crash(4);
+    let Phase::Ejected { readmit_at, .. } = *scenario.supervisor.phase() else { panic!("not ejected") };
+    assert_eq!(readmit_at, Some(at(scenario.now + 120_000)), "it has not been healthy since");
 }
 
 #[test]
 fn an_ejected_server_stays_out_where_that_is_left_to_the_operator() {
     let mut strict = spec();
     (strict.restart.max, strict.restart.readmit_after) = (0, None);
-    let mut story = SupervisorScenario::new(&strict);
-    story.poll();
-    story.fail_start(1);
-    assert_eq!(story.supervisor.next_wake(), None);
-    assert_eq!(story.advance(3_600_000).poll(), []);
+    let mut scenario = SupervisorScenario::new(&strict);
+    scenario.poll();
+    scenario.fail_start(1);
+    assert_eq!(scenario.supervisor.next_wake(), None);
+    assert_eq!(scenario.advance(3_600_000).poll(), []);
 }
 
 #[test]
 fn a_lazy_server_that_is_readmitted_starts_with_the_next_caller_and_not_before() {
     let mut strict = spec().lazy();
     strict.restart.max = 0;
-    let mut story = SupervisorScenario::new(&strict);
-    story.supervisor.on_wait();
-    story.poll();
-    story.fail_start(1);
-    story.supervisor.on_wait_over();
-    assert_eq!((story.advance(60_000).poll(), story.word()), (vec![], "idle"));
-    story.supervisor.on_wait();
-    assert_eq!(story.poll(), [start(2)]);
-    story.fail_start(2);
-    assert_eq!(story.word(), "ejected");
+    let mut scenario = SupervisorScenario::new(&strict);
+    scenario.supervisor.on_wait();
+    scenario.poll();
+    scenario.fail_start(1);
+    scenario.supervisor.on_wait_over();
+    assert_eq!((scenario.advance(60_000).poll(), scenario.word()), (vec![], "idle"));
+    scenario.supervisor.on_wait();
+    assert_eq!(scenario.poll(), [start(2)]);
+    scenario.fail_start(2);
+    assert_eq!(scenario.word(), "ejected");
 }
 
 #[test]
@@ -407,16 +411,17 @@ fn what_only_a_change_removes_is_tried_once() {
         PermanentCause::NotMcp("`text/html`".into()),
     ];
     for cause in causes {
-        let mut story = SupervisorScenario::eager();
-        story.poll();
+        let mut scenario = SupervisorScenario::eager();
+        scenario.poll();
         let failure = ServerFailure::new(FaultKind::from(cause.clone()), at(0));
-        story.supervisor.on_start_failed(1, failure, &mut story.rng);
-        let Availability::Ejected { ejection, cause: told, .. } = story.supervisor.availability(at(0)) else {
-            panic!("{cause:?}: {:?}", story.supervisor.phase())
+        scenario.supervisor.on_start_failed(1, failure, &mut scenario.rng);
+        let Availability::Ejected { ejection, cause: shown, .. } = scenario.supervisor.availability(at(0))
+        else {
+            panic!("{cause:?}: {:?}", scenario.supervisor.phase())
         };
-        assert_eq!((ejection, told), (EjectionReason::Permanent, &*cause.to_string()));
-        assert_eq!((story.advance(59_999).poll(), story.supervisor.restarts(at(0)).0), (vec![], 0));
-        assert_eq!(story.advance(1).poll(), [start(2)], "it is looked at again");
+        assert_eq!((ejection, shown), (EjectionReason::Permanent, &*cause.to_string()));
+        assert_eq!((scenario.advance(59_999).poll(), scenario.supervisor.restarts(at(0)).0), (vec![], 0));
+        assert_eq!(scenario.advance(1).poll(), [start(2)], "it is looked at again");
     }
 }
 
@@ -443,8 +448,8 @@ fn an_ejection_says_what_is_done_about_the_server() {
             "it is not tried again until it is reloaded or its config changes",
         ),
     ];
-    for (said, expected) in table {
-        assert_eq!(said, expected);
+    for (text, expected) in table {
+        assert_eq!(text, expected);
     }
 }
 
@@ -452,83 +457,83 @@ fn an_ejection_says_what_is_done_about_the_server() {
 fn stopping_and_starting_is_no_way_around_an_ejection() {
     let mut strict = spec();
     strict.restart.max = 0;
-    let mut story = SupervisorScenario::new(&strict);
-    story.poll();
-    story.fail_start(1);
-    story.supervisor.on_stop();
-    assert_eq!(story.word(), "stopped");
-    story.supervisor.on_resume();
-    assert_eq!((story.word(), story.poll()), ("ejected", vec![]));
-    story.supervisor.on_stop();
-    story.supervisor.on_reload();
-    assert_eq!(story.poll(), [start(2)]);
+    let mut scenario = SupervisorScenario::new(&strict);
+    scenario.poll();
+    scenario.fail_start(1);
+    scenario.supervisor.on_stop();
+    assert_eq!(scenario.word(), "stopped");
+    scenario.supervisor.on_resume();
+    assert_eq!((scenario.word(), scenario.poll()), ("ejected", vec![]));
+    scenario.supervisor.on_stop();
+    scenario.supervisor.on_reload();
+    assert_eq!(scenario.poll(), [start(2)]);
 }
 
 #[test]
 fn a_crash_counts_once_for_the_breaker_however_many_calls_it_ended() {
-    let mut story = SupervisorScenario::ready();
-    let permits: Vec<_> = (0..64).map(|_| story.supervisor.admit(CALL, at(0)).unwrap()).collect();
-    story.crash(1);
+    let mut scenario = SupervisorScenario::ready();
+    let permits: Vec<_> = (0..64).map(|_| scenario.supervisor.admit(CALL, at(0)).unwrap()).collect();
+    scenario.crash(1);
     for permit in permits {
-        let weight = Classification { signal: HealthSignal::Failure, effect: SessionEffect::Restart };
-        story.supervisor.record_outcome(
+        let classification = Classification { signal: HealthSignal::Failure, effect: SessionEffect::Restart };
+        scenario.supervisor.record_outcome(
             permit,
-            CompletedCall { origin: CALL, generation: 1, classification: weight },
+            CompletedCall { origin: CALL, generation: 1, classification },
             at(0),
         );
     }
-    assert_eq!(story.supervisor.consecutive_failures(), 1);
+    assert_eq!(scenario.supervisor.consecutive_failures(), 1);
 }
 
 #[test]
 fn what_an_earlier_session_said_is_not_held_against_the_present_one() {
-    let mut story = SupervisorScenario::ready();
-    story.supervisor.on_reload();
-    story.poll();
-    assert!(story.supervisor.on_started(2, at(0)));
+    let mut scenario = SupervisorScenario::ready();
+    scenario.supervisor.on_reload();
+    scenario.poll();
+    assert!(scenario.supervisor.on_started(2, at(0)));
     for _ in 0..10 {
-        story.answer(1, HealthSignal::Neutral, SessionEffect::None);
+        scenario.answer(1, HealthSignal::Neutral, SessionEffect::None);
     }
-    story.answer(1, HealthSignal::Success, SessionEffect::None);
-    assert!(matches!(story.supervisor.phase(), Phase::Ready { is_proven: false, .. }));
-    story.answer(2, HealthSignal::Success, SessionEffect::None);
-    assert!(matches!(story.supervisor.phase(), Phase::Ready { is_proven: true, .. }));
+    scenario.answer(1, HealthSignal::Success, SessionEffect::None);
+    assert!(matches!(scenario.supervisor.phase(), Phase::Ready { is_proven: false, .. }));
+    scenario.answer(2, HealthSignal::Success, SessionEffect::None);
+    assert!(matches!(scenario.supervisor.phase(), Phase::Ready { is_proven: true, .. }));
 }
 
 #[test]
 fn an_abandoned_start_is_nobodys_failure_and_may_be_tried_again() {
-    let mut story = SupervisorScenario::lazy();
-    story.supervisor.on_wait();
-    assert_eq!(story.poll(), [start(1)]);
-    story.supervisor.on_start_abandoned(1);
-    assert_eq!(story.word(), "idle");
-    assert_eq!(story.supervisor.restarts(at(0)).0, 0);
-    assert_eq!(story.poll(), [start(2)]);
+    let mut scenario = SupervisorScenario::lazy();
+    scenario.supervisor.on_wait();
+    assert_eq!(scenario.poll(), [start(1)]);
+    scenario.supervisor.on_start_abandoned(1);
+    assert_eq!(scenario.word(), "idle");
+    assert_eq!(scenario.supervisor.restarts(at(0)).0, 0);
+    assert_eq!(scenario.poll(), [start(2)]);
 }
 
 #[test]
 fn the_last_failure_is_told_until_a_reload() {
-    let mut story = SupervisorScenario::ready();
-    assert!(story.supervisor.failure().is_none());
-    story.crash(1);
-    let failure = story.supervisor.failure().unwrap();
+    let mut scenario = SupervisorScenario::ready();
+    assert!(scenario.supervisor.failure().is_none());
+    scenario.crash(1);
+    let failure = scenario.supervisor.failure().unwrap();
     assert_eq!((&failure.kind, failure.at), (&FaultKind::Exited(Exit::Code(1)), at(0)));
-    story.supervisor.on_reload();
-    assert!(story.supervisor.failure().is_none());
+    scenario.supervisor.on_reload();
+    assert!(scenario.supervisor.failure().is_none());
 }
 
 #[test]
 fn a_permit_from_before_a_trip_is_not_current() {
     let mut spec = spec();
     spec.breaker.failures = 1;
-    let mut story = SupervisorScenario::new(&spec);
-    let permit = story.supervisor.admit(CALL, at(0)).unwrap();
-    assert!(story.supervisor.is_current(&permit, CALL));
-    story.answer(1, HealthSignal::Failure, SessionEffect::None);
-    assert!(!story.supervisor.is_current(&permit, CALL));
-    assert_eq!((story.supervisor.breaker_transitions(), story.supervisor.held_back()), (0, 1));
-    story.supervisor.on_reload();
-    assert_eq!((story.supervisor.breaker_transitions(), story.supervisor.held_back()), (1, 0));
+    let mut scenario = SupervisorScenario::new(&spec);
+    let permit = scenario.supervisor.admit(CALL, at(0)).unwrap();
+    assert!(scenario.supervisor.is_current(&permit, CALL));
+    scenario.answer(1, HealthSignal::Failure, SessionEffect::None);
+    assert!(!scenario.supervisor.is_current(&permit, CALL));
+    assert_eq!((scenario.supervisor.breaker_transitions(), scenario.supervisor.held_back()), (0, 1));
+    scenario.supervisor.on_reload();
+    assert_eq!((scenario.supervisor.breaker_transitions(), scenario.supervisor.held_back()), (1, 0));
 }
 
 #[test]

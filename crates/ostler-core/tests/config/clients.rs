@@ -1,4 +1,4 @@
-//! Other clients' files work unchanged.
+//! Config files of other clients work unchanged.
 
 use ostler_core::config::{Config, Severity};
 

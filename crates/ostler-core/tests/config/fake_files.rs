@@ -38,18 +38,18 @@ impl ConfigSource for FakeFiles {
     }
 }
 
-/// One file in `/proj`.
+/// Returns one file in `/proj`.
 pub(crate) fn parse(name: &str, text: &str) -> Result<Config, ConfigError> {
     let file = format!("/proj/{name}");
     FakeFiles::default().with(&file, text).parse(&file)
 }
 
-/// A TOML text that is right.
+/// Returns the config of a valid TOML text.
 pub(crate) fn parse_valid(text: &str) -> Config {
     parse("ostler.toml", text).unwrap_or_else(|report| panic!("{report}"))
 }
 
-/// The messages of a TOML text that is wrong.
+/// Returns the messages about an invalid TOML text.
 pub(crate) fn parse_invalid(text: &str) -> Vec<String> {
     messages(&parse("ostler.toml", text).expect_err("it is wrong").problems)
 }

@@ -1,4 +1,4 @@
-//! Included files give their servers and nothing else.
+//! Included files provide their servers and nothing else.
 
 use crate::fake_files::{FakeFiles, messages};
 

@@ -1,4 +1,4 @@
-//! `[relay]`: how a host is reached by workers elsewhere.
+//! `[relay]`: the broker and its settings.
 
 use ostler_core::config::{RelayConfig, RelayCredentials, RelayJournal, RelayTls};
 

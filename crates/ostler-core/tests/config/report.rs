@@ -1,4 +1,4 @@
-//! A report says everything that is wrong, where, and what to do.
+//! A report lists every problem with its location and a hint.
 
 use insta::assert_snapshot;
 

@@ -13,7 +13,7 @@ const GOOD: [(&str, &str); 6] = [
     ("a.json", include_str!("../configs/own.json")),
 ];
 
-/// Reads and renders, which are both places to panic.
+/// Reads and renders, both of which could panic.
 fn assert_no_panic(file: &str, text: &str) {
     match parse(file, text) {
         Ok(config) => {
@@ -27,7 +27,7 @@ fn assert_no_panic(file: &str, text: &str) {
     }
 }
 
-/// Cuts a piece out of a text and puts something else in its place.
+/// Replaces a part of a text.
 fn mutate(text: &str, at: usize, cut: usize, put: &str) -> String {
     let start = text.floor_char_boundary(at % (text.len() + 1));
     let end = text.floor_char_boundary((start + cut).min(text.len())).max(start);

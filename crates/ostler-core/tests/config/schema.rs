@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::fake_files::{messages, parse};
 
-/// The sections of the schema: where to put one in a file, and its description.
+/// Returns the sections of the schema: where to put one in a file, and its description.
 fn sections(schema: &Value) -> Vec<(Vec<&'static str>, &Value)> {
     let definition = |name: &str| &schema["$defs"][name];
     vec![
@@ -36,7 +36,7 @@ fn sections(schema: &Value) -> Vec<(Vec<&'static str>, &Value)> {
     ]
 }
 
-/// What the reader says about a file with this one section, in which this one key is set.
+/// Returns the reader's messages about a file with this one section, in which this one key is set.
 fn read_with(path: &[&str], key: &str, value: Value) -> Vec<String> {
     let mut file = json!({ key: value });
     for name in path.iter().rev() {
@@ -62,29 +62,29 @@ fn the_reader_knows_every_key_of_the_schema_and_no_other() {
         assert_eq!(section["additionalProperties"], json!(false));
         for key in section["properties"].as_object().unwrap().keys() {
             let unknown = format!("unknown key `{key}`");
-            let said = read_with(&path, key, Value::Null);
-            assert!(said.iter().all(|message| !message.starts_with(&unknown)), "{path:?} {key}: {said:?}");
+            let found = read_with(&path, key, Value::Null);
+            assert!(found.iter().all(|message| !message.starts_with(&unknown)), "{path:?} {key}: {found:?}");
             assert!(
-                said.iter().any(|message| message.contains("found null")) || key == "version",
-                "{path:?} {key} is read: {said:?}"
+                found.iter().any(|message| message.contains("found null")) || key == "version",
+                "{path:?} {key} is read: {found:?}"
             );
         }
-        let said = read_with(&path, "zzzzzzzz", Value::Null);
+        let found = read_with(&path, "zzzzzzzz", Value::Null);
         assert!(
-            said.iter().any(|message| message.starts_with("unknown key `zzzzzzzz`")),
-            "{path:?}: {said:?}"
+            found.iter().any(|message| message.starts_with("unknown key `zzzzzzzz`")),
+            "{path:?}: {found:?}"
         );
     }
 }
 
-/// What the schema has as the default of a section's keys.
+/// Returns the defaults of a section's keys in the schema.
 fn defaults(section: &Value) -> Value {
     let keys = section["properties"].as_object().unwrap().iter();
     let in_snake_case = keys.filter(|(key, _)| !key.contains(char::is_uppercase));
     in_snake_case.filter_map(|(key, found)| Some((key.clone(), found.get("default")?.clone()))).collect()
 }
 
-/// Sets every key of every section, below what `file` has: with its default, if it has one.
+/// Sets every key with a default, in every section of `file`.
 fn spell_out(file: &mut Value, schema: &Value) {
     for (path, section) in sections(schema) {
         let mut place = &mut *file;
@@ -172,7 +172,7 @@ fn the_page_has_every_key_with_its_default_and_no_other() {
     assert!(described.is_empty(), "sections that the page leaves out: {:?}", described.keys());
 }
 
-/// The key and the default in a row of the page.
+/// Returns the key and the default in a row of the page.
 fn row(line: &str) -> Option<(&str, &str)> {
     let mut cells = line.strip_prefix("| `")?.split(" | ");
     let (key, _, default) = (cells.next()?, cells.next()?, cells.next()?);
@@ -188,7 +188,7 @@ fn a_key_of_the_schema_says_what_it_is() {
             "type": "string",
             "pattern": r"^\s*([0-9]+\s*(d|h|m|s|ms)\s*)+$",
             "default": "5m",
-            "description": "How long a lazy server outlives its last use.",
+            "description": "Time a lazy server outlives its last use.",
         })
     );
     assert_eq!(schema["properties"]["servers"]["additionalProperties"]["$ref"], json!("#/$defs/server"));

@@ -1,4 +1,4 @@
-//! What a file means once it is read.
+//! Meaning of a file after it is read.
 
 use std::path::Path;
 use std::time::Duration;
@@ -369,8 +369,8 @@ fn a_server_is_told_that_it_has_neither_command_nor_url() {
         "one mistake is told once"
     );
     let theirs = parse("mcp.json", r#"{"mcpServers": {"a": {"comand": "x"}}}"#).unwrap_err();
-    let told: Vec<_> = theirs.problems.iter().filter(|problem| problem.is_error()).collect();
-    assert_eq!(told[0].message, "servers.a has neither `command` nor `url`");
+    let errors: Vec<_> = theirs.problems.iter().filter(|problem| problem.is_error()).collect();
+    assert_eq!(errors[0].message, "servers.a has neither `command` nor `url`");
 }
 
 #[test]
@@ -439,8 +439,8 @@ fn an_ejected_server_is_readmitted_after_a_minute_unless_the_config_says_otherwi
     for (value, hint) in [("\"0s\"", "write \"never\""), ("\"often\"", ""), ("60", "write \"60s\"")] {
         let text = format!("[servers.a]\ncommand = \"a\"\nrestart.readmit_after = {value}\n");
         let problems = parse("ostler.toml", &text).unwrap_err().problems;
-        let told = problems[0].hint.clone().unwrap_or_default();
-        assert!(problems.len() == 1 && told.contains(hint), "{value}: {problems:?}");
+        let errors = problems[0].hint.clone().unwrap_or_default();
+        assert!(problems.len() == 1 && errors.contains(hint), "{value}: {problems:?}");
     }
 }
 
@@ -476,7 +476,7 @@ fn the_workspace_is_the_files_directory_unless_there_is_a_process_for_each() {
     assert_eq!(elsewhere.workspace.as_deref(), Some(Path::new("/home/ann/p")));
 }
 
-/// The warnings of a file somewhere.
+/// Returns the warnings about a file.
 fn warnings(file: &str, text: &str) -> Vec<(String, Option<String>)> {
     let config = FakeFiles::default().with(file, text).parse(file).unwrap();
     config.notices.iter().map(|notice| (notice.message.clone(), notice.hint.clone())).collect()
@@ -486,8 +486,8 @@ fn warnings(file: &str, text: &str) -> Vec<(String, Option<String>)> {
 fn a_workspace_in_a_file_of_no_project_is_warned_of_once_for_each_server() {
     let line = "command = \"x\"\nargs = [\"${workspaceFolder}\", \"${workspace}/a\"]\n";
     let text = format!("[servers.a]\n{line}[servers.b]\n{line}isolation = \"workspace\"\n");
-    let told = |file: &str| warnings(file, &text);
-    let found = told("/home/ann/.config/ostler/ostler.toml");
+    let errors = |file: &str| warnings(file, &text);
+    let found = errors("/home/ann/.config/ostler/ostler.toml");
     assert_eq!(
         found,
         [(
@@ -500,10 +500,10 @@ fn a_workspace_in_a_file_of_no_project_is_warned_of_once_for_each_server() {
         )]
     );
     for wide in ["/home/ann/ostler.toml", "/etc/ostler/ostler.toml", "/settings/ostler/ostler.toml"] {
-        assert_eq!(told(wide).len(), 1, "{wide}");
+        assert_eq!(errors(wide).len(), 1, "{wide}");
     }
     for project in ["/proj/ostler.toml", "/home/ann/code/ostler.toml", "/srv/bob/.config/ostler.toml"] {
-        assert_eq!(told(project), [], "{project}");
+        assert_eq!(errors(project), [], "{project}");
     }
     let client = r#"{"mcpServers": {"a": {"command": "x", "args": ["${workspaceFolder}"]}}}"#;
     let found = warnings("/home/ann/.cursor/mcp.json", client);
@@ -514,7 +514,7 @@ fn a_workspace_in_a_file_of_no_project_is_warned_of_once_for_each_server() {
 
 #[test]
 fn a_command_in_a_list_is_told_how_it_is_written() {
-    let told = |name: &str, text: &str| {
+    let errors = |name: &str, text: &str| {
         let problems = parse(name, text).unwrap_err().problems;
         assert_eq!(problems.len(), 1, "{problems:?}");
         (problems[0].message.clone(), problems[0].hint.clone().unwrap())
@@ -522,10 +522,10 @@ fn a_command_in_a_list_is_told_how_it_is_written() {
     let message = "`servers.a.command` wants a text, found a list".to_owned();
     let client = r#"{"mcpServers": {"a": {"command": ["npx", "-y", "x"]}}}"#;
     let hint = r#"write "command": "npx" and "args": ["-y", "x"]"#.to_owned();
-    assert_eq!(told(".mcp.json", client), (message.clone(), hint));
+    assert_eq!(errors(".mcp.json", client), (message.clone(), hint));
     let own = "[servers.a]\ncommand = [\"npx\", \"-y\"]\nargs = [\"x\"]\n";
     let hint = r#"write command = "npx" and args = ["-y", "x"]"#.to_owned();
-    assert_eq!(told("ostler.toml", own), (message, hint));
+    assert_eq!(errors("ostler.toml", own), (message, hint));
 }
 
 #[test]
@@ -545,7 +545,7 @@ fn a_tilde_is_the_home_directory_of_paths_and_warned_of_in_arguments() {
         warnings("/proj/ostler.toml", args),
         [warned("~/docs", "${env:HOME}/docs"), warned("~", "${env:HOME}")]
     );
-    // This one is read by a shell.
+    // A shell reads this one.
     let shell = "[servers.a]\ncommand = \"sh\"\nargs = [\"-lc\", \"~/bin/run\"]\n";
     assert_eq!(warnings("/proj/ostler.toml", shell), []);
 }

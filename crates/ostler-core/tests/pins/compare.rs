@@ -1,4 +1,4 @@
-//! Comparing against a naive model: trees, not hashes.
+//! Comparison against a naive model: trees, not hashes.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Arbitrary JSON and arbitrary locks.
+//! Generators of arbitrary JSON and arbitrary lock files.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-/// Texts with quotes, escapes, and characters that hide.
+/// Generates texts with quotes, escapes, and deceptive characters.
 pub(crate) fn text() -> impl Strategy<Value = String> {
     let odd = prop::sample::select(vec![
         '"',
@@ -36,7 +36,7 @@ pub(crate) fn text() -> impl Strategy<Value = String> {
         .prop_map(String::from_iter)
 }
 
-/// A JSON value of a few levels.
+/// Generates JSON values of a few levels.
 pub(crate) fn value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -54,7 +54,7 @@ pub(crate) fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A definition of the tool `name`, with arbitrary members beside its name.
+/// Generates definitions of the tool `name`, with arbitrary members beside its name.
 pub(crate) fn definition(name: String) -> impl Strategy<Value = Map<String, Value>> {
     btree_map(text(), value(), 0..4).prop_map(move |members| {
         let mut members: Map<_, _> = members.into_iter().filter(|(key, _)| key != "_meta").collect();
@@ -63,13 +63,13 @@ pub(crate) fn definition(name: String) -> impl Strategy<Value = Map<String, Valu
     })
 }
 
-/// The pin of such a definition.
+/// Generates pins of such definitions.
 pub(crate) fn pin(name: String) -> impl Strategy<Value = Pin> {
     definition(name)
         .prop_map(|members| Pin::from_definition(Value::Object(members).to_string().as_bytes()).unwrap())
 }
 
-/// What one server has pinned.
+/// Generates the pins of one server.
 pub(crate) fn server() -> impl Strategy<Value = LockedServer> {
     vec(text(), 0..4)
         .prop_flat_map(|names| {
@@ -84,7 +84,7 @@ pub(crate) fn server() -> impl Strategy<Value = LockedServer> {
         })
 }
 
-/// A whole lock.
+/// Generates whole lock files.
 pub(crate) fn lock() -> impl Strategy<Value = LockFile> {
     btree_map("[a-z][a-z0-9-]{0,5}", server(), 0..3).prop_map(|servers| LockFile {
         servers: servers

@@ -1,4 +1,4 @@
-//! A hash is that of a meaning: no spelling changes it, any other value does.
+//! A hash identifies a value: no spelling changes it, any other value does.
 
 use ostler_core::pins::{Pin, hash_definition};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::generators::{definition, value};
 
-/// Writes a value with its members in reverse and blanks wherever they may stand.
+/// Writes a value with its members in reverse and blanks wherever they are allowed.
 fn respell(value: &Value) -> String {
     match value {
         Value::Array(items) => format!("[ {} ]", items.iter().map(respell).collect::<Vec<_>>().join(" ,\n")),
@@ -23,13 +23,13 @@ fn respell(value: &Value) -> String {
     }
 }
 
-/// A string in which every character is escaped.
+/// Returns a string in which every character is escaped.
 fn escape(text: &str) -> String {
     let units: String = text.encode_utf16().map(|unit| format!("\\u{unit:04X}")).collect();
     format!("\"{units}\"")
 }
 
-/// Every value of a tree, by the way that leads there.
+/// Collects every value of a tree, by its path.
 fn places(value: &Value, here: String, found: &mut Vec<String>) {
     found.push(here.clone());
     match value {
@@ -92,7 +92,7 @@ proptest! {
     }
 }
 
-/// A text that is equal exactly for equal values: whole doubles are written as the integers they are.
+/// Returns a text that is equal exactly for equal values: whole doubles are written as the integers they are.
 fn spelled(value: &Value) -> Value {
     match value {
         Value::Array(items) => items.iter().map(spelled).collect(),

@@ -8,7 +8,7 @@ use crate::generators::lock;
 
 const TRANSPORT: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
 
-/// A lock of one server with these definitions.
+/// Returns a lock of one server with these definitions.
 fn locked(definitions: &[(&str, &str)]) -> LockFile {
     let tools = definitions
         .iter()
@@ -34,8 +34,8 @@ fn a_lock_file_reads_like_this() {
 fn another_tool_touches_its_own_lines_and_a_comma() {
     let before = locked(&[NOW]).write();
     let after = locked(&[NOW, ("zone", r#"{"name":"zone"}"#)]).write();
-    let gone: Vec<_> = before.lines().filter(|line| !after.lines().any(|kept| kept == *line)).collect();
-    assert!(gone.is_empty(), "{gone:?}");
+    let removed: Vec<_> = before.lines().filter(|line| !after.lines().any(|kept| kept == *line)).collect();
+    assert!(removed.is_empty(), "{removed:?}");
     let first = locked(&[("ahead", r#"{"name":"ahead"}"#), NOW]).write();
     assert!(before.lines().all(|line| first.lines().any(|kept| kept == line)));
 }
@@ -155,7 +155,7 @@ proptest! {
         }
         let text = String::from_iter(text);
         if let Ok(read) = LockFile::parse(&text) {
-            // What is still accepted is a lock whose hashes hold.
+            // A text that is still accepted is a lock whose hashes are right.
             for pin in read.servers.values().flat_map(|server| server.pins().map(|(_, _, pin)| pin)) {
                 prop_assert_eq!(&Pin::from_definition(&pin.definition).unwrap(), pin);
             }

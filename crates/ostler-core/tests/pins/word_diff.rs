@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::generators::{definition, text};
 
-fn sides(pieces: &[DiffSegment]) -> (String, String) {
+fn sides(segments: &[DiffSegment]) -> (String, String) {
     let (mut old, mut new) = (String::new(), String::new());
-    for piece in pieces {
-        match piece {
+    for segment in segments {
+        match segment {
             DiffSegment::Same(text) => {
                 old.push_str(text);
                 new.push_str(text);
@@ -31,10 +31,10 @@ fn sentence() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn pieces_make_both_texts(old in sentence(), new in sentence()) {
-        let pieces = diff_words(&old, &new);
-        prop_assert_eq!(sides(&pieces), (old, new));
-        let is_same = |piece: &DiffSegment| matches!(piece, DiffSegment::Same(_));
-        prop_assert!(!pieces.windows(2).any(|pair| is_same(&pair[0]) && is_same(&pair[1])));
+        let segments = diff_words(&old, &new);
+        prop_assert_eq!(sides(&segments), (old, new));
+        let is_same = |segment: &DiffSegment| matches!(segment, DiffSegment::Same(_));
+        prop_assert!(!segments.windows(2).any(|pair| is_same(&pair[0]) && is_same(&pair[1])));
     }
 
     #[test]
@@ -57,8 +57,8 @@ proptest! {
             prop_assert!(!change.pointer.contains(is_deceptive));
             let shown = match change.kind {
                 FieldChangeKind::Added(text) | FieldChangeKind::Removed(text) => text,
-                FieldChangeKind::Reworded(pieces) => {
-                    let (old, new) = sides(&pieces);
+                FieldChangeKind::Reworded(segments) => {
+                    let (old, new) = sides(&segments);
                     old + &new
                 }
                 FieldChangeKind::Replaced { old, new } => old + &new,

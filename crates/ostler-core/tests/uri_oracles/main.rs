@@ -1,5 +1,5 @@
-//! Resource rules against the URL parsers of Node and Python: a URI that passes a rule leads, for every program,
-//! where the rule says.
+//! Resource rules against the URL parsers of Node and Python: a URI that a rule allows leads every program to
+//! the place the rule names.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,7 +24,7 @@ const COUNT: usize = 60_000;
 /// URIs in one line to an oracle.
 const BATCH: usize = 1_000;
 
-/// Beginnings; the first ones are the likeliest to be allowed, and come most often.
+/// Beginnings; the first ones are the most likely to be allowed, and occur most often.
 const HEADS: [&str; 18] = [
     "file:///tmp/",
     "file:///tmp/a/",
@@ -124,7 +124,7 @@ const HOST_HEADS: [&str; 14] = [
     "https:",
 ];
 
-/// Parts that parsers treat differently in an authority, and names that lead to a denied place.
+/// Parts that parsers treat differently in an authority, and names that lead to a denied host.
 const HOST_PARTS: [&str; 44] = [
     "@",
     "@",
@@ -189,7 +189,7 @@ fn uris(heads: &[&str], parts: &[&str]) -> Vec<String> {
     (0..COUNT).map(|_| uri(&mut rng, heads, parts)).collect()
 }
 
-/// Starts an oracle and returns what it reads each URI as.
+/// Starts an oracle and returns the forms in which it reads each URI.
 fn run_oracle(program: &str, script: &str, wanted: &str, uris: &[String]) -> Vec<Vec<String>> {
     let script = format!("{}/tests/uri_oracles/{script}", env!("CARGO_MANIFEST_DIR"));
     let mut child = Command::new(program)
@@ -216,8 +216,8 @@ fn rules(allow: &[&str], deny: &[&str]) -> Rules {
     Rules::from_roles(&[("r".to_owned(), role)].into())
 }
 
-/// Asks rules and oracles about the same URIs: what `allow` allows must be inside for every reader, and what
-/// is denied for one reader must be denied by `deny`.
+/// Compares rules and oracles on the same URIs: a URI that `allow` allows must be inside for every parser,
+/// and one that is denied for any parser must be denied by `deny`.
 fn compare(
     uris: &[String],
     wanted: &str,

@@ -1,4 +1,4 @@
-//! Texts as header values.
+//! Encoding of texts as header values.
 
 use std::borrow::Cow;
 
@@ -7,12 +7,12 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 const PREFIX: &str = "=?base64?";
 const SUFFIX: &str = "?=";
 
-/// A value that says it is Base64 and is not, or not of UTF-8.
+/// A value that is marked as Base64 and does not decode to UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the header's value is not Base64 of UTF-8 text")]
 pub struct HeaderEncodingError;
 
-/// `value` as it goes into a header. Visible ASCII with spaces inside stays as it is; everything else is wrapped
+/// Encodes `value` for a header. Visible ASCII with spaces inside stays as it is. Everything else is wrapped
 /// as `=?base64?…?=`, also the empty text, which proxies may drop, and one that looks wrapped already.
 pub fn encode_value(value: &str) -> Cow<'_, str> {
     let is_plain = !value.is_empty()
@@ -26,8 +26,8 @@ pub fn encode_value(value: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{PREFIX}{}{SUFFIX}", BASE64_STANDARD.encode(value)))
 }
 
-/// The text that a header's value stands for. Without the whole wrapping a value means itself; what is wrapped
-/// must be padded Base64, because two readings of one header would be a way around the check.
+/// Decodes a header's value. A value without the complete wrapping means itself. A wrapped one must be padded
+/// Base64, because two readings of one header would bypass the check against the body.
 pub fn decode_value(value: &str) -> Result<Cow<'_, str>, HeaderEncodingError> {
     let Some(inside) = strip_wrapper(value) else { return Ok(Cow::Borrowed(value)) };
     let bytes = BASE64_STANDARD.decode(inside).map_err(|_| HeaderEncodingError)?;

@@ -1,14 +1,15 @@
-//! The part of a modern request that HTTP repeats in headers, so that proxies can route without reading bodies.
+//! Headers of a modern request: the part that HTTP repeats from the body, so that proxies can route without
+//! reading it.
 //!
 //! | header | repeats |
 //! |---|---|
 //! | `MCP-Protocol-Version` | the version in `_meta` |
 //! | `Mcp-Method` | `method` |
-//! | `Mcp-Name` | what [`name_of`] says |
+//! | `Mcp-Name` | the item that [`mcp_name`] returns |
 //! | `Mcp-Param-…` | arguments that the tool's schema marks with `x-mcp-header`, see [`param_headers`] |
 //!
-//! A server refuses a request whose headers and body disagree ([`crate::HEADER_MISMATCH`]), because a proxy may
-//! have decided by the one what the server does by the other.
+//! A server refuses a request whose headers and body disagree ([`crate::HEADER_MISMATCH`]): a proxy may have
+//! decided by the headers while the server acts on the body.
 
 mod encoding;
 mod param;
@@ -18,24 +19,23 @@ use std::borrow::Cow;
 pub use encoding::{HeaderEncodingError, decode_value, encode_value};
 pub use param::{ParamHeader, ParamHeaderError, ParamKind, param_header_values, param_headers};
 
-use crate::item_param::ItemParam;
-use crate::params::Params;
+use crate::params::{ItemParam, Params};
 
-/// The revision of the protocol; in the legacy era sent behind `initialize` only.
+/// The revision of the protocol; in the legacy era sent after `initialize` only.
 pub const PROTOCOL_VERSION: &str = "MCP-Protocol-Version";
 /// The method of the request.
 pub const METHOD: &str = "Mcp-Method";
 /// The tool, prompt, resource or task that the request is about.
 pub const NAME: &str = "Mcp-Name";
-/// What the headers of marked arguments begin with.
+/// Prefix of the headers of marked arguments.
 pub const PARAM_PREFIX: &str = "Mcp-Param-";
 /// Legacy: the session that `initialize` opened.
 pub const SESSION_ID: &str = "Mcp-Session-Id";
-/// Legacy: the last event of a stream that is to go on.
+/// Legacy: the last event of a stream that is to be resumed.
 pub const LAST_EVENT_ID: &str = "Last-Event-ID";
 
-/// The value that `Mcp-Name` must have, before [`encode_value`]. `None` for a method that has no such header,
-/// and for parameters that lack the member, which the server refuses for its own reasons.
+/// Returns the value that `Mcp-Name` must have, before [`encode_value`]. `None` for a method without such a
+/// header, and for parameters that lack the member: the server refuses those itself.
 pub fn mcp_name<'p>(method: &str, params: &'p Params) -> Option<Cow<'p, str>> {
     match method {
         "tools/call" | "prompts/get" | "resources/read" | "tasks/get" | "tasks/update" | "tasks/cancel" => {

@@ -1,4 +1,4 @@
-//! Arguments of a tool that go into headers: `x-mcp-header` in its schema.
+//! Tool arguments that are repeated in headers: `x-mcp-header` in the tool's schema.
 
 use std::borrow::Cow;
 
@@ -10,20 +10,20 @@ use super::encoding::{HeaderEncodingError, decode_value, encode_value};
 use crate::json_string::decode_string;
 use crate::object::select_members_str;
 
-/// The keyword that marks a property.
+/// Schema keyword that marks a property.
 const KEYWORD: &str = "x-mcp-header";
 
-/// Largest integer that every JSON reader understands alike; larger ones get no header.
+/// Largest integer that every JSON parser reads alike; larger ones get no header.
 const SAFE_INTEGER: u64 = (1 << 53) - 1;
 
 /// One marked property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParamHeader {
-    /// The whole name of the header, `Mcp-Param-…`.
+    /// The full name of the header, `Mcp-Param-…`.
     pub name: String,
-    /// The names that lead to the property, from the arguments down. Never empty.
+    /// The keys that lead to the property, from the arguments down. Never empty.
     pub path: Vec<String>,
-    /// What its value is.
+    /// The type of its value.
     pub kind: ParamKind,
 }
 
@@ -38,27 +38,28 @@ pub enum ParamKind {
     Boolean,
 }
 
-/// Why a tool's marks make its definition invalid. Such a tool is left out, alone.
+/// Reason why a tool's marks make its definition invalid. Only that tool is left out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParamHeaderError {
-    /// The schema is no JSON object.
+    /// The schema is not a JSON object.
     #[error("the schema is not a JSON object")]
     NotASchema,
-    /// A mark somewhere else than on a property that plain `properties` lead to.
+    /// A mark outside a property that plain `properties` lead to.
     #[error("`x-mcp-header` stands where no argument is certain, under `{0}`")]
     Unreachable(String),
-    /// The mark is no name.
+    /// The mark is not a valid header name.
     #[error("`x-mcp-header` of `{0}` is not a header name")]
     BadName(String),
-    /// Headers are told apart without regard to case.
+    /// Two marks differ only in case, which header names ignore.
     #[error("two properties are marked with the header `{0}`")]
     Duplicate(String),
-    /// The property has no type that a header can carry.
+    /// The property's type can't be carried in a header.
     #[error("`{0}` is marked with `x-mcp-header` but is no string, integer or boolean")]
     BadType(String),
 }
 
-/// The marked properties of a tool's `inputSchema`. A schema without a trace of a mark is not parsed.
+/// Returns the marked properties of a tool's `inputSchema`. A schema that does not contain the keyword is not
+/// parsed.
 pub fn param_headers(input_schema: &[u8]) -> Result<Vec<ParamHeader>, ParamHeaderError> {
     let may_be_marked =
         [KEYWORD.as_bytes(), b"\\u00"].iter().any(|needle| memmem::find(input_schema, needle).is_some());
@@ -72,8 +73,8 @@ pub fn param_headers(input_schema: &[u8]) -> Result<Vec<ParamHeader>, ParamHeade
     Ok(search.found)
 }
 
-/// The headers that a call with these arguments needs: names and encoded values. Arguments that are absent or
-/// `null` have none.
+/// Returns the headers that a call with these arguments needs: names and encoded values. Absent and `null`
+/// arguments have none.
 pub fn param_header_values(headers: &[ParamHeader], arguments: Option<&[u8]>) -> Vec<(String, String)> {
     let Some(arguments) = arguments.filter(|_| !headers.is_empty()) else { return Vec::new() };
     let value = |header: &ParamHeader| {
@@ -84,13 +85,13 @@ pub fn param_header_values(headers: &[ParamHeader], arguments: Option<&[u8]>) ->
 }
 
 impl ParamHeader {
-    /// The text that the header of a call with these arguments stands for. `None` if it must not be expected:
-    /// the argument is absent, `null`, no scalar, or an integer that not every reader understands alike.
+    /// Returns the text that the header of a call with these arguments encodes. `None` if the header must not
+    /// be required: the argument is absent, `null`, no scalar, or an integer that parsers read differently.
     pub fn value<'a>(&self, arguments: &'a [u8]) -> Option<Cow<'a, str>> {
         scalar_text(self.raw(arguments)?)
     }
 
-    /// Whether a header says what the argument says. Integers are compared as numbers, so `42.0` is 42.
+    /// Returns whether a header equals its argument. Integers are compared as numbers, so `42.0` is 42.
     pub fn matches_argument(&self, header: &str, arguments: &[u8]) -> Result<bool, HeaderEncodingError> {
         let header = decode_value(header)?;
         let Some(value) = self.value(arguments) else { return Ok(true) };
@@ -101,7 +102,7 @@ impl ParamHeader {
         Ok(is_number && number(&header).is_some_and(|header| Some(header) == number(&value)))
     }
 
-    /// The argument's JSON text.
+    /// Returns the argument's JSON text.
     fn raw<'a>(&self, arguments: &'a [u8]) -> Option<&'a str> {
         let mut value = std::str::from_utf8(arguments).ok()?;
         for key in &self.path {
@@ -112,7 +113,7 @@ impl ParamHeader {
     }
 }
 
-/// A scalar as text; `None` for everything else.
+/// Returns a scalar as text, `None` for every other value.
 fn scalar_text(raw: &str) -> Option<Cow<'_, str>> {
     match raw {
         "true" | "false" => return Some(Cow::Borrowed(raw)),
@@ -134,20 +135,20 @@ fn is_number(raw: &str) -> bool {
     raw.starts_with(|first: char| first == '-' || first.is_ascii_digit())
 }
 
-/// A number in JSON's own spelling, which leaves out what Rust also takes for one: `inf`, `+1`, `.5`.
+/// Parses a number in JSON's own spelling, which excludes what Rust also accepts: `inf`, `+1`, `.5`.
 fn number(text: &str) -> Option<f64> {
     is_number(text).then(|| text.parse().ok()).flatten()
 }
 
 struct ParamHeaderSearch {
-    /// The names from the root to the schema at hand.
+    /// The keys from the root to the current schema.
     path: Vec<String>,
     found: Vec<ParamHeader>,
 }
 
 impl ParamHeaderSearch {
-    /// Looks through a schema. `is_certain` as long as only `properties` led here, so that an argument stands
-    /// at a known path.
+    /// Visits a schema. `is_certain` is true as long as only `properties` led here, so that an argument has a
+    /// known path.
     fn visit(&mut self, schema: &Map<String, Value>, is_certain: bool) -> Result<(), ParamHeaderError> {
         if let Some(mark) = schema.get(KEYWORD) {
             if !is_certain || self.path.is_empty() {
@@ -161,7 +162,7 @@ impl ParamHeaderSearch {
                 "$defs" | "definitions" | "dependentSchemas" | "patternProperties" => {
                     self.visit_named(value, false)?;
                 }
-                // Values, not schemas: what is in them marks nothing.
+                // Values, not schemas: marks in them do not count.
                 "default" | "const" | "enum" | "examples" | KEYWORD => {}
                 _ => self.visit_any(keyword, value)?,
             }
@@ -169,7 +170,7 @@ impl ParamHeaderSearch {
         Ok(())
     }
 
-    /// A map from names to schemas.
+    /// Visits a map from names to schemas.
     fn visit_named(&mut self, map: &Value, is_certain: bool) -> Result<(), ParamHeaderError> {
         for (name, schema) in map.as_object().into_iter().flatten() {
             let Value::Object(schema) = schema else { continue };
@@ -180,7 +181,7 @@ impl ParamHeaderSearch {
         Ok(())
     }
 
-    /// The value of a keyword that may hold a schema, or several.
+    /// Visits the value of a keyword that may hold one schema or several.
     fn visit_any(&mut self, keyword: &str, value: &Value) -> Result<(), ParamHeaderError> {
         let schemas = match value {
             Value::Array(values) => values.as_slice(),
@@ -216,7 +217,7 @@ impl ParamHeaderSearch {
     }
 }
 
-/// RFC 9110, 5.6.2.
+/// Returns whether a name is a token of RFC 9110, 5.6.2.
 fn is_token(name: &str) -> bool {
     let is_tchar = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !name.is_empty() && name.bytes().all(is_tchar)

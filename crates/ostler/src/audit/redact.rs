@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-use ostler_core::config::{is_secret_key, mask_secrets};
+use ostler_core::config::{is_secret_key, redact_tokens};
 use ostler_host::Host;
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ pub(super) fn redact(text: &[u8], veil: impl Fn(&str) -> String) -> String {
             redact_value(&mut value);
             value.to_string()
         }
-        Err(_) => mask_secrets(&String::from_utf8_lossy(text)),
+        Err(_) => redact_tokens(&String::from_utf8_lossy(text)),
     };
     redacted.truncate(redacted.floor_char_boundary(MAX_SCANNED_BYTES));
     redacted = veil(&redacted);
@@ -45,7 +45,7 @@ fn redact_value(value: &mut Value) {
             }
         }
         Value::Array(members) => members.iter_mut().for_each(redact_value),
-        Value::String(text) => *text = mask_secrets(text),
+        Value::String(text) => *text = redact_tokens(text),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }

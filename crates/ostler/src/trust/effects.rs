@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ostler_core::config::{
     AuthConfig, Config, JwksLocation, JwtConfig, PinMode, RelayConfig, RelayCredentials, RelayJournal,
-    RelayTls, is_secret_key, mask_secrets,
+    RelayTls, is_secret_key, redact_tokens,
 };
 use ostler_core::loopback::is_loopback;
 use ostler_core::spec::{Isolation, ServerSpec, ServerTransport};
@@ -197,7 +197,7 @@ fn describe_headers(headers: &BTreeMap<String, String>) -> String {
     let is_secret = |name: &str| is_secret_key(name) || name.to_ascii_lowercase().ends_with("cookie");
     let shown = |(name, value): (&String, &String)| match is_secret(name) {
         true => format!("{name}={}", redact_header(value)),
-        false => format!("{name}={}", mask_secrets(value)),
+        false => format!("{name}={}", redact_tokens(value)),
     };
     headers.iter().map(shown).collect::<Vec<_>>().join(" ")
 }

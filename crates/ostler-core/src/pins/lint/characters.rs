@@ -1,15 +1,15 @@
-//! What stands between the letters: invisible characters, escapes, and blanks that push text out of sight.
+//! Lint of single characters: invisible ones, escapes, and blanks that push text out of sight.
 
 use super::{LintKind, LintLevel, TextFinding};
 use crate::pins::deceptive::{DeceptiveKind, kind};
 
-/// Blanks in a row, inside a line, that move what follows out of a window.
+/// Blanks in a row, inside a line, that push the following text out of a window.
 const MIN_INLINE_GAP: usize = 40;
 
-/// Empty lines in a row that move what follows out of a window.
+/// Empty lines in a row that push the following text out of a window.
 const MIN_LINE_GAP: usize = 12;
 
-/// The first finding of each sort.
+/// Returns the first finding of each kind.
 pub(super) fn find_hidden(text: &str) -> Vec<TextFinding> {
     let mut found: Vec<TextFinding> = Vec::new();
     for finding in deceptive_characters(text).chain(blank_gaps(text)) {
@@ -22,14 +22,14 @@ pub(super) fn find_hidden(text: &str) -> Vec<TextFinding> {
 
 fn deceptive_characters(text: &str) -> impl Iterator<Item = TextFinding> {
     text.char_indices().filter_map(move |(at, c)| {
-        let deceit = kind(c)?;
-        let place = CharContext { before: &text[..at], after: &text[at + c.len_utf8()..] };
-        let (level, kind, why) = classify(c, deceit, &place)?;
+        let deception = kind(c)?;
+        let context = CharContext { before: &text[..at], after: &text[at + c.len_utf8()..] };
+        let (level, kind, why) = classify(c, deception, &context)?;
         Some(TextFinding { level, kind, range: at..at + c.len_utf8(), why: why.into() })
     })
 }
 
-/// What stands around a character.
+/// The text around a character.
 struct CharContext<'t> {
     before: &'t str,
     after: &'t str,
@@ -47,13 +47,13 @@ impl CharContext<'_> {
 
 fn classify(
     c: char,
-    deceit: DeceptiveKind,
-    place: &CharContext<'_>,
+    deception: DeceptiveKind,
+    context: &CharContext<'_>,
 ) -> Option<(LintLevel, LintKind, &'static str)> {
     let alarm = |kind, why| Some((LintLevel::Alarm, kind, why));
     let notice = |kind, why| Some((LintLevel::Notice, kind, why));
-    match (deceit, c) {
-        (DeceptiveKind::Control, '\r') if place.next() == '\n' => None,
+    match (deception, c) {
+        (DeceptiveKind::Control, '\r') if context.next() == '\n' => None,
         (DeceptiveKind::Control, '\u{1b}' | '\u{9b}') => {
             alarm(LintKind::Escape, "a terminal obeys this sequence instead of showing it")
         }
@@ -63,7 +63,7 @@ fn classify(
         (DeceptiveKind::Control, _) => {
             alarm(LintKind::Hidden, "control characters have no place in a definition")
         }
-        (DeceptiveKind::Tag, _) if is_flag(place.before) => None,
+        (DeceptiveKind::Tag, _) if is_flag(context.before) => None,
         (DeceptiveKind::Tag, _) => {
             alarm(LintKind::Hidden, "tag characters spell text that only a model reads")
         }
@@ -73,14 +73,14 @@ fn classify(
         (DeceptiveKind::Direction, _) => {
             alarm(LintKind::Hidden, "the text is shown in another order than it is read")
         }
-        (DeceptiveKind::Variation, _) if kind(place.previous()) == Some(DeceptiveKind::Variation) => {
+        (DeceptiveKind::Variation, _) if kind(context.previous()) == Some(DeceptiveKind::Variation) => {
             alarm(LintKind::Hidden, "variation selectors in a row carry hidden bytes")
         }
-        (DeceptiveKind::Variation, _) if place.previous().is_ascii_alphabetic() => {
+        (DeceptiveKind::Variation, _) if context.previous().is_ascii_alphabetic() => {
             alarm(LintKind::Hidden, "variation selectors at letters have no effect but to hide bytes")
         }
         (DeceptiveKind::Variation, _) => None,
-        (DeceptiveKind::Invisible, '\u{200c}' | '\u{200d}') if needs_joiner(place) => None,
+        (DeceptiveKind::Invisible, '\u{200c}' | '\u{200d}') if needs_joiner(context) => None,
         (DeceptiveKind::Invisible, '\u{ad}') => {
             notice(LintKind::Hidden, "a soft hyphen is invisible inside a line")
         }
@@ -97,9 +97,10 @@ fn classify(
     }
 }
 
-/// Whether a tag belongs to one of the three flags that are made of them: England, Scotland, Wales.
+/// Returns whether a tag belongs to one of the three flags that are spelled with tags: England, Scotland,
+/// Wales.
 fn is_flag(before: &str) -> bool {
-    // A region has five tags; one more shows that this is none.
+    // A region has five tags; a sixth shows that this is no flag.
     let tags: Vec<char> =
         before.chars().rev().take(6).take_while(|c| kind(*c) == Some(DeceptiveKind::Tag)).collect();
     let flag = before.chars().rev().nth(tags.len());
@@ -107,17 +108,19 @@ fn is_flag(before: &str) -> bool {
     flag == Some('\u{1f3f4}') && ["gbeng", "gbsct", "gbwls"].iter().any(|known| known.starts_with(&region))
 }
 
-/// Emoji are joined by U+200D, and Arabic and Indic scripts are spelled with both joiners.
-fn needs_joiner(place: &CharContext<'_>) -> bool {
+/// Returns whether the joiner is needed: emoji are joined by U+200D, and Arabic and Indic scripts use both
+/// joiners.
+fn needs_joiner(context: &CharContext<'_>) -> bool {
     let is_picture = |c: char| matches!(c, '\u{2190}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}' | '\u{fe0f}');
     let is_joined_script =
         |c: char| matches!(c, '\u{600}'..='\u{10ff}' | '\u{1780}'..='\u{18af}' | '\u{a840}'..='\u{abff}');
-    let (previous, next) = (place.previous(), place.next());
+    let (previous, next) = (context.previous(), context.next());
     is_picture(previous) && is_picture(next)
         || is_joined_script(previous) && (is_joined_script(next) || next == ' ')
 }
 
-/// Wide gaps inside a line and tall gaps between lines. The blanks that a line begins with are its indentation.
+/// Finds wide gaps inside a line and tall gaps between lines. Blanks at the start of a line are its
+/// indentation.
 fn blank_gaps(text: &str) -> impl Iterator<Item = TextFinding> {
     let wide = text.split_inclusive('\n').scan(0, |at, line| {
         let start = *at;
@@ -134,7 +137,7 @@ fn blank_gaps(text: &str) -> impl Iterator<Item = TextFinding> {
     wide.chain(find_line_gap(text))
 }
 
-/// A run of blanks between two words.
+/// Returns a run of blanks between two words.
 fn find_inline_gap(line: &str) -> Option<std::ops::Range<usize>> {
     let mut start = 0;
     let mut count = 0;

@@ -1,11 +1,12 @@
-//! Long runs of encoded text, which no reviewer can read and a model can.
+//! Lint of long encoded runs, which no reviewer can read and a model can.
 
 use super::{LintKind, LintLevel, TextFinding};
 
-/// The shortest run that is pointed at. Hashes and keys are shorter.
+/// Shortest run that is reported. Hashes and keys are shorter.
 const MIN_ENCODED_RUN: usize = 120;
 
-/// The first long run of base64 or hexadecimal digits. Pictures are encoded too, and say so.
+/// Returns the first long run of base64 or hexadecimal digits. Pictures are encoded too, and are marked as
+/// such.
 pub(super) fn find_encoded(text: &str) -> Option<TextFinding> {
     if text.starts_with("data:image/") {
         return None;
@@ -29,7 +30,8 @@ pub(super) fn find_encoded(text: &str) -> Option<TextFinding> {
     None
 }
 
-/// Encoded text has digits all over; a long path or identifier has words.
+/// Returns whether a word is encoded: encoded text has digits throughout, a long path or identifier has
+/// words.
 fn is_encoded(word: &str) -> bool {
     let digits = word.bytes().filter(u8::is_ascii_digit).count();
     digits * 20 >= word.len()

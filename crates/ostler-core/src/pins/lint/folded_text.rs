@@ -1,8 +1,8 @@
-//! Text as a model understands it: look-alikes are letters, and what is invisible is not there.
+//! Folded text, as a model understands it: look-alikes become letters, invisible characters are dropped.
 //!
-//! Patterns are matched on folded text, so that a full-width letter, a Cyrillic one or a character without width
-//! in the middle of a word does not get past them. Tag characters become the letters that they mirror: a model
-//! reads them.
+//! Patterns are matched on folded text, so that a full-width letter, a Cyrillic one or a zero-width character
+//! in the middle of a word does not evade them. Tag characters become the letters they mirror: a model reads
+//! them.
 
 use std::iter::once;
 use std::ops::Range;
@@ -13,15 +13,15 @@ use unicode_security::confusable_detection::skeleton;
 use super::patterns::MAX_MATCH;
 use crate::pins::deceptive::{DeceptiveKind, kind};
 
-/// The longest part of a text that is matched at once.
+/// Longest part of a text that is matched at once.
 const MAX_SENTENCE: usize = 1_024;
 
-/// A folded text that remembers where each of its bytes comes from.
+/// A folded text that records the origin of each of its bytes.
 pub(super) struct FoldedText {
     text: String,
-    /// For each byte of `text`, the bytes of the original that it stands for.
+    /// For each byte of `text`, the range of the original that it stands for.
     origins: Vec<Range<u32>>,
-    /// Whether a line has ended since the last character that is no blank.
+    /// True if a line has ended since the last non-blank character.
     is_line_ended: bool,
 }
 
@@ -43,7 +43,7 @@ impl FoldedText {
         &self.text
     }
 
-    /// The part of the original text that a part of the folded one comes from.
+    /// Returns the part of the original text that a part of the folded one comes from.
     pub(super) fn original(&self, part: Range<usize>) -> Range<usize> {
         match self.origins.get(part) {
             Some([first, .., last]) => first.start as usize..last.end as usize,
@@ -52,8 +52,8 @@ impl FoldedText {
         }
     }
 
-    /// The sentences, with the places where they begin. An empty line ends one too. A sentence without an end is
-    /// given in parts that overlap, so that what is done with each stays small.
+    /// Returns the sentences with their start positions. An empty line ends one too. A very long sentence is
+    /// returned in overlapping parts, so that the work on each stays small.
     pub(super) fn sentences(&self) -> impl Iterator<Item = (usize, &str)> {
         let mut rest = self.text.as_str();
         std::iter::from_fn(move || {
@@ -73,7 +73,8 @@ impl FoldedText {
         })
     }
 
-    /// Blanks of any kind and length are one space, or one newline if there is an empty line among them.
+    /// Appends a character. Blanks of any kind and length become one space, or one newline if there is an
+    /// empty line among them.
     fn push(&mut self, c: char, from: Range<u32>) {
         let is_second_line = c == '\n' && self.is_line_ended;
         self.is_line_ended = c == '\n' || c.is_whitespace() && self.is_line_ended;
@@ -89,7 +90,7 @@ impl FoldedText {
     }
 }
 
-/// What a character means to a reader of Latin letters, in lower case.
+/// Returns the lower-case Latin letters that a character looks like.
 fn fold_char(c: char) -> String {
     if c.is_ascii() {
         // Emphasis and code marks stand between the words of a sentence.
@@ -102,7 +103,7 @@ fn fold_char(c: char) -> String {
         Some(_) => return String::new(),
         None => {}
     }
-    // Without its accents a letter is still the letter that is read.
+    // A letter without its accents is still read as that letter.
     let plain: String = once(c).nfkd().filter(|c| !matches!(c, '\u{300}'..='\u{36f}')).collect();
     let look: String = if plain.is_ascii() { plain.clone() } else { skeleton(&plain).collect() };
     match look.as_str() {
@@ -111,7 +112,7 @@ fn fold_char(c: char) -> String {
     }
 }
 
-/// The ASCII character that a tag character mirrors.
+/// Returns the ASCII character that a tag character mirrors.
 fn tag_to_ascii(c: char) -> String {
     let code = u32::from(c) & 0x7f;
     match char::from_u32(code) {

@@ -1,4 +1,4 @@
-//! Names that a person takes for each other.
+//! Lint of tool names that look alike.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use unicode_security::confusable_detection::skeleton;
 use super::{LintFinding, LintKind, LintLevel};
 use crate::pins::word_diff::spell_out_deceptive;
 
-/// Looks over the tools of all servers, as pairs of server and tool. Names that look alike and are not the same
-/// raise an alarm, also on one server; a name that two servers have is only mentioned, since their tools are told
-/// apart by the server's name.
+/// Compares the tools of all servers, as pairs of server and tool. Names that look alike and differ raise an
+/// alarm, also on one server. A name that two servers have is only a notice, since the server's name tells
+/// their tools apart.
 pub fn find_look_alikes<'n>(tools: impl IntoIterator<Item = (&'n str, &'n str)>) -> Vec<LintFinding> {
     let mut groups: BTreeMap<String, Vec<(&str, &str)>> = BTreeMap::new();
     for (server, tool) in tools {
@@ -23,17 +23,18 @@ pub fn find_look_alikes<'n>(tools: impl IntoIterator<Item = (&'n str, &'n str)>)
         group.dedup();
         found.extend(group.iter().enumerate().filter_map(|(index, one)| describe(*one, index, group)));
     }
-    found.sort_by_key(|suspicion| std::cmp::Reverse(suspicion.level));
+    found.sort_by_key(|finding| std::cmp::Reverse(finding.level));
     found
 }
 
-/// What is to be said about one name of a group that looks alike.
+/// Returns the finding about one name of a group that looks alike.
 fn describe((server, tool): (&str, &str), index: usize, group: &[(&str, &str)]) -> Option<LintFinding> {
     let other = group.iter().find(|(_, other)| *other != tool);
     let twin = group[..index].iter().find(|(_, other)| *other == tool);
     let (level, kind, why) = if let Some((place, other)) = other {
         let other = spell_out_deceptive(other);
-        // Capitals alone are seen; letters of another script, digits for letters and the like are not.
+        // A difference in case alone is visible; letters of another script, digits for letters and the like
+        // are not.
         let is_seen = other.to_lowercase() == tool.to_lowercase();
         let level = if is_seen { LintLevel::Notice } else { LintLevel::Alarm };
         (level, LintKind::LookAlike, format!("looks like `{other}` of server `{place}`"))
@@ -47,7 +48,7 @@ fn describe((server, tool): (&str, &str), index: usize, group: &[(&str, &str)]) 
     Some(LintFinding { server, excerpt: tool.clone(), tool, level, kind, pointer: "/name".into(), why })
 }
 
-/// What a name looks like, whatever its width and capitals.
+/// Returns the skeleton of a name, in which look-alike characters are equal whatever their width and case.
 fn confusable_skeleton(name: &str) -> String {
     let plain: String = name.nfkc().collect::<String>().to_lowercase();
     skeleton(&plain).collect()
@@ -59,7 +60,7 @@ mod tests {
 
     fn found(tools: &[(&str, &str)]) -> Vec<(LintLevel, LintKind, String)> {
         let found = find_look_alikes(tools.iter().copied());
-        found.into_iter().map(|suspicion| (suspicion.level, suspicion.kind, suspicion.tool)).collect()
+        found.into_iter().map(|finding| (finding.level, finding.kind, finding.tool)).collect()
     }
 
     #[test]

@@ -1,35 +1,35 @@
-//! The phrases of attacks, as a table.
+//! Phrases of attacks, as a table.
 //!
-//! Forms are regular expressions over one folded sentence: lower case, one space between words. `…` stands for
-//! anything in between. They are few on purpose: each is a phrase that poisoned tools use and honest ones hardly
-//! need, and whoever avoids all of them still has to get past a reviewer and a pin.
+//! Forms are regular expressions over one folded sentence: lower case, one space between words. `…` matches
+//! anything in between. There are few on purpose: each is a phrase that poisoned tools use and honest ones
+//! rarely need. An attack that avoids all of them still has to pass a reviewer and a pin.
 
 use regex_lite::{Match, Regex};
 
 use super::texts::{DefinitionText, TextRole};
 use super::{LintKind, LintLevel};
 
-/// The longest match, in bytes: words further apart do not belong together.
+/// Longest match, in bytes: words further apart do not belong together.
 pub(super) const MAX_MATCH: usize = 200;
 
-/// How far before a match a negation is looked for.
+/// Distance before a match in which a negation is searched.
 const NEGATION_WINDOW: usize = 80;
 
-/// One row.
+/// One row of the table.
 #[derive(Debug)]
 pub(super) struct LintPattern {
     pub(super) kind: LintKind,
     pub(super) level: LintLevel,
     pub(super) scope: PatternScope,
     pub(super) regex: &'static str,
-    /// Whether a "not" before it makes it harmless.
+    /// True if a preceding "not" makes it harmless.
     pub(super) negatable: bool,
-    /// Words in it that make it harmless.
+    /// Words in the match that make it harmless.
     pub(super) unless: &'static [&'static str],
     pub(super) why: &'static str,
 }
 
-/// The texts that a row is matched on.
+/// The texts that a row is matched against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PatternScope {
     /// Everything but keys and links.
@@ -58,7 +58,7 @@ impl LintPattern {
         Regex::new(&self.regex.replace('…', ".*?")).ok()
     }
 
-    /// Whether a match means what the row says.
+    /// Returns whether a match has the row's meaning.
     pub(super) fn applies(&self, sentence: &str, found: &Match<'_>) -> bool {
         found.len() <= MAX_MATCH
             && !(self.negatable && is_negated(&sentence[..found.start()]))

@@ -5,30 +5,30 @@ use crate::pins::json::Json;
 
 /// A text of a definition.
 pub(super) struct DefinitionText {
-    /// Where it stands.
+    /// Its location, as a JSON pointer.
     pub(super) pointer: String,
     pub(super) text: String,
     pub(super) role: TextRole,
 }
 
 impl DefinitionText {
-    /// Whether it is another reading of a text that stands in the list by itself.
+    /// Returns whether it is another reading of a text that is listed by itself.
     pub(super) fn is_derived(&self) -> bool {
         matches!(self.role, TextRole::Words | TextRole::Parameter)
     }
 
-    /// What it adds to the length of the definition.
+    /// Returns its share of the definition's length.
     pub(super) fn length(&self) -> usize {
         if self.is_derived() { 0 } else { self.text.len() }
     }
 }
 
-/// What a text is.
+/// Role of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum TextRole {
     /// A key of an object, as it is written.
     Key,
-    /// A key of an object, with its words apart: `readTheFile` is "read the file".
+    /// A key of an object, split into words: `readTheFile` becomes "read the file".
     Words,
     /// The description of a parameter of this name.
     Parameter,
@@ -38,7 +38,7 @@ pub(super) enum TextRole {
     Prose,
 }
 
-/// Every text, in the order of the canonical form.
+/// Returns every text, in the order of the canonical form.
 pub(super) fn collect_texts(definition: &Json) -> Vec<DefinitionText> {
     let mut found = Vec::new();
     walk(definition, &mut Vec::new(), &mut found);
@@ -95,7 +95,7 @@ fn role(path: &[String]) -> TextRole {
     }
 }
 
-/// The words of a key, with blanks between them.
+/// Returns the words of a key, separated by blanks.
 fn split_words(key: &str) -> String {
     let mut out = String::with_capacity(key.len() + 8);
     let mut was_lower = false;

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
-use ostler_core::config::mask_secrets;
+use ostler_core::config::redact_tokens;
 use ostler_host::{Host, LifecycleEvent, LifecycleEventKind, OperatorAction};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
@@ -103,7 +103,7 @@ impl Console {
     pub(super) fn observe(self: &Arc<Self>, host: &Host) {
         let (console, secrets) = (Arc::clone(self), host.clone());
         host.add_observer(Arc::new(move |happening| {
-            console.handle_event(happening, &|text| secrets.redact(&mask_secrets(text)).into_owned());
+            console.handle_event(happening, &|text| secrets.redact(&redact_tokens(text)).into_owned());
         }));
     }
 
