@@ -16,7 +16,7 @@ use crate::text_table::{TableCell, TextTable};
 use crate::time_text::{TimeArg, Zone};
 use crate::{cli, client, config_file};
 
-/// Default of `--limit` on a terminal.
+/// Default of `--limit` without `--json`.
 const DEFAULT_LIMIT: u32 = 100;
 /// Limit of the JSON lines in [`TimeOrder`]: as many as are written together under load.
 const MAX_WAITING_LINES: usize = 10_000;

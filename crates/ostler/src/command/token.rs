@@ -170,7 +170,7 @@ fn write(file: &Path, token: &str) -> Result<(), CommandFailure> {
         .map_err(|why| CommandFailure::Unwritable { file: file.to_owned(), why })
 }
 
-/// Revokes a token that could not be printed or written.
+/// Removes a token that could not be written to its file.
 fn remove_unseen(store: &TokenStore, record: &TokenRecord) {
     let removed = change_tokens(store, |tokens| {
         tokens.retain(|known| known.id != record.id);
