@@ -24,7 +24,7 @@ const MIN_PROCESSES: usize = 16;
 pub(crate) struct FdLimits {
     /// Limit that this process inherited; servers are started with it.
     original: u64,
-    /// Limit in force now, at least `original`.
+    /// Limit in force now: the hard one, or `original` if it was not raised.
     current: u64,
 }
 

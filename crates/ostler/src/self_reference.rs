@@ -23,7 +23,7 @@ const WRAPPERS: [&str; 8] = ["env", "npx", "bunx", "uvx", "pipx", "exec", "nohup
 const WRAPPER_WORDS: [&str; 2] = ["run", "exec"];
 /// Programs that read a command line behind `-c`.
 const SHELLS: [&str; 5] = ["sh", "bash", "zsh", "dash", "fish"];
-/// Nesting of wrappers that is resolved; deeper ones are not typed by people.
+/// Limit of nested wrappers that are resolved.
 const MAX_DEPTH: usize = 4;
 
 /// Disables servers that are Ostler itself; returns a warning for each. `listens` is the address of this config's

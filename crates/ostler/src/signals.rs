@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::failure::CommandFailure;
 
-/// Listener for the signals that ask the program to end. `SIGHUP` keeps its default, so that `nohup` works; should it
+/// Listener for the signals that ask the program to end. `SIGHUP` is not handled, so that `nohup` works; should it
 /// end the program, the guard ends the servers.
 #[derive(Debug)]
 pub(crate) struct SignalListener {

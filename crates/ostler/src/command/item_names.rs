@@ -43,7 +43,7 @@ pub(super) fn server_part(text: &str) -> Option<&str> {
 /// Item of a server, with all its names.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NamedItem<'a> {
-    /// Exposed name, unique among those of all servers.
+    /// Exposed name, as the host tells it.
     pub(super) exposed: &'a str,
     pub(super) server: &'a ServerName,
     /// Name that the server itself uses.

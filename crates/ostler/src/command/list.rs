@@ -140,7 +140,7 @@ impl ConfigEntry {
     }
 }
 
-/// Returns a word of a command line, in quotes where the shell would split it.
+/// Returns a word of a command line, in quotes where the shell would change it.
 pub(crate) fn shell_word(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "_-./:=@%+,$~{}…".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {

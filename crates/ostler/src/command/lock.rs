@@ -139,7 +139,7 @@ impl LockOutput {
         if is_known && !typed.all {
             return self.differing.push(DifferingServer::new(server, &found));
         }
-        // For a known server, only new definitions need a review.
+        // For a known server, only differences need a review.
         let findings = match is_known {
             true => reviewer.review_differences(offered, &found, lock),
             false => reviewer.review_all(offered, lock),

@@ -28,7 +28,7 @@ pub(super) fn run(
     })
 }
 
-/// Choice whether a daemon reloads the lock file together with its config.
+/// Choice to reload the lock file together with the config, or not.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum LockFileAction {
     Apply,

@@ -23,7 +23,7 @@ use crate::{config_file, relay};
 /// Limit of a seed file, far above the length of a seed.
 const MAX_SEED_BYTES: u64 = 4 << 10;
 
-/// Call timeout where the config has no servers to take it from.
+/// Longest call timeout where the config has no servers to take it from.
 const MAX_CALL_TIME: Duration = Duration::from_secs(600);
 
 /// Role of callers on this machine without a credential.
