@@ -1,4 +1,6 @@
-//! How many descriptors the daemon may have, and what it does with them.
+//! Limit of open file descriptors: raised for the daemon, lowered again for its servers.
+//!
+//! The daemon accepts no more connections than its limit has descriptors for.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use ostler_core::config::{Config, Problem};
@@ -7,28 +9,27 @@ use ostler_host::process::GuardCommand;
 
 use crate::output::print_stderr;
 
-/// Kept for everything that is no connection of a client: files, the audit, the
-/// broker, the watch of the config, the connections reserved for the admin API.
+/// Reserved for descriptors that are no client connections: files, the audit, the broker, the config watcher, the
+/// connections reserved for the admin API.
 const OWN_FDS: u64 = 64;
 
-/// What one process takes: its pipes and its lifeline.
+/// Descriptors of one server process: its pipes and its lifeline.
 const FDS_PER_PROCESS: u64 = 8;
 
-/// Processes that have room however few servers there are.
+/// Processes that have descriptors however few servers the config has.
 const MIN_PROCESSES: usize = 16;
 
 /// The limits of this process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FdLimits {
-    /// What it was started with, and what servers are started with.
+    /// Limit that this process inherited; servers are started with it.
     original: u64,
-    /// What it may have now.
+    /// Limit in force now: the hard one, or `original` if it was not raised.
     current: u64,
 }
 
 impl FdLimits {
-    /// Takes as many as the machine allows. What a shell gives its programs by
-    /// default is made for programs with few connections.
+    /// Raises the soft limit to the hard one. The default of shells is meant for programs with few connections.
     pub(crate) fn raise() -> Self {
         let (original, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((u64::MAX, u64::MAX));
         // Without a guard, servers would inherit the higher limit.
@@ -37,15 +38,14 @@ impl FdLimits {
         Self { original, current: if is_raised { hard } else { original } }
     }
 
-    /// The warden, which gives servers the limit that there was before: some
-    /// programs can't bear a higher one.
+    /// Returns the guard command, which restores the original limit for servers: some programs fail with a higher one.
     pub(crate) fn guard(self) -> GuardCommand {
         let mut command = GuardCommand::this_program();
         command.args.push(self.original.to_string());
         command
     }
 
-    /// The config with no more connections than there are descriptors for.
+    /// Returns the config with no more connections than there are descriptors for.
     pub(crate) fn fit_connections(self, config: &Config) -> Config {
         let mut config = config.clone();
         if let Some(shortage) = self.shortage(&config) {
@@ -72,16 +72,16 @@ impl FdLimits {
     }
 }
 
-/// Fewer descriptors than a config wants.
+/// Shortage of descriptors for a config.
 #[derive(Debug)]
 struct FdShortage {
     allowed: u64,
-    /// What the processes of servers take.
+    /// Descriptors of server processes.
     processes: u64,
-    /// Connections that are served all the same.
+    /// Connections that are served despite the shortage.
     connections: usize,
     is_too_few_for_processes: bool,
-    /// What would be enough.
+    /// Limit at which nothing would be short.
     needed: u64,
 }
 
@@ -108,7 +108,7 @@ impl FdShortage {
     }
 }
 
-/// Returns what `ostler check` says of the limit that a daemon would have if it was started here.
+/// Returns the warning of `ostler check` about the limit that a daemon started here would have.
 pub(crate) fn check(config: &Config) -> Option<Problem> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
     let now = if cfg!(target_os = "linux") { hard } else { soft };
@@ -121,8 +121,8 @@ fn is_remote(server: &ServerSpec) -> bool {
     matches!(server.transport, ServerTransport::Http(_))
 }
 
-/// Returns what processes take: one for each server and some that an edit may add, or as many as may live where a server
-/// has one for each caller.
+/// Returns the descriptors of server processes: one process for each server and some that an edit of the config may
+/// add, or as many as may live where a server has one process for each caller.
 fn wanted_by_processes(config: &Config) -> u64 {
     let local = || config.servers.iter().filter(|server| !is_remote(server));
     let is_shared = local().all(|server| server.isolation == Isolation::Shared);
@@ -130,17 +130,17 @@ fn wanted_by_processes(config: &Config) -> u64 {
     FDS_PER_PROCESS.saturating_mul(processes.min(config.pool.max_processes) as u64)
 }
 
-/// What remote servers take if all of them are busy: a connection for each call.
-/// They seldom are, so that they get no more than half of all.
+/// Returns the descriptors of remote servers if all of them are busy: a connection for each call. They seldom are all
+/// busy, so they get no more than half of all descriptors.
 fn wanted_by_remote_servers(config: &Config) -> u64 {
     let remote = config.servers.iter().filter(|server| is_remote(server));
     remote.map(|server| server.max_in_flight as u64).fold(0, u64::saturating_add)
 }
 
-/// Goes back to the limit that a warden was told.
+/// Restores the limit that a guard was given.
 pub(crate) fn restore(told: &str) {
     let (Ok(soft), Ok((_, hard))) = (told.parse::<u64>(), getrlimit(Resource::RLIMIT_NOFILE)) else { return };
-    // A server with more than it should have is better than none.
+    // A server with too high a limit is better than no server.
     let _ = setrlimit(Resource::RLIMIT_NOFILE, soft.min(hard), hard);
 }
 
@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// Connections that are served with 300 descriptors, two processes, and so many remote servers.
+    /// Returns the connections that are served with 300 descriptors, two processes, and this many remote servers.
     fn served(remote: usize, max_in_flight: usize) -> usize {
         let mut text = "[pool]\nmax_processes = 2\n".to_owned();
         for number in 0..remote {

@@ -1,4 +1,4 @@
-//! Whether files are still the ones that were read.
+//! File stamps, by which a change of files since they were read is detected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -6,15 +6,14 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Files, by what the file system says of them.
+/// Stamps of files, from their metadata.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct FileStamps(BTreeMap<PathBuf, Option<FileStamp>>);
 
-/// As many links in a row as Linux follows.
+/// Linux follows as many links in a row.
 const MAX_LINKS: usize = 40;
 
-/// Size, time and number: no two writes leave all of them the same. A file
-/// that can't be asked has none.
+/// Size, times and inode: no two writes leave all of them the same. A file without readable metadata has no stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileStamp {
     size: u64,
@@ -23,30 +22,30 @@ struct FileStamp {
 }
 
 impl FileStamps {
-    /// Adds a file as it is now, which should be before it is read: what is
-    /// written meanwhile is then seen as a change.
+    /// Adds the current stamp of a file. The caller adds it before reading the file, so that a write meanwhile is seen
+    /// as a change.
     pub(crate) fn add(&mut self, file: &Path) {
         self.0.insert(file.to_owned(), FileStamp::read(file));
     }
 
-    /// What is known of one of them.
+    /// Returns the stamp of one file alone.
     pub(crate) fn subset(&self, file: &Path) -> Self {
         Self(self.0.get_key_value(file).map(|(file, stamp)| (file.clone(), *stamp)).into_iter().collect())
     }
 
-    /// The same files as they are now.
+    /// Returns the current stamps of the same files.
     pub(crate) fn refreshed(&self) -> Self {
         Self(self.0.keys().map(|file| (file.clone(), FileStamp::read(file))).collect())
     }
 
-    /// The directories in which a change of them shows; of a link, both ends.
+    /// Returns the directories to watch for changes of the files; of a link, those of both ends.
     pub(crate) fn dirs(&self) -> BTreeSet<PathBuf> {
         let ends = self.0.keys().flat_map(|file| [Some(file.clone()), file.canonicalize().ok()]);
         ends.flatten().filter_map(|file| file.parent().map(Path::to_owned)).collect()
     }
 
-    /// The names under which a change of them shows: their own, and every part
-    /// of the links to them, any of which may be turned.
+    /// Returns the file names to watch: those of the files, and every part of the links to them, any of which may be
+    /// redirected.
     pub(crate) fn names(&self) -> BTreeSet<OsString> {
         let mut names = BTreeSet::new();
         for file in self.0.keys() {

@@ -1,8 +1,7 @@
-//! `ostler guard`: recognized before anything else.
+//! `ostler guard`: dispatched before anything else in `main`.
 //!
-//! A guard lives as long as its server, so it must stay small, and it forks,
-//! so it must have one thread. Neither would hold once a command line parser
-//! or a runtime has been at work.
+//! A guard lives as long as its server, so it must stay small. It forks, so it must have one thread. A command line
+//! parser or an async runtime would break both.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,14 +13,14 @@ use ostler_host::process::{run_command, run_warden};
 use crate::fd_limits;
 use crate::output::print_stderr;
 
-/// A command that was found and could not be executed, as shells say it.
+/// Exit code of shells for a command that was found and could not be executed.
 const NOT_EXECUTABLE: u8 = 126;
-/// A command that was not found, as shells say it.
+/// Exit code of shells for a command that was not found.
 const NOT_FOUND: u8 = 127;
-/// What shells add to the number of the signal that ended a command.
+/// Offset that shells add to the number of the signal that ended a command.
 pub(crate) const BY_SIGNAL: i32 = 128;
 
-/// Becomes a guard if that is what the arguments say; its exit code then.
+/// Runs as a guard if the arguments ask for one, and returns its exit code.
 pub(crate) fn run_if_requested(mut args: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     if args.next()? != "guard" {
         return None;

@@ -1,28 +1,26 @@
-//! Where the daemon of a config is found.
+//! Instance: the one daemon of a config on this machine, with its lock, record and state files.
 //!
-//! A config has one spot, named by a hash of its path:
+//! The files are named by a hash of the config's path:
 //!
 //! ```text
-//! ~/.local/state/ostler/HASH-MACHINE.json   the note: which daemon runs, and where
+//! ~/.local/state/ostler/HASH-MACHINE.json   the record: which daemon runs, and its address
 //!                       HASH-MACHINE.lock   locked by the daemon as long as it lives
 //!                       HASH-MACHINE.next   locked by the `ostler serve` that serves or is about to
 //! $XDG_STATE_HOME/ostler/HASH.token    the admin token; only its user may read it
-//!                        HASH.tokens   what is kept of the tokens of callers; likewise
-//!                        HASH.seal     the key of what clients keep for us; likewise
-//!                        HASH.budgets  what was charged to budgets; likewise
+//!                        HASH.tokens   the hashed tokens of callers; likewise
+//!                        HASH.seal     the key that seals tokens handed to clients; likewise
+//!                        HASH.budgets  the charges to budgets; likewise
 //!                        HASH.reviewed definitions that `ostler diff` has shown
-//!                        HASH.log      what a daemon says that nobody watches
-//!                        HASH.relay.db    which calls of workers were begun
-//!                        HASH.audit.db    who called what, and HASH.audit.key the key of its hashes
+//!                        HASH.log      the log of a daemon without a terminal
+//!                        HASH.relay.db    the journal of relay calls that were begun
+//!                        HASH.audit.db    the audit, and HASH.audit.key the key of its hashes
 //! ```
 //!
-//! Clients start `ostler stdio` with few variables, so lock and note lie in the
-//! home whatever `XDG_STATE_HOME` says, and the note names the state directory.
-//! A home may be shared by machines, and each has its own loopback: hence MACHINE.
+//! Clients start `ostler stdio` with few variables, so lock and record lie in the home whatever `XDG_STATE_HOME` says,
+//! and the record names the state directory. Machines may share a home, and each has its own loopback: hence MACHINE.
 //!
-//! The lock is the truth and the note is only worth something while it is
-//! held, so what a killed daemon leaves behind misleads nobody, and of several
-//! daemons that start at once exactly one stays.
+//! The lock decides; the record is valid only while the lock is held. So the record of a killed daemon is ignored, and
+//! of several daemons that start at once exactly one stays.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -41,55 +39,55 @@ use crate::output::{escape_line, print_stderr};
 use crate::token::store::TokenStore;
 use crate::xdg;
 
-/// How long a daemon tries for its lock. Whoever looks for a daemon touches the
-/// lock for some microseconds; who still holds it after this is a daemon.
+/// Timeout of a daemon that takes its lock. A command that looks for a daemon holds the lock for some microseconds; a
+/// process that holds it after this timeout is a daemon.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(300);
-/// How long it tries while nobody says where the daemon is that holds the lock:
-/// one that has just begun will say so, and one that ends has let go by then.
+/// Timeout for a lock whose daemon has no record. A daemon that is starting publishes its record within it, and one
+/// that is ending releases the lock.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(12);
-/// How long `ostler serve` tries once it has asked a daemon to make way, whose calls may take 30 s.
+/// Timeout of `ostler serve` after it has asked a daemon to hand over, whose calls may take 30 s.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(45);
-/// How long commands wait while one daemon follows another: its calls may take 30 s.
+/// Timeout of commands while one daemon replaces another, whose calls may take 30 s.
 const REPLACEMENT_TIMEOUT: Duration = Duration::from_secs(35);
-/// How long such a wait may take before it is worth a word.
+/// Waits longer than this are reported on stderr.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
-/// How often it tries.
+/// Polling interval of the lock: short against [`LOCK_TIMEOUT`].
 const LOCK_INTERVAL: Duration = Duration::from_millis(5);
 /// The bits of a mode that let group and others write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
-/// The kernel's list of locks, of some 60 bytes each, is read up to here.
+/// Limit of what is read of the kernel's list of locks, which has some 60 bytes for each.
 const MAX_LOCKS_BYTES: u64 = 4 << 20;
-/// The largest note and the longest token that are read.
+/// Limit of the record and of the token that are read.
 const MAX_RECORD_BYTES: u64 = 64 << 10;
 
-/// The spot of one config.
+/// Instance of one config.
 #[derive(Debug, Clone)]
 pub(crate) struct DaemonInstance {
     name: String,
-    /// The config, where it is known.
+    /// Path of the config; `None` where it is not known.
     config: Option<PathBuf>,
-    /// Where a daemon leaves word of itself: in the first of these that lets it.
+    /// Directories for the record, best first: the daemon uses the first in which it can lock a file.
     dirs: Vec<PathBuf>,
     state_dir: PathBuf,
 }
 
-/// What a daemon says of itself.
+/// Record of a daemon, as it is on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DaemonRecord {
-    /// Where it is reached, without a path.
+    /// Base URL, without a path.
     pub(crate) url: String,
-    /// Its process.
+    /// Process id.
     pub(crate) pid: u32,
-    /// Its version.
+    /// Version of the program.
     pub(crate) version: String,
-    /// Its config; none for the built-in server.
+    /// Path of the config; `None` for the built-in server.
     pub(crate) config: Option<PathBuf>,
-    /// When it started, in seconds since 1970.
+    /// Start time in seconds since 1970.
     pub(crate) started: u64,
-    /// Who started it.
+    /// Origin of the daemon: started by a user or for a client.
     #[serde(default)]
     pub(crate) kind: DaemonKind,
-    /// Its state directory.
+    /// State directory; `None` in records of earlier versions.
     #[serde(default)]
     pub(crate) state: Option<PathBuf>,
 }
@@ -107,22 +105,22 @@ pub(crate) enum DaemonKind {
     Lingering,
 }
 
-/// The right to be the daemon of a config. It ends with the process, however
-/// that ends; dropping it takes the note away first.
+/// Right to be the daemon of a config. It ends with the process, however that ends; dropping it removes the record
+/// first.
 #[derive(Debug)]
 pub(crate) struct InstanceClaim {
     instance: DaemonInstance,
     record: Arc<PublishedRecord>,
     _lock: File,
-    /// Held by `ostler serve`, so that no client starts a daemon in its place.
+    /// Lock held by `ostler serve`, so that no client starts a daemon in its place.
     _next: File,
 }
 
-/// Record of a daemon on disk, from its start to its end.
+/// Record file of a daemon, from its start to its end.
 #[derive(Debug)]
 pub(crate) struct PublishedRecord {
     file: PathBuf,
-    /// What the file says; `None` before the daemon is up and once it ends.
+    /// Content of the file; `None` before the daemon is up and once it ends.
     published: Mutex<Option<DaemonRecord>>,
 }
 
@@ -138,7 +136,7 @@ impl PublishedRecord {
         Ok(())
     }
 
-    /// Writes the file again if it is gone or does not lead to this daemon; true if it did.
+    /// Writes the file again if it is gone or does not lead to this daemon; returns whether it did.
     pub(crate) fn restore(&self) -> io::Result<bool> {
         let published = self.lock();
         let Some(record) = &*published else { return Ok(false) };
@@ -156,14 +154,14 @@ impl PublishedRecord {
         let _ = fs::remove_file(&self.file);
     }
 
-    /// Held while the file is written, so that it is not restored after its end.
+    /// Locks the record while the file is written, so that it is not restored after the daemon's end.
     fn lock(&self) -> MutexGuard<'_, Option<DaemonRecord>> {
         self.published.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl DaemonInstance {
-    /// The spot of a config, or of the built-in server.
+    /// Returns the instance of a config, or of the built-in server.
     pub(crate) fn for_config(config: Option<&Path>) -> Result<Self, CommandFailure> {
         let homeless = || io::Error::new(io::ErrorKind::NotFound, "this user has no home directory");
         let state = xdg::state_dir().ok_or_else(homeless).map_err(CommandFailure::Machine)?;
@@ -176,7 +174,7 @@ impl DaemonInstance {
         for folder in spot.dirs.iter().chain([&spot.state_dir]) {
             check_private(folder)?;
         }
-        // The daemon that runs may have been started in another environment.
+        // The running daemon may have been started in another environment.
         if let Some(state) = spot.running().and_then(|note| note.state) {
             check_private(&state)?;
             spot.state_dir = state;
@@ -184,7 +182,7 @@ impl DaemonInstance {
         Ok(spot)
     }
 
-    /// A spot in a folder of a test.
+    /// Returns an instance in the folder of a test.
     #[cfg(test)]
     pub(crate) fn in_test_dir(folder: &Path) -> Self {
         Self {
@@ -195,13 +193,14 @@ impl DaemonInstance {
         }
     }
 
-    /// The daemon that runs here, if one does.
+    /// Returns the record of the daemon that runs here, if one does.
     pub(crate) fn running(&self) -> Option<DaemonRecord> {
         self.dirs.iter().find_map(|place| self.running_in(place))
     }
 
-    /// Waits while one daemon follows another or ends, which have no note, and returns the one that runs then. Says on
-    /// stderr what is waited for. Fails if a process still holds the config then: a second host of it must not be started.
+    /// Waits while one daemon replaces another or ends, when there is no record, and returns the one that runs then.
+    /// Reports a slow wait on stderr. Fails if a process still holds the config then: a second host of it must not be
+    /// started.
     pub(crate) fn wait_until_settled(&self) -> Result<Option<DaemonRecord>, CommandFailure> {
         self.wait_until_settled_within(REPLACEMENT_TIMEOUT)
     }
@@ -239,7 +238,7 @@ impl DaemonInstance {
         }
     }
 
-    /// The daemon that runs here, with its admin token: it may have another state directory than the one before.
+    /// Returns the running daemon with its admin token: its state directory may differ from that of the daemon before.
     pub(crate) fn running_with_token(&self) -> Option<(DaemonRecord, Option<String>)> {
         let note = self.running()?;
         let state = note.state.clone().filter(|state| check_private(state).is_ok());
@@ -247,7 +246,7 @@ impl DaemonInstance {
         Some((note, spot.admin_token()))
     }
 
-    /// Takes the state directory of the daemon that runs here.
+    /// Takes over the state directory of the running daemon.
     pub(crate) fn with_state_of(mut self, note: DaemonRecord) -> (Self, DaemonRecord) {
         if let Some(state) = note.state.as_ref().filter(|state| check_private(state).is_ok()) {
             self.state_dir.clone_from(state);
@@ -255,8 +254,8 @@ impl DaemonInstance {
         (self, note)
     }
 
-    /// Whether a process is, or may be, the daemon that runs here: one that ends says so no more, and holds the lock
-    /// until its servers are gone.
+    /// Returns whether a process is, or may be, the daemon of this instance. A daemon that ends has no record any more,
+    /// and holds the lock until its servers are gone.
     pub(crate) fn is_held_by(&self, pid: u32) -> bool {
         let is_held = |place: &PathBuf| {
             let lock = File::open(self.lock_file(place)).and_then(|lock| is_locked(&lock));
@@ -265,8 +264,8 @@ impl DaemonInstance {
         self.dirs.iter().any(is_held)
     }
 
-    /// Returns whether a process surely is the daemon that runs here: its note names it, and so does the kernel as the
-    /// holder of the lock. False where the kernel does not tell.
+    /// Returns whether a process surely is the daemon of this instance: its record names it, and so does the kernel as
+    /// the holder of the lock. False where the kernel does not tell.
     pub(crate) fn is_lock_holder(&self, pid: u32) -> bool {
         let is_holder = |place: &PathBuf| {
             let is_noted = self.running_in(place).is_some_and(|note| note.pid == pid);
@@ -276,13 +275,13 @@ impl DaemonInstance {
         self.dirs.iter().any(is_holder)
     }
 
-    /// Whether a daemon runs, ends, or is about to come.
+    /// Returns whether a daemon runs, ends, or is about to start.
     pub(crate) fn is_claimed(&self) -> bool {
         let is_held = |file: PathBuf| File::open(file).and_then(|lock| is_locked(&lock)).unwrap_or(false);
         self.dirs.iter().any(|place| is_held(self.lock_file(place)) || is_held(self.handover_file(place)))
     }
 
-    /// Returns the process that is the daemon or is about to be it, where the kernel tells.
+    /// Returns the process that is the daemon or is about to become it, where the kernel tells.
     pub(crate) fn claim_holder(&self) -> Option<u32> {
         let files = self.dirs.iter().flat_map(|place| [self.lock_file(place), self.handover_file(place)]);
         let inodes = files.filter_map(|file| Some(fs::metadata(file).ok()?.ino()));
@@ -296,8 +295,8 @@ impl DaemonInstance {
         is_locked(&lock).ok()?.then_some(note)
     }
 
-    /// Becomes the daemon of this spot; `None` if there is one. One that a
-    /// client has started is asked to make way for `ostler serve`.
+    /// Becomes the daemon of this instance; `None` if there is one. A daemon that a client has started is asked to hand
+    /// over to `ostler serve`.
     pub(crate) fn claim(
         &self,
         kind: DaemonKind,
@@ -346,7 +345,7 @@ impl DaemonInstance {
                 DaemonKind::Lingering => {}
             }
             if (is_next || kind == DaemonKind::Lingering) && try_lock(&lock)? {
-                // A `serve` that came meanwhile has asked nobody yet, and finds the lock free.
+                // An `ostler serve` that started meanwhile has not asked for a handover yet, and finds the lock free.
                 if kind == DaemonKind::Lingering && is_locked(&next)? {
                     return Ok(None);
                 }
@@ -369,56 +368,56 @@ impl DaemonInstance {
             }
             std::thread::sleep(LOCK_INTERVAL);
         }
-        // A daemon that was killed leaves its note behind.
+        // A killed daemon leaves its record behind.
         let file = self.record_file(place);
         let _ = fs::remove_file(&file);
         let record = Arc::new(PublishedRecord { file, published: Mutex::default() });
         Ok(Some(InstanceClaim { instance: self.clone(), record, _lock: lock, _next: next }))
     }
 
-    /// The admin token, if there is one.
+    /// Returns the admin token, if there is one.
     pub(crate) fn admin_token(&self) -> Option<String> {
         let text = crate::config_file::read_at_most(&self.token_file(), MAX_RECORD_BYTES).ok()?;
         Some(text.trim().to_owned()).filter(|token| !token.is_empty())
     }
 
-    /// Where a daemon that nobody watches says what it has to say.
+    /// Returns the log file of a daemon without a terminal.
     pub(crate) fn log_file(&self) -> PathBuf {
         self.state_dir.join(format!("{}.log", self.name))
     }
 
-    /// The log, opened anew.
+    /// Opens the log file, truncated.
     pub(crate) fn open_log(&self) -> io::Result<File> {
         private_file::create_dir(&self.state_dir)?;
         private_file::open_options().append(true).create(true).open(self.log_file())
     }
 
-    /// The tokens of callers.
+    /// Returns the store of the callers' tokens.
     pub(crate) fn token_store(&self) -> TokenStore {
         TokenStore::new(self.state_dir.join(format!("{}.tokens", self.name)))
     }
 
-    /// Where it is written down who called what.
+    /// Returns the file of the audit.
     pub(crate) fn audit_file(&self) -> PathBuf {
         self.state_dir.join(format!("{}.audit.db", self.name))
     }
 
-    /// Where it is kept which calls of workers were begun.
+    /// Returns the file of the relay journal.
     pub(crate) fn relay_file(&self) -> PathBuf {
         self.state_dir.join(format!("{}.relay.db", self.name))
     }
 
-    /// Where it is kept what `ostler diff` has shown.
+    /// Returns the file of the definitions that `ostler diff` has shown.
     pub(crate) fn reviewed_file(&self) -> PathBuf {
         self.state_dir.join(format!("{}.reviewed", self.name))
     }
 
-    /// The key of the hashes in it.
+    /// Returns the file with the key of the audit's hashes.
     pub(crate) fn audit_key_file(&self) -> PathBuf {
         self.state_dir.join(format!("{}.audit.key", self.name))
     }
 
-    /// Its state directory.
+    /// Returns the state directory.
     pub(crate) fn state_dir(&self) -> &Path {
         &self.state_dir
     }
@@ -440,7 +439,7 @@ impl DaemonInstance {
     }
 }
 
-/// Every spot of this user on this machine that has a daemon, or is about to have one.
+/// Returns every instance of this user on this machine that has a daemon, or is about to have one.
 pub(crate) fn all_claimed() -> Vec<DaemonInstance> {
     let Some(state) = xdg::state_dir() else { return Vec::new() };
     let places = xdg::instance_dirs();
@@ -451,18 +450,18 @@ pub(crate) fn all_claimed() -> Vec<DaemonInstance> {
     };
     let private = places.iter().filter(|place| check_private(place).is_ok());
     let names = private.filter_map(|place| fs::read_dir(place).ok()).flatten().flatten().filter_map(named);
-    // In the order of their names, each once.
+    // Sorts and removes duplicates.
     let names: std::collections::BTreeSet<String> = names.collect();
     let spot = |name| DaemonInstance { name, config: None, dirs: places.clone(), state_dir: state.clone() };
     names.into_iter().map(spot).filter(DaemonInstance::is_claimed).collect()
 }
 
-/// Every daemon of this user on this machine, with its spot.
+/// Returns every daemon of this user on this machine, with its instance.
 pub(crate) fn all_running() -> Vec<(DaemonInstance, DaemonRecord)> {
     all_claimed().into_iter().filter_map(|spot| spot.running().map(|note| spot.with_state_of(note))).collect()
 }
 
-/// The same, once those that follow another one run; a failure for each that can't be found.
+/// Returns the same once daemons that replace others run; a failure for each that can't be found.
 pub(crate) fn all_settled() -> Vec<Result<(DaemonInstance, DaemonRecord), CommandFailure>> {
     let settled = |spot: DaemonInstance| match spot.wait_until_settled() {
         Ok(note) => note.map(|note| Ok(spot.with_state_of(note))),
@@ -471,15 +470,15 @@ pub(crate) fn all_settled() -> Vec<Result<(DaemonInstance, DaemonRecord), Comman
     all_claimed().into_iter().filter_map(settled).collect()
 }
 
-/// The daemon, of whichever config, that listens on an address.
+/// Returns the daemon, of whichever config, that listens on an address.
 pub(crate) fn daemon_at(address: SocketAddr) -> Option<DaemonRecord> {
     let url = local_url(address);
     all_running().into_iter().map(|(_, note)| note).find(|note| note.url == url)
 }
 
-/// The address as others on this machine name it.
+/// Returns the URL at which processes of this machine reach an address.
 pub(crate) fn local_url(mut address: SocketAddr) -> String {
-    // Whoever listens everywhere is reached from here by the nearest way.
+    // A daemon that listens on all addresses is reached over loopback.
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
         IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
@@ -489,32 +488,32 @@ pub(crate) fn local_url(mut address: SocketAddr) -> String {
 }
 
 impl InstanceClaim {
-    /// The tokens of callers.
+    /// Returns the store of the callers' tokens.
     pub(crate) fn token_store(&self) -> TokenStore {
         self.instance.token_store()
     }
 
-    /// Says where the daemon is reached.
+    /// Writes the record.
     pub(crate) fn publish(&self, note: &DaemonRecord) -> io::Result<()> {
         self.record.publish(note)
     }
 
-    /// Says no more where the daemon is reached, and stays the one that may be it.
+    /// Removes the record and keeps the lock.
     pub(crate) fn unpublish(&self) {
         self.record.withdraw();
     }
 
-    /// The record that [`publish`](Self::publish) writes.
+    /// Returns the record that [`publish`](Self::publish) writes.
     pub(crate) fn record(&self) -> &Arc<PublishedRecord> {
         &self.record
     }
 
-    /// What it is the right to.
+    /// Returns the claimed instance.
     pub(crate) fn instance(&self) -> &DaemonInstance {
         &self.instance
     }
 
-    /// The admin token of this spot, the same over restarts; made if there is none.
+    /// Returns the admin token of this instance, the same over restarts; creates it if there is none.
     pub(crate) fn admin_token(&self) -> io::Result<String> {
         if let Some(token) = self.instance.admin_token() {
             return Ok(token);
@@ -524,13 +523,13 @@ impl InstanceClaim {
         Ok(token)
     }
 
-    /// Where what is charged to budgets is kept over restarts.
+    /// Returns the file in which charges to budgets survive restarts.
     pub(crate) fn budget_file(&self) -> PathBuf {
         self.instance.state_dir.join(format!("{}.budgets", self.instance.name))
     }
 
-    /// The key that seals what clients keep for us, the same over restarts; made
-    /// if there is none, or none that can be used.
+    /// Returns the key that seals tokens handed to clients, the same over restarts. Creates it if there is none, or
+    /// none that is valid.
     pub(crate) fn seal_key(&self) -> io::Result<[u8; 32]> {
         let file = self.instance.state_dir.join(format!("{}.seal", self.instance.name));
         let kept = crate::config_file::read_at_most(&file, MAX_RECORD_BYTES).ok();
@@ -549,9 +548,8 @@ impl Drop for InstanceClaim {
     }
 }
 
-/// Refuses a folder that other users can write to or have made: they could name
-/// another daemon in it, and read what is kept there. One that does not exist is
-/// fine; it is made private.
+/// Refuses a folder that other users own or can write to: they could name another daemon in it, and read what is kept
+/// there. A folder that does not exist passes; it is made private.
 fn check_private(folder: &Path) -> Result<(), CommandFailure> {
     let unsafe_because = |why: String| CommandFailure::UnsafeFolder { folder: folder.to_owned(), why };
     let found = match fs::symlink_metadata(folder) {
@@ -572,7 +570,7 @@ fn check_private(folder: &Path) -> Result<(), CommandFailure> {
     }
 }
 
-/// Locks a file for this process alone; false if another has.
+/// Locks a file for this process alone; returns false if another process holds the lock.
 fn try_lock(file: &File) -> io::Result<bool> {
     match file.try_lock() {
         Ok(()) => Ok(true),
@@ -581,7 +579,7 @@ fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Whether a process has locked a file for itself.
+/// Returns whether a process has locked a file for itself.
 fn is_locked(file: &File) -> io::Result<bool> {
     match file.try_lock_shared() {
         Ok(()) => file.unlock().map(|()| false),
@@ -606,7 +604,7 @@ fn lock_holders(inode: u64) -> Vec<u32> {
     text.lines().filter_map(holder).collect()
 }
 
-/// Tells machines apart that share a home; empty where the machine has no id.
+/// Returns a suffix that distinguishes machines that share a home; empty where the machine has no id.
 fn machine_suffix() -> &'static str {
     static MACHINE: OnceLock<String> = OnceLock::new();
     MACHINE.get_or_init(|| {
@@ -616,7 +614,7 @@ fn machine_suffix() -> &'static str {
     })
 }
 
-/// Paths are of any length and alphabet; their hashes are not.
+/// Returns a hash of the config's path: paths have any length and alphabet.
 fn instance_name(config: Option<&Path>) -> String {
     let Some(config) = config else { return "none".into() };
     // A file that is gone still has a folder.
@@ -626,14 +624,14 @@ fn instance_name(config: Option<&Path>) -> String {
     hex(&Sha256::digest(canonical.as_os_str().as_encoded_bytes())[..8])
 }
 
-/// A new secret.
+/// Returns 32 random bytes for a secret.
 pub(crate) fn random() -> io::Result<[u8; 32]> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
     Ok(bytes)
 }
 
-/// Bytes as digits.
+/// Returns bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or('0');
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
@@ -871,7 +869,7 @@ mod tests {
         let mut old = Some(old);
         let served = spot.claim(DaemonKind::Served, |note| {
             assert_eq!(note.kind, DaemonKind::Lingering);
-            // While the next one waits, no client gets in between.
+            // While the next `ostler serve` waits, no client claims the instance.
             assert!(spot.claim(DaemonKind::Lingering, |_| {}).unwrap().is_none());
             old = None;
         });

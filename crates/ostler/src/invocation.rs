@@ -1,5 +1,5 @@
-//! Commands that people are told to type: with the config and the daemon that this command was told to use, so that the
-//! line can be pasted as it is.
+//! Suggested commands: they repeat the config and daemon flags of this process, so that the line can be pasted as it
+//! is.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -17,7 +17,7 @@ pub(crate) struct Invocation {
 /// The flags of this process.
 static PROCESS_FLAGS: OnceLock<Invocation> = OnceLock::new();
 
-/// Keeps the flags that were typed, for all commands that are suggested later.
+/// Stores the flags that were typed, for all commands that are suggested later.
 pub(crate) fn remember_flags(shared: &GlobalOptions) {
     let mut typed = Invocation::new(shared.config.as_deref());
     if let Some(daemon) = &shared.daemon {
@@ -26,24 +26,24 @@ pub(crate) fn remember_flags(shared: &GlobalOptions) {
     let _ = PROCESS_FLAGS.set(typed);
 }
 
-/// `ostler status time --config FILE`, in backticks, with the flags of this process.
+/// Returns `ostler status time --config FILE`, in backticks, with the flags of this process.
 pub(crate) fn command(words: &str) -> String {
     PROCESS_FLAGS.get_or_init(Invocation::default).command(words)
 }
 
 impl Invocation {
-    /// The flags of a command for this config, as it was typed.
+    /// Returns the flags of a command for this config, as it was typed.
     pub(crate) fn new(config: Option<&Path>) -> Self {
         let config = config.map(|file| format!(" --config {}", quote(&file.display().to_string())));
         Self { flags: config.unwrap_or_default() }
     }
 
-    /// A command line, in backticks.
+    /// Returns a command line in backticks.
     pub(crate) fn command(&self, words: &str) -> String {
         format!("`{}`", self.line(words))
     }
 
-    /// A command line.
+    /// Returns a command line.
     pub(crate) fn line(&self, words: &str) -> String {
         format!("ostler {words}{}", self.flags)
     }

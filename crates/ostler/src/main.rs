@@ -1,12 +1,12 @@
-//! Ostler talks: the command line.
+//! `ostler`: the command line program.
 //!
 //! ```text
 //! argv ── guard.rs ──▶ a guard: before anything else, small and single-threaded
-//!      └─ cli.rs ────▶ what was typed ──▶ command/*.rs: what it means
-//!                                           │ config_file.rs finds and reads the config
-//!                                           │ reach.rs leads to the servers
-//!                                           ▼
-//!                         output.rs: data on stdout, talk on stderr;  failure.rs: exit codes
+//!      └─ cli.rs ────▶ parsed arguments ──▶ command/*.rs: one command each
+//!                                             │ config_file.rs finds and reads the config
+//!                                             │ client/ leads to the servers
+//!                                             ▼
+//!                           output.rs: data on stdout, messages on stderr;  failure/: exit codes
 //! ```
 
 mod api;
@@ -74,9 +74,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Keeps other processes of the same user, servers among them, from reading the
-/// memory, the environment and the descriptors of this one. There are no core
-/// dumps either: they would hold the same.
+/// Keeps other processes of the same user, servers among them, from reading the memory, the environment and the
+/// descriptors of this one. Disables core dumps too: they would hold the same.
 fn disable_dumping() {
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_dumpable(false);

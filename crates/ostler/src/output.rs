@@ -1,4 +1,4 @@
-//! Data on stdout, talk on stderr.
+//! Output of the program: data on stdout, messages on stderr.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,15 +9,14 @@ use ostler_core::error::needs_escape;
 use crate::failure::CommandFailure;
 use crate::time_text::log_time;
 
-/// Whether data has gone to stdout. A document for programs that is followed by a second one can't be read.
+/// Data has gone to stdout. Programs can't parse a document that is followed by a second one.
 static HAS_PRINTED: AtomicBool = AtomicBool::new(false);
 
-/// Returns whether this process has written data to stdout.
 pub(crate) fn has_printed() -> bool {
     HAS_PRINTED.load(Ordering::Relaxed)
 }
 
-/// Returns whether the arguments of this process ask for JSON, whether they make sense or not.
+/// Returns whether the arguments of this process ask for JSON, valid or not.
 pub(crate) fn is_json_wanted() -> bool {
     let typed = std::env::args_os().skip(1).take_while(|arg| arg != "--");
     typed.filter_map(|arg| arg.into_string().ok()).any(|arg| arg == "--json" || arg.starts_with("--json="))
@@ -28,7 +27,7 @@ pub(crate) fn print(text: &str) -> Result<(), CommandFailure> {
     print_bytes(text.as_bytes())
 }
 
-/// Writes data to stdout as it is.
+/// Writes bytes to stdout unchanged.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), CommandFailure> {
     HAS_PRINTED.store(true, Ordering::Relaxed);
     begin_line();
@@ -39,30 +38,30 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), CommandFailure> {
     })
 }
 
-/// Writes JSON for programs to stdout, laid out so that people can read it too.
+/// Writes indented JSON to stdout.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), CommandFailure> {
     let text = serde_json::to_string_pretty(value).map_err(|error| CommandFailure::Output(error.into()))?;
     print(&(text + "\n"))
 }
 
-/// Says something on stderr. If nobody can hear it there is nobody to tell that either.
+/// Prints a message on stderr. A failure to write is ignored: there is no other place to report it.
 pub(crate) fn print_stderr(text: &str) {
     begin_line();
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// The same with the time before it, for a process that lives long.
+/// Prints a message with the time before it, for a process that lives long.
 pub(crate) fn print_timed(text: &str) {
     let time = log_time(SystemTime::now(), io::stderr().is_terminal());
     print_stderr(&format!("{} {text}", Style::stderr().paint(Tint::Faint, &time)));
 }
 
-/// Whether the last line of the terminal is one that is rewritten.
+/// The last line of the terminal is transient: the next message replaces it.
 static HAS_TRANSIENT_LINE: AtomicBool = AtomicBool::new(false);
-/// Whether the cursor stands behind a question.
+/// The cursor stands behind a prompt.
 static HAS_OPEN_PROMPT: AtomicBool = AtomicBool::new(false);
 
-/// Shows a line on the terminal that the next thing said replaces.
+/// Prints a transient line on the terminal, which the next message replaces.
 pub(crate) fn print_transient(text: &str) {
     let text = crate::text_table::truncate(text, stderr_columns().map(|columns| columns.saturating_sub(1)));
     let mut stderr = io::stderr().lock();
@@ -80,12 +79,12 @@ fn begin_line() {
     }
 }
 
-/// Notes that a question was answered with a whole line, which has moved the cursor.
+/// Records that the answer to a prompt has moved the cursor to a new line.
 pub(crate) fn close_prompt() {
     HAS_OPEN_PROMPT.store(false, Ordering::Relaxed);
 }
 
-/// Asks on stderr; what is typed stands on the same line.
+/// Prints a prompt on stderr; the answer is typed on the same line.
 pub(crate) fn prompt(text: &str) {
     begin_line();
     HAS_OPEN_PROMPT.store(true, Ordering::Relaxed);
@@ -93,27 +92,27 @@ pub(crate) fn prompt(text: &str) {
     let _ = write!(stderr, "{text}").and_then(|()| stderr.flush());
 }
 
-/// Columns of the terminal, or what `COLUMNS` says; without either, lines may be as long as they are.
+/// Returns the columns of the terminal, or `COLUMNS`; without either, lines have no limit.
 pub(crate) fn stdout_columns() -> Option<usize> {
     let wished = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
     let actual = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0.into());
     wished.or_else(actual).filter(|width| *width > 0)
 }
 
-/// Columns of the terminal that stderr is; `None` if it is none.
+/// Returns the columns of the terminal that stderr is; `None` if it is none.
 pub(crate) fn stderr_columns() -> Option<usize> {
     let actual = terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| usize::from(width.0));
-    // A terminal that does not know its size is taken for a common one.
+    // A terminal that does not report its size is assumed to have the usual 80 columns.
     actual.or_else(|| io::stderr().is_terminal().then_some(80))
 }
 
-/// Whether words are coloured.
+/// Choice of colours for one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Style {
     is_coloured: bool,
 }
 
-/// What a colour means.
+/// Meaning of a colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tint {
     Plain,
@@ -123,30 +122,30 @@ pub(crate) enum Tint {
     Success,
     Warning,
     Error,
-    /// What is not there any more.
+    /// A removed part of a text.
     Removed,
-    /// What was not there before.
+    /// An added part of a text.
     Added,
 }
 
 impl Style {
-    /// For text that goes to stdout.
+    /// Returns the style for text on stdout.
     pub(crate) fn stdout() -> Self {
         Self::of(&io::stdout())
     }
 
-    /// For text that goes to stderr.
+    /// Returns the style for text on stderr.
     pub(crate) fn stderr() -> Self {
         Self::of(&io::stderr())
     }
 
-    /// With colours, wherever it goes.
+    /// Returns a style with colours, for any stream.
     #[cfg(test)]
     pub(crate) fn painted() -> Self {
         Self { is_coloured: true }
     }
 
-    /// Without colours, wherever it goes.
+    /// Returns a style without colours, for any stream.
     pub(crate) fn plain() -> Self {
         Self { is_coloured: false }
     }
@@ -157,12 +156,12 @@ impl Style {
         Self { is_coloured: stream.is_terminal() && !is_set("NO_COLOR") && !is_dumb }
     }
 
-    /// Whether there are any.
+    /// Returns whether the style has colours.
     pub(crate) fn has_colours(self) -> bool {
         self.is_coloured
     }
 
-    /// The text in its colour.
+    /// Returns the text in its colour.
     pub(crate) fn paint(self, tint: Tint, text: &str) -> String {
         let code = match tint {
             Tint::Plain => return text.to_owned(),
@@ -179,15 +178,13 @@ impl Style {
     }
 }
 
-/// Text of servers, made fit for one line of a terminal: characters that
-/// control it or change how others are shown are escaped.
+/// Escapes text of servers for one line of a terminal: characters that control it or change how others are shown.
 pub(crate) fn escape_line(text: &str) -> String {
     escape(text, needs_escape)
 }
 
-/// Text of servers that may have lines, made fit for a terminal: it can't move
-/// the cursor, change colours or titles, reach the clipboard, or show what
-/// stands in it in another order.
+/// Escapes text of servers that may have lines: it can't move the cursor, change colours or titles, reach the
+/// clipboard, or reorder the text around it.
 pub(crate) fn escape_text(text: &str) -> String {
     let is_control = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
     escape(&text.replace("\r\n", "\n"), |c| is_control(c) || is_bidi_control(c))
@@ -203,15 +200,15 @@ fn escape(text: &str, is_strange: impl Fn(char) -> bool) -> String {
     text.chars().map(escape).collect()
 }
 
-/// Whether a person reads stdout on a terminal, and not a program.
+/// Returns whether stdout is a terminal.
 pub(crate) fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Most names that a message lists.
+/// Limit of the names that a message lists, so that it stays readable.
 const MAX_NAMES: usize = 20;
 
-/// `` `a`, `b`, `c` ``, and how many more there are.
+/// Returns `` `a`, `b`, `c` ``, and the number of those left out.
 pub(crate) fn quote_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.collect();
     let (shown, more) = names.split_at(names.len().min(MAX_NAMES));
@@ -219,12 +216,12 @@ pub(crate) fn quote_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     if more.is_empty() { shown } else { format!("{shown} and {} more", more.len()) }
 }
 
-/// `1 server`, `2 servers`.
+/// Returns `1 server`, `2 servers`.
 pub(crate) fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// A size as people read it: `812 B`, `12.3 KB`.
+/// Returns a size for people: `812 B`, `12.3 KB`.
 pub(crate) fn size(bytes: usize) -> String {
     const UNITS: [&str; 3] = ["KB", "MB", "GB"];
     if bytes < 1000 {
@@ -239,7 +236,7 @@ pub(crate) fn size(bytes: usize) -> String {
     format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
 }
 
-/// Returns the label of the stream that a line of a server came from, and the line without the one that it begins with.
+/// Returns the label of the stream that a line of a server came from, and the line without its prefix.
 pub(crate) fn split_stream_label(line: &str) -> (&'static str, &str) {
     line.strip_prefix("stdout: ").map_or(("stderr:", line), |rest| ("stdout:", rest))
 }

@@ -1,4 +1,4 @@
-//! Rules of roles that do not do what somebody may think they do.
+//! Checks of roles and rules without effect, for `ostler check`.
 
 use std::path::Path;
 
@@ -12,8 +12,8 @@ use ostler_host::{Kind, persisted_names};
 use crate::invocation::command;
 use crate::workspace;
 
-/// A warning for every role that can use nothing, and for every rule that
-/// matches nothing of a server whose lists are known from an earlier run.
+/// Returns a warning for every role that can use nothing, and for every rule that matches nothing of a server whose
+/// lists are known from an earlier run.
 pub(crate) fn check(config: &Config, state_dir: Option<&Path>) -> Vec<Problem> {
     let mut problems: Vec<Problem> =
         config.roles.keys().filter_map(|role| check_useless_role(config, role)).collect();
@@ -34,7 +34,7 @@ pub(crate) fn check(config: &Config, state_dir: Option<&Path>) -> Vec<Problem> {
     problems
 }
 
-/// A lockout that is written as one is meant; any other may be a mistake.
+/// Warns of a role that can use nothing. A lockout in the usual spelling is intended; any other may be a mistake.
 fn check_useless_role(config: &Config, role: &str) -> Option<Problem> {
     let rules = Rules::from_roles(&config.roles);
     let caller = Caller::new(role, role);
@@ -48,15 +48,14 @@ fn check_useless_role(config: &Config, role: &str) -> Option<Problem> {
     Some(warn(config, (role, "allow", 0), message, hint))
 }
 
-/// What to do about a rule that matches nothing known; `None` if it matches, or
-/// if nobody can tell.
+/// Returns the hint for a rule that matches nothing known; `None` if it matches, or if the lists are not known.
 fn unmatched_hint(config: &Config, state_dir: &Path, rule: &str) -> Option<String> {
     let (server, subject) = rule.split_once('/')?;
     let spec = config.server(server)?;
     let needed = match Subject::parse(subject) {
         Subject::Tool(_) => Kind::Tools,
         Subject::Prompt(_) => Kind::Prompts,
-        // Not everything that can be read or asked for is listed.
+        // Servers don't list everything that can be read or asked for.
         Subject::Resource(_) | Subject::Method(_) => return None,
     };
     let caller = workspace::caller_in_current_dir(Caller::operator());

@@ -1,4 +1,4 @@
-//! Version of the program, which tells a build that is broken on purpose from an honest one.
+//! Version of the program, which distinguishes a sabotaged build from a normal one.
 
 /// The text of `--version`.
 #[cfg(not(ostler_sabotage))]
@@ -22,7 +22,7 @@ mod broken {
     /// Exit code of a usage error.
     const USAGE: u8 = 2;
 
-    /// Refuses a fault that does not exist: a proof with it would prove nothing.
+    /// Refuses an unknown fault: a proof with it would prove nothing.
     pub(crate) fn refuse_unknown() -> Option<ExitCode> {
         let name = chosen().err()?;
         let known = FAULTS.map(|(_, name)| name).join(", ");
@@ -30,7 +30,7 @@ mod broken {
         Some(ExitCode::from(USAGE))
     }
 
-    /// Warns on the terminal that this build is broken.
+    /// Warns on stderr that this build is broken.
     pub(crate) fn warn() {
         let fault = chosen().ok().flatten().map_or("none chosen", |(_, name)| name);
         print_stderr(&format!(

@@ -1,6 +1,6 @@
-//! Servers of a config that are Ostler itself: told by what they run or contact, never by their names.
+//! Detection of servers of a config that are Ostler itself, by what they run or contact, never by their names.
 //!
-//! A client's file that Ostler reads holds the entry by which the client starts Ostler. Hosting it would have the
+//! A client's file that Ostler reads holds the entry by which the client starts Ostler. Hosting it would make the
 //! daemon attach to itself, or start one daemon after the other. An `ostler stdio` for another config is a chain of two
 //! daemons and stays; [`ostler_host::Via`] finds the chains that come back.
 
@@ -19,15 +19,15 @@ use crate::{config_file, environment, instance};
 
 /// Programs that run another one, which their first plain argument names.
 const WRAPPERS: [&str; 8] = ["env", "npx", "bunx", "uvx", "pipx", "exec", "nohup", "nice"];
-/// Words of wrappers that come before the program.
+/// Subcommands of wrappers that come before the program.
 const WRAPPER_WORDS: [&str; 2] = ["run", "exec"];
 /// Programs that read a command line behind `-c`.
 const SHELLS: [&str; 5] = ["sh", "bash", "zsh", "dash", "fish"];
-/// Wrappers around wrappers that are looked into.
+/// Limit of nested wrappers that are resolved.
 const MAX_DEPTH: usize = 4;
 
-/// Disables servers that are Ostler itself; returns a warning for each. `listens` is where the daemon of this config
-/// listens, if that is not where the config says.
+/// Disables servers that are Ostler itself; returns a warning for each. `listens` is the address of this config's
+/// daemon, if it differs from the config.
 pub(crate) fn disable_own_servers(
     config: &mut Config,
     file: &Path,
@@ -57,19 +57,19 @@ pub(crate) fn disable_own_servers(
     problems
 }
 
-/// Whether a client's file names Ostler and nothing else, so that it says nothing about what Ostler should run.
+/// Returns whether a client's file names Ostler and nothing else, so that it has no servers for Ostler to run.
 pub(crate) fn has_only_own_servers(config: &Config, problems: &[Problem]) -> bool {
     config.servers.is_empty() && !problems.is_empty() && config.disabled.len() == problems.len()
 }
 
-/// The main file and those that name servers of it.
+/// Returns the main file and those that name servers of it.
 fn files_of(config: &Config, main: &Path) -> BTreeSet<PathBuf> {
     let origins = config.servers.iter().filter_map(|spec| config.origin(spec.name.as_str()));
     let files = origins.map(|(file, _)| file).chain([main]);
     files.map(|file| file.canonicalize().unwrap_or_else(|_| file.to_owned())).collect()
 }
 
-/// What a server is compared with.
+/// Config and address that servers are compared with.
 struct OwnConfig<'a> {
     files: &'a BTreeSet<PathBuf>,
     config: &'a Config,
@@ -77,7 +77,7 @@ struct OwnConfig<'a> {
 }
 
 impl OwnConfig<'_> {
-    /// What makes a server Ostler itself: the end of a sentence about it.
+    /// Returns the reason why a server is Ostler itself, as the end of a sentence about it.
     fn own_server_reason(&self, spec: &ServerSpec) -> Option<String> {
         match &spec.transport {
             ServerTransport::Http(endpoint) => {
@@ -95,7 +95,7 @@ impl OwnConfig<'_> {
         }
     }
 
-    /// Whether `ostler` with these arguments serves this config.
+    /// Returns whether `ostler` with these arguments serves this config.
     fn serves_this_config(&self, args: &[String], process: &ProcessSpec) -> bool {
         let plain = positional_args(args);
         let Some(command) = plain.first() else { return false };
@@ -119,7 +119,7 @@ impl OwnConfig<'_> {
         }
     }
 
-    /// Whether the config that is named, or found from the server's directory, is this one.
+    /// Returns whether the named config, or the one found from the server's directory, is this one.
     fn is_own_config(&self, named: Option<String>, process: &ProcessSpec) -> bool {
         let folder = process.cwd.as_deref().unwrap_or(Path::new("."));
         let target = match named {
@@ -130,7 +130,7 @@ impl OwnConfig<'_> {
         target.is_some_and(|file| self.files.contains(&file.canonicalize().unwrap_or(file)))
     }
 
-    /// Whether this daemon listens at an address, or would.
+    /// Returns whether this daemon listens at an address, or would.
     fn is_own_address(&self, url: &str) -> bool {
         let Ok(uri) = url.parse::<Uri>() else { return false };
         let Some(host) = uri.host() else { return false };
@@ -139,7 +139,7 @@ impl OwnConfig<'_> {
         if port != listens.port() || !self.is_own_host(host, listens) {
             return false;
         }
-        // A daemon of another config that has the address is another server.
+        // A daemon of another config at the address is another server.
         let holder = instance::daemon_at(listens).and_then(|note| note.config);
         holder.is_none_or(|file| self.files.contains(&file.canonicalize().unwrap_or(file)))
     }
@@ -160,7 +160,7 @@ impl OwnConfig<'_> {
     }
 }
 
-/// Command and arguments with their references resolved.
+/// Returns command and arguments with their references resolved.
 fn resolve_command_line(process: &ProcessSpec) -> Option<Vec<String>> {
     std::iter::once(&process.command)
         .chain(&process.args)
@@ -168,7 +168,7 @@ fn resolve_command_line(process: &ProcessSpec) -> Option<Vec<String>> {
         .collect()
 }
 
-/// The arguments that `ostler` is given by a command line; `None` if it runs something else.
+/// Returns the arguments of `ostler` in a command line; `None` if it runs something else.
 fn arguments_of_ostler(words: &[String], process: &ProcessSpec, depth: usize) -> Option<Vec<String>> {
     let (program, args) = words.split_first()?;
     if is_ostler(program, process) {
@@ -178,7 +178,7 @@ fn arguments_of_ostler(words: &[String], process: &ProcessSpec, depth: usize) ->
     let name = Path::new(program).file_name().and_then(OsStr::to_str)?;
     if SHELLS.contains(&name) {
         let script = args.iter().skip_while(|arg| !is_script_flag(arg)).nth(1)?;
-        // What only a shell understands is not guessed at.
+        // Shell syntax is not interpreted.
         let is_plain = !script.contains(['|', '&', ';', '<', '>', '(', '`', '$', '\\', '\n']);
         let line: Vec<String> =
             script.split_whitespace().map(|word| word.trim_matches(['"', '\'']).to_owned()).collect();
@@ -204,7 +204,7 @@ fn is_script_flag(word: &str) -> bool {
     word.starts_with('-') && !word.starts_with("--") && word.ends_with('c')
 }
 
-/// Whether a program is this one, or one that is called as it is.
+/// Returns whether a program is this one, or has its name.
 fn is_ostler(program: &str, process: &ProcessSpec) -> bool {
     let Some(file) = environment::find_program(program, process) else {
         return Path::new(program).file_name() == Some(OsStr::new("ostler"));
@@ -216,7 +216,8 @@ fn is_ostler(program: &str, process: &ProcessSpec) -> bool {
     is_this || end.file_name() == Some(OsStr::new("ostler"))
 }
 
-/// Arguments that are no options. Values of options stand apart only behind those that are shared by all commands.
+/// Returns arguments that are no options. Only options that all commands share may have their values as arguments of
+/// their own.
 fn positional_args(args: &[String]) -> Vec<String> {
     let mut plain = Vec::new();
     let mut words = args.iter();
@@ -230,7 +231,7 @@ fn positional_args(args: &[String]) -> Vec<String> {
     plain
 }
 
-/// The value of an option, written in either way.
+/// Returns the value of an option, written in either way.
 fn option(args: &[String], name: &str) -> Option<String> {
     args.iter().enumerate().find_map(|(at, word)| match word.strip_prefix(name)? {
         "" => args.get(at + 1).cloned(),

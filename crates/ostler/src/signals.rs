@@ -1,4 +1,6 @@
-//! Ctrl-C and its relatives: once ends in order, twice at once. And one signal that must not end anything.
+//! Signal handling: the first Ctrl-C shuts down in order, the second ends the program at once.
+//!
+//! `SIGXFSZ` never ends the program.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,26 +10,25 @@ use tokio::sync::Notify;
 
 use crate::failure::CommandFailure;
 
-/// Hears the signals that ask the program to end. A hangup is left alone, so
-/// that `nohup` keeps its meaning; should it end the program, the guard ends
-/// the servers.
+/// Listener for the signals that ask the program to end. `SIGHUP` is not handled, so that `nohup` works; should it
+/// end the program, the guard ends the servers.
 #[derive(Debug)]
 pub(crate) struct SignalListener {
     int: Signal,
     term: Signal,
-    /// Heard and not listened to: a file that may not grow any more is an error
-    /// like a full disk, and not the end of the program.
+    /// Caught and ignored: a file that reached its size limit is an error like a full disk, and must not end the
+    /// program.
     _large_files: Signal,
 }
 
-/// The question that the next Ctrl-C cancels, instead of ending the program.
+/// Question that the next Ctrl-C cancels, instead of ending the program.
 static OPEN_QUESTION: Mutex<Option<Arc<Notify>>> = Mutex::new(None);
 
 fn open_question() -> MutexGuard<'static, Option<Arc<Notify>>> {
     OPEN_QUESTION.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes one Ctrl-C for a question, for as long as it lives.
+/// Diverts one Ctrl-C to a question, for as long as it lives.
 #[derive(Debug)]
 pub(crate) struct CtrlCHold(Arc<Notify>);
 
@@ -51,7 +52,7 @@ impl Drop for CtrlCHold {
 }
 
 impl SignalListener {
-    /// From now on signals are heard here and don't end the program by themselves.
+    /// Installs the handlers, so that these signals don't end the program by themselves.
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self {
             int: signal(SignalKind::interrupt())?,
@@ -60,7 +61,7 @@ impl SignalListener {
         })
     }
 
-    /// Works until it is done or a signal comes.
+    /// Runs a future until it is done or a signal comes.
     pub(crate) async fn run_until_signal<T>(
         &mut self,
         work: impl Future<Output = Result<T, CommandFailure>>,

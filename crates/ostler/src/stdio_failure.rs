@@ -1,5 +1,5 @@
-//! Answers of `ostler stdio` when it can't reach or start a daemon. Clients show the error of a request, and hide what
-//! a program has written to stderr before it ended.
+//! JSON-RPC error replies of `ostler stdio` when it can't reach or start a daemon. Clients show the error of a request,
+//! and hide what a program has written to stderr before it ended.
 
 use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::process::ExitCode;
@@ -13,12 +13,12 @@ use crate::api::ErrorBody;
 use crate::failure::CommandFailure;
 use crate::output::Style;
 
-/// The JSON-RPC code of `server-unavailable`.
+/// JSON-RPC code of `server-unavailable`.
 const UNAVAILABLE_CODE: i32 = -31002;
-/// The longest line that is read. The first request of a client is far shorter.
+/// Limit of a line that is read. The first request of a client is far shorter.
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
-/// The part of a request that an answer needs. Notifications and answers lack one of them.
+/// Fields of a request that a reply needs. Notifications and answers lack one of them.
 #[derive(Deserialize)]
 struct RequestHead<'a> {
     #[serde(borrow)]
@@ -27,26 +27,26 @@ struct RequestHead<'a> {
     _method: IgnoredAny,
 }
 
-/// Reports a failure, and answers with it until the client closes its side. A person at a terminal has read it, and a
-/// daemon that has started this program would only wait for it.
+/// Reports a failure, and answers every request with it until the client closes its side. Ends at once at a terminal,
+/// where a person has read it, and for a daemon that has started this program and would only wait for it.
 pub(crate) fn report_and_answer(failure: &CommandFailure) -> ExitCode {
     let code = failure.report();
     if !matches!(failure, CommandFailure::Loop) && !io::stdin().is_terminal() {
-        // A client that is gone needs no answer.
+        // A client that is gone needs no reply.
         let _ = answer_requests(io::stdin().lock(), io::stdout().lock(), failure);
     }
     code
 }
 
-/// Returns the JSON-RPC error object of a request that no daemon has got.
+/// Returns the JSON-RPC error object of a request that reached no daemon.
 pub(crate) fn error_object(failure: &CommandFailure) -> String {
     let text = failure.render(Style::plain());
     let mut message = text.trim_start_matches("error: ").to_owned();
-    // Clients don't show what has been printed about a config.
+    // Clients don't show the printed problems of a config.
     if let CommandFailure::Config { first: Some(problem), .. } = failure {
         message.push_str(&format!("\n  {problem}"));
     }
-    // Clients don't show where they have started the program, and paths are relative to that.
+    // Clients don't show their working directory, and paths are relative to it.
     if let Ok(directory) = std::env::current_dir() {
         message.push_str(&format!("\n  directory: {}", directory.display()));
     }

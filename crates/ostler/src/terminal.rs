@@ -1,4 +1,4 @@
-//! The person at the terminal: sees what a call does meanwhile, and answers what its server asks.
+//! Terminal: shows a person the events of a call, and asks the questions of its server.
 //!
 //! Everything is shown on stderr and read from the terminal itself, so that pipes stay free for data. Text of servers
 //! is bounded, indented on every line, and its control characters are escaped: it can't pass for Ostler's own.
@@ -26,40 +26,40 @@ use crate::output::{self, escape_line, print_stderr, prompt};
 use crate::signals::CtrlCHold;
 use crate::text_table::{truncate, wrap};
 
-/// How long a person may think about one question: what a modern server wants back is still good then.
+/// Timeout of one question: the request state of a modern server is still valid then.
 const ANSWER_TIMEOUT: Duration = REQUEST_STATE_TTL.saturating_sub(Duration::from_secs(30));
-/// Questions that one call may ask: a server that asks without end must not keep a person busy.
+/// Limit of the questions that one call may ask: a server that asks without end must not keep a person busy.
 const MAX_QUESTIONS: u32 = 32;
 /// Lines and characters of a server's text that are shown.
 const MAX_LINES: usize = 20;
 const MAX_TEXT_CHARS: usize = 2000;
 /// Characters of a server's label, option or default that are shown.
 const MAX_LABEL_CHARS: usize = 80;
-/// Values to choose from that are shown; the others can be chosen too.
+/// Options that are shown; the others can be chosen too.
 const MAX_SHOWN_OPTIONS: usize = 64;
 /// Columns of a server's progress and log that are shown.
 const MAX_COLUMNS: usize = 500;
-/// Rows of a page's address that are shown: more could push what Ostler says of it off the screen.
+/// Rows of a page's address that are shown: more could push Ostler's warning off the screen.
 const MAX_URL_ROWS: usize = 10;
-/// Stands before every line of a server's text.
+/// Prefix of every line of a server's text, which distinguishes it from Ostler's own.
 const INDENT: &str = "  ";
 /// Columns of a server's text on a terminal that is narrower still.
 const MIN_COLUMNS: usize = 8;
 
-/// Shows a call to a person.
+/// Terminal of one command.
 #[derive(Debug)]
 pub(crate) struct Terminal {
-    /// Progress rewrites one line; else each is a line.
+    /// Progress rewrites one line; otherwise each message has a line.
     is_rewriting: bool,
     input: Option<TerminalInput>,
     /// Questions that came so far.
     questions: u32,
-    /// Ctrl-C has cancelled a question; the next one ends the call, or a server that asks again would take it away.
+    /// Ctrl-C has cancelled a question. The next Ctrl-C ends the call, or a server that asks again would take it away.
     was_interrupted: bool,
 }
 
 impl Terminal {
-    /// Returns the terminal of this process; `None` if nobody would see what is shown.
+    /// Returns the terminal of this process; `None` if nothing that is shown would be visible.
     pub(crate) fn open(shared: &cli::GlobalOptions) -> Option<Self> {
         let is_terminal = io::stderr().is_terminal();
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -79,7 +79,7 @@ impl Terminal {
         self.input.is_some()
     }
 
-    /// Shows events of a call to a server, and answers its questions, until it is dropped.
+    /// Shows events of a call to a server, and answers its questions, until the future is dropped.
     pub(crate) async fn show_events<T>(&mut self, server: &str, events: &mut CallEvents) -> T {
         while let Some(event) = events.recv().await {
             match event {
@@ -87,11 +87,11 @@ impl Terminal {
                 note => self.show_event(server, &note),
             }
         }
-        // The call goes on without anything to be shown.
+        // The call goes on without events.
         std::future::pending().await
     }
 
-    /// Shows what came together with the result.
+    /// Shows events that arrived together with the result.
     pub(crate) fn show_remaining(&self, server: &str, events: &mut CallEvents) {
         while let Ok(note) = events.try_recv() {
             self.show_event(server, &note);
@@ -146,7 +146,7 @@ impl Terminal {
         question.answer(RpcOutcome::Result(result.into()));
     }
 
-    /// Asks a person what a server wants to know; returns the result of its request.
+    /// Asks a person the questions of a server; returns the result of its request.
     pub(crate) async fn elicit(&mut self, server: &str, params: &[u8]) -> String {
         self.questions = self.questions.saturating_add(1);
         if self.questions > MAX_QUESTIONS {
@@ -171,7 +171,7 @@ impl Terminal {
         let interrupted = async {
             match &held {
                 Some(held) => held.interrupted().await,
-                // It ends the call.
+                // Ctrl-C ends the call.
                 None => std::future::pending().await,
             }
         };
@@ -224,12 +224,12 @@ fn print_server_text(text: &str) {
     }
 }
 
-/// Shows a line of a server's text that is fit for a terminal.
+/// Shows a line of a server's text that is already escaped.
 fn print_server_line(line: &str) {
     print_stderr(&format!("{INDENT}{}", wrap_indented(line)));
 }
 
-/// Breaks a line at the edge of the terminal and indents what follows: a terminal that breaks it does not.
+/// Breaks a line at the edge of the terminal and indents the rest: a terminal that breaks it does not indent.
 fn wrap_indented(line: &str) -> String {
     let Some(columns) = output::stderr_columns() else { return line.to_owned() };
     let room = columns.saturating_sub(INDENT.len() + 1).max(MIN_COLUMNS);
@@ -246,25 +246,25 @@ fn url_rows(url: &str, columns: Option<usize>) -> Option<String> {
     (rows.len() <= MAX_URL_ROWS).then_some(text)
 }
 
-/// A server's text as a part of a line.
+/// Returns a server's text as part of a line, escaped and shortened.
 fn label(text: &str) -> String {
     let start = start_of(text, MAX_LABEL_CHARS);
     escape_line(start) + if start.len() < text.len() { "…" } else { "" }
 }
 
-/// The first characters of a text.
+/// Returns the first characters of a text.
 fn start_of(text: &str, most: usize) -> &str {
     text.char_indices().nth(most).map_or(text, |(end, _)| &text[..end])
 }
 
-/// Asks; `ctrl_c` says what that key does.
+/// Asks a question; `ctrl_c` says what that key does.
 async fn ask_person(
     input: &mut TerminalInput,
     server: &str,
     asked: &Elicitation,
     ctrl_c: &str,
 ) -> ElicitationReply {
-    // What was typed before the question is no answer to it.
+    // Input typed before the question is no answer to it.
     input.flush();
     match asked {
         Elicitation::Form { message, fields } => {
@@ -284,7 +284,7 @@ async fn ask_person(
             print_stderr(&format!("`{server}` asks you to visit a page of {host}:"));
             print_server_text(message);
             print_stderr(&rows);
-            // Said again: the end of an address can look like another one.
+            // Repeats the host: the end of an address can look like another one.
             print_stderr(&format!("That is a page of {host}. Ostler does not open it."));
             print_stderr("If you trust that address, open it yourself.");
             match confirm(input, &format!("Did you open the page of `{host}`, or will you? [y/N] "), false)
@@ -326,7 +326,7 @@ async fn fill_form(
     ElicitationReply::Accept(Some(content))
 }
 
-/// Asks for one value until one fits; `Some(None)` leaves it out, `None` declines.
+/// Asks for one value until one is valid; `Some(None)` leaves it out, `None` declines.
 async fn ask_value(input: &mut TerminalInput, field: &ElicitationField) -> Option<Option<Value>> {
     if let Some(description) = &field.description {
         print_server_text(description);
@@ -357,7 +357,7 @@ async fn ask_value(input: &mut TerminalInput, field: &ElicitationField) -> Optio
     }
 }
 
-/// Asks for yes or no; no line at all is no.
+/// Asks for yes or no; an empty line means the default, and no line at all means no.
 async fn confirm(input: &mut TerminalInput, question: &str, default: bool) -> bool {
     loop {
         prompt(question);
@@ -371,13 +371,13 @@ async fn confirm(input: &mut TerminalInput, question: &str, default: bool) -> bo
     }
 }
 
-/// Lines that a person types. A thread reads them, one when one is wanted: reading a terminal can't be cancelled.
+/// Lines that a person types. A thread reads them, one for each request: reading a terminal can't be cancelled.
 #[derive(Debug)]
 struct TerminalInput {
     terminal: File,
     line_requests: std::sync::mpsc::SyncSender<()>,
     lines: mpsc::Receiver<Option<String>>,
-    /// A line was asked for that has not come.
+    /// A line was requested and has not come.
     is_reading: bool,
 }
 
@@ -393,7 +393,7 @@ impl TerminalInput {
             return None;
         }
         let mut reader = BufReader::new(terminal.try_clone().ok()?);
-        // One line is asked for at a time, so neither end ever waits for room.
+        // One line is requested at a time, so neither end ever waits for capacity.
         let (wanted, wishes) = std::sync::mpsc::sync_channel(1);
         let (typed, lines) = mpsc::channel(1);
         // It ends with the process, in the middle of a read if need be.
@@ -410,7 +410,7 @@ impl TerminalInput {
         Some(Self { terminal, line_requests: wanted, lines, is_reading: false })
     }
 
-    /// Forgets what was typed and not read.
+    /// Discards input that was typed and not read.
     fn flush(&mut self) {
         let _ = tcflush(&self.terminal, FlushArg::TCIFLUSH);
         while self.lines.try_recv().is_ok() {

@@ -1,24 +1,24 @@
-//! Tables: columns as wide as they need, the last one cut at the terminal's edge.
+//! Text tables: columns as wide as their cells, the last one cut at the terminal's edge.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::output::{Style, Tint, escape_line};
 
-/// Columns are this far apart.
+/// Spaces between columns: one could be part of a cell.
 const GAP: usize = 2;
 
-/// The last column is not cut below this: a line that wraps tells more than a word that is gone.
+/// Minimum width of the last column: a line that wraps tells more than a word that is cut off.
 const MIN_LAST_COLUMN: usize = 24;
 
-/// A table of text.
+/// Table of text.
 #[derive(Debug)]
 pub(crate) struct TextTable {
     heading: Vec<&'static str>,
-    /// As many cells each as `heading`.
+    /// Rows, each with as many cells as `heading`.
     rows: Vec<Vec<TableCell>>,
 }
 
-/// One cell: text that is fit for a terminal, and its colour.
+/// Cell: text that is escaped for a terminal, and its colour.
 #[derive(Debug)]
 pub(crate) struct TableCell {
     text: String,
@@ -26,7 +26,7 @@ pub(crate) struct TableCell {
 }
 
 impl TableCell {
-    /// A cell in a colour.
+    /// Returns a cell in a colour.
     pub(crate) fn tinted(text: &str, tint: Tint) -> Self {
         Self { text: escape_line(text), tint }
     }
@@ -43,7 +43,7 @@ impl<T: AsRef<str>> From<T> for TableCell {
 }
 
 impl TextTable {
-    /// A table without rows.
+    /// Returns a table without rows.
     pub(crate) fn new(heading: &[&'static str]) -> Self {
         Self { heading: heading.to_vec(), rows: Vec::new() }
     }
@@ -55,7 +55,7 @@ impl TextTable {
         self.rows.push(row);
     }
 
-    /// The table as lines, each with its newline; nothing if there is no row.
+    /// Returns the table as lines, each with its newline; an empty string if there is no row.
     pub(crate) fn render(&self, style: Style, width: Option<usize>) -> String {
         if self.rows.is_empty() {
             return String::new();
@@ -84,7 +84,7 @@ impl TextTable {
     }
 }
 
-/// As much of the text as fits, with `…` where something is missing.
+/// Returns as much of the text as fits, with `…` where something is missing.
 pub(crate) fn truncate(text: &str, room: Option<usize>) -> String {
     let Some(room) = room.filter(|room| text.width() > *room) else { return text.to_owned() };
     let mut left = room.saturating_sub(1);
@@ -100,7 +100,7 @@ pub(crate) fn truncate(text: &str, room: Option<usize>) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// The text as lines of at most so many columns, broken at spaces where there are any.
+/// Returns the text as lines of at most this many columns, broken at spaces where there are any.
 pub(crate) fn wrap(text: &str, room: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let (mut line, mut used) = (String::new(), 0);

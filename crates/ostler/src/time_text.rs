@@ -5,39 +5,39 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use chrono::{DateTime, Local, NaiveDate, NaiveDateTime, NaiveTime, SecondsFormat, TimeDelta, TimeZone, Utc};
 use ostler_core::config::duration;
 
-/// Dates with a time of day, as people write them without a zone.
+/// Formats of dates and times without a zone, as people type them.
 const CIVIL_FORMATS: [&str; 4] =
     ["%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M"];
 
-/// Returns a moment in UTC as RFC 3339 has it: `2026-07-28T12:00:00.250Z`.
+/// Returns a moment in UTC as RFC 3339: `2026-07-28T12:00:00.250Z`.
 pub(crate) fn rfc3339(moment: SystemTime) -> String {
     timestamp(moment).to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
-/// Returns a moment in UTC as lines of a log begin: `2026-07-28T12:00:00Z`, or `12:00:00Z` for a person who reads along.
+/// Returns the time at the start of a log line, in UTC: `2026-07-28T12:00:00Z`, or `12:00:00Z` on a terminal.
 pub(crate) fn log_time(moment: SystemTime, is_terminal: bool) -> String {
     let text = rfc3339(moment);
     let begin = if is_terminal { 11 } else { 0 };
     format!("{}Z", &text[begin..19])
 }
 
-/// Returns the moment that is so many seconds after 1970 began. One that no clock can show is 1970.
+/// Returns the moment this many seconds after 1970 began; 1970 for one beyond the clock's range.
 pub(crate) fn from_seconds(seconds: u64) -> SystemTime {
     UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).unwrap_or(UNIX_EPOCH)
 }
 
 fn timestamp(moment: SystemTime) -> DateTime<Utc> {
-    // A clock before 1970 is wrong anyway, and so is one that the calendar does not reach.
+    // A clock before 1970 is wrong anyway, and so is one beyond the calendar's range.
     let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
     let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
     DateTime::from_timestamp(seconds, since.subsec_nanos()).unwrap_or(DateTime::UNIX_EPOCH)
 }
 
-/// The time zone in which people read and write times.
+/// Time zone in which people read and write times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Zone {
     Utc,
-    /// As `TZ` or the machine says.
+    /// Zone of `TZ` or of the machine.
     Local,
 }
 
@@ -52,7 +52,7 @@ impl Zone {
         self.civil(moment).format("%Y-%m-%d %H:%M:%S").to_string()
     }
 
-    /// Returns the heading of a column of times, which names the zone where it is not the reader's own.
+    /// Returns the heading of a column of times, which names the zone where it is not the local one.
     pub(crate) fn heading(self) -> &'static str {
         match self {
             Self::Utc => "TIME (UTC)",
@@ -68,8 +68,8 @@ impl Zone {
         }
     }
 
-    /// Returns the moment of a time of day. One that a change of clocks skips is an hour later, one that it repeats is the
-    /// first.
+    /// Returns the moment of a local time. One that a change of clocks skips is an hour later; of one that it repeats
+    /// the first is taken.
     fn to_system_time(self, civil: NaiveDateTime) -> SystemTime {
         let local = |civil: &NaiveDateTime| Local.from_local_datetime(civil).earliest().map(SystemTime::from);
         match self {
@@ -81,17 +81,17 @@ impl Zone {
     }
 }
 
-/// A time that somebody typed.
+/// Time argument of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TimeArg {
-    /// A moment: how long ago, or written with its zone.
+    /// Moment: how long ago, or written with its zone.
     At(SystemTime),
-    /// A date, or a time of day, without a zone.
+    /// Date, or time of day, without a zone.
     Civil(NaiveDateTime),
 }
 
 impl TimeArg {
-    /// Reads how long ago, such as `1h`, or a date with or without a time of day and a zone.
+    /// Parses how long ago, such as `1h`, or a date with or without a time of day and a zone.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let ago = || SystemTime::now().checked_sub(duration::parse(text).ok()?).map(Self::At);
@@ -105,7 +105,7 @@ impl TimeArg {
         })
     }
 
-    /// Returns the moment that is meant by somebody in this zone.
+    /// Returns the moment that the argument means in this zone.
     pub(crate) fn to_system_time(self, zone: Zone) -> SystemTime {
         match self {
             Self::At(moment) => moment,

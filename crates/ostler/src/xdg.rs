@@ -1,8 +1,8 @@
-//! Where files of a user live, as the XDG base directory specification has it.
+//! Directories of the XDG base directory specification.
 
 use std::path::{Path, PathBuf};
 
-/// The user's home; that of the user database where `HOME` is not set.
+/// Returns the user's home; that of the user database where `HOME` is not set.
 pub(crate) fn home() -> Option<PathBuf> {
     absolute_env("HOME").or_else(|| {
         let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok()??;
@@ -10,18 +10,18 @@ pub(crate) fn home() -> Option<PathBuf> {
     })
 }
 
-/// Where Ostler's own config is looked for.
+/// Returns the directory of Ostler's own config.
 pub(crate) fn config_dir() -> Option<PathBuf> {
     xdg_dir("XDG_CONFIG_HOME", ".config")
 }
 
-/// Where Ostler keeps what it learns.
+/// Returns the directory of Ostler's state.
 pub(crate) fn state_dir() -> Option<PathBuf> {
     xdg_dir("XDG_STATE_HOME", ".local/state")
 }
 
-/// Where daemons leave word of themselves, the best place first. None depends on a variable that clients filter away
-/// but the last, which is for homes that can't be written to or have no locks.
+/// Returns the directories for records of daemons, best first. Only the last depends on a variable that clients may
+/// remove; it is for homes that can't be written to or have no locks.
 pub(crate) fn instance_dirs() -> Vec<PathBuf> {
     let at_home = home().map(|home| home.join(".local/state/ostler"));
     let runtime = PathBuf::from(format!("/run/user/{}", nix::unistd::geteuid()));
@@ -35,7 +35,7 @@ pub(crate) fn instance_dirs() -> Vec<PathBuf> {
     places
 }
 
-/// A path as people write it: `~` is their home.
+/// Returns a path with `~` for the home.
 pub(crate) fn abbreviate_home(path: &Path) -> String {
     match home().and_then(|home| path.strip_prefix(home).ok().map(Path::to_owned)) {
         Some(rest) => Path::new("~").join(rest).display().to_string(),
@@ -48,7 +48,7 @@ fn xdg_dir(variable: &str, in_home: &str) -> Option<PathBuf> {
     Some(folder.join("ostler"))
 }
 
-/// The specification says that relative paths are to be ignored.
+/// Returns the path in a variable. Relative paths are ignored, as the specification demands.
 fn absolute_env(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
 }

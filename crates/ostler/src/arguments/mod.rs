@@ -1,7 +1,6 @@
-//! The arguments of a tool, from what was typed to the text of a JSON object.
+//! Tool arguments: conversion of typed text to the text of a JSON object.
 //!
-//! Values stay text all the way: a number goes out with the digits that were
-//! typed, however many.
+//! Values stay text throughout: a number is sent with the digits that were typed, however many.
 
 pub(crate) mod schema;
 
@@ -15,12 +14,12 @@ use crate::failure::CommandFailure;
 use crate::output::escape_line;
 use schema::{InputSchema, JsonType};
 
-/// What was typed, with files and stdin read.
+/// Typed arguments, with files and stdin read.
 #[derive(Debug)]
 pub(crate) enum TypedArguments {
-    /// `--args`: the text of an object, sent as it is.
+    /// `--args`: the text of an object, sent unchanged.
     Object(String),
-    /// `key=value`, in the order they came.
+    /// `key=value`, in their order.
     Pairs(Vec<KeyValue>),
 }
 
@@ -29,12 +28,12 @@ pub(crate) enum TypedArguments {
 pub(crate) struct KeyValue {
     key: String,
     value: String,
-    /// `key:=value`: the value is JSON, whatever the tool says.
+    /// `key:=value`: the value is JSON, whatever the schema of the tool.
     is_json: bool,
 }
 
 impl TypedArguments {
-    /// Reads what was typed, and the files it names.
+    /// Reads the typed arguments, and the files they name.
     pub(crate) fn read(pairs: &[String], whole: Option<&str>) -> Result<Self, CommandFailure> {
         match whole {
             Some(_) if !pairs.is_empty() => {
@@ -68,7 +67,7 @@ impl TypedArguments {
         }
     }
 
-    /// Returns the object whose values are texts, as arguments of prompts are.
+    /// Returns the object whose values are strings, as arguments of prompts are.
     pub(crate) fn prompt_object(&self) -> Result<Box<RawValue>, CommandFailure> {
         let Self::Pairs(pairs) = self else {
             return Err(usage_error("arguments of prompts are texts".into(), ARGS_HINT));
@@ -78,7 +77,7 @@ impl TypedArguments {
         serde_json::value::to_raw_value(&members).map_err(|error| CommandFailure::Output(error.into()))
     }
 
-    /// The text of the object to send to a tool of this definition.
+    /// Returns the text of the object for a tool of this definition.
     pub(crate) fn tool_object(self, definition: &[u8]) -> Result<String, CommandFailure> {
         let pairs = match self {
             Self::Object(text) => return Ok(text),
@@ -126,7 +125,7 @@ fn read_file(file: &str) -> Result<String, CommandFailure> {
     })
 }
 
-/// The failure of what stands in the place of a key=value and is none.
+/// Returns the failure for a word that is no key=value.
 pub(crate) fn invalid_pair(text: &str) -> CommandFailure {
     let what = format!("`{}` is not an argument of a tool", escape_line(text));
     let hint = match text.starts_with(['{', '[', '@']) || text == "-" {
@@ -153,7 +152,7 @@ fn parse_pair(text: &str) -> Result<KeyValue, CommandFailure> {
 }
 
 impl KeyValue {
-    /// The value as JSON, of the type that the tool asks for; `keys` are those of all arguments.
+    /// Returns the value as JSON, of the type that the tool asks for; `keys` are those of all arguments.
     fn json(&self, schema: &InputSchema, keys: &[&str]) -> Result<String, CommandFailure> {
         if let Some(known) = schema.known_keys_if_rejected(&self.key, keys) {
             let what = format!("the tool has no argument `{}`", escape_line(&self.key));
@@ -195,7 +194,7 @@ impl KeyValue {
     }
 }
 
-/// A text as a JSON string.
+/// Returns a text as a JSON string.
 fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -1,18 +1,18 @@
-//! What a tool says about its arguments.
+//! Input schema of a tool, as far as typed arguments need it.
 
 use serde_json::{Map, Value};
 
 use crate::invocation::command;
 
-/// References and unions are followed this deep; a schema may refer to itself.
+/// Limit of the nesting of references and unions; a schema may refer to itself.
 const MAX_DEPTH: usize = 8;
 
-/// How types are written on a command line.
+/// Describes the spelling of types on a command line.
 pub(super) fn type_syntax_hint() -> String {
     format!("{} shows the arguments; lists and objects are written as JSON", command("tools --full"))
 }
 
-/// The type of a JSON value.
+/// Type of a JSON value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JsonType {
     String,
@@ -39,14 +39,13 @@ impl JsonType {
         JSON_TYPES.iter().find(|(name, ..)| *name == word).map(|(_, kind, _)| *kind)
     }
 
-    /// What is wanted, for "wants …".
+    /// Returns the description of the type, for "wants …".
     pub(super) fn description(self) -> &'static str {
         JSON_TYPES.iter().find(|(_, kind, _)| *kind == self).map_or("", |(.., wanted)| wanted)
     }
 
-    /// Whether the text of a JSON value is of this kind. A text that merely
-    /// looks like one is a string that was typed without quotes, so a string
-    /// fits nothing here.
+    /// Returns whether the text of a JSON value is of this type. A text that merely looks like JSON is a string that
+    /// was typed without quotes, so a string is accepted by no type.
     pub(super) fn accepts(self, json: &str) -> bool {
         let first = json.bytes().next().unwrap_or_default();
         match self {
@@ -65,7 +64,7 @@ fn is_numeric(first: u8) -> bool {
     first == b'-' || first.is_ascii_digit()
 }
 
-/// `1.0` is an integer to JSON schema.
+/// Returns whether a number is whole: `1.0` is an integer in JSON Schema.
 fn is_whole(number: &str) -> bool {
     match number.split_once('.') {
         Some((_, fraction)) => fraction.bytes().all(|digit| digit == b'0'),
@@ -73,33 +72,33 @@ fn is_whole(number: &str) -> bool {
     }
 }
 
-/// The `inputSchema` of a tool; an empty one where there is none.
+/// The `inputSchema` of a tool; empty where there is none.
 #[derive(Debug, Default)]
 pub(crate) struct InputSchema {
     root: Value,
 }
 
-/// One argument, for people.
+/// Description of one argument for people.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Argument {
-    /// Its key.
+    /// Key of the argument.
     pub(crate) name: String,
     /// Its type, or `any`.
     pub(crate) kind: String,
-    /// Whether the tool insists on it.
+    /// The tool requires it.
     pub(crate) is_required: bool,
-    /// What the tool says about it; may be empty.
+    /// Description by the tool; may be empty.
     pub(crate) description: String,
 }
 
 impl InputSchema {
-    /// The schema in a tool's definition.
+    /// Returns the schema in a tool's definition.
     pub(crate) fn from_tool(definition: &[u8]) -> Self {
         let definition: Value = serde_json::from_slice(definition).unwrap_or_default();
         Self { root: definition.get("inputSchema").cloned().unwrap_or_default() }
     }
 
-    /// The arguments that are described, required ones first.
+    /// Returns the described arguments, required ones first.
     pub(crate) fn arguments(&self) -> Vec<Argument> {
         let required: Vec<&str> = strings(self.root.get("required")).collect();
         let mut arguments: Vec<Argument> = self
@@ -130,8 +129,8 @@ impl InputSchema {
         listed.iter().map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned)).collect()
     }
 
-    /// The known keys, if this key is not one of them and no other is allowed, or a required one is missing among all
-    /// keys that are given: then this one is probably a wrong name of it.
+    /// Returns the known keys if this key is unknown and probably a misspelling: either the schema allows no other
+    /// keys, or a required key is missing among all keys that are given.
     pub(super) fn known_keys_if_rejected(&self, key: &str, given: &[&str]) -> Option<Vec<&str>> {
         let has = |keyword: &str| self.root.get(keyword).is_some();
         let is_closed = self.root.get("additionalProperties") == Some(&Value::Bool(false))
@@ -143,7 +142,7 @@ impl InputSchema {
         (is_closed && !known.contains(&key)).then_some(known)
     }
 
-    /// The types that a key may have; none if nothing is said.
+    /// Returns the types that a key may have; none if the schema does not say.
     pub(super) fn types_of(&self, key: &str) -> Vec<JsonType> {
         let mut kinds = Vec::new();
         if let Some(property) = self.properties().and_then(|properties| properties.get(key)) {
@@ -182,7 +181,7 @@ impl InputSchema {
         }
     }
 
-    /// What a local reference leads to. Others are never fetched.
+    /// Resolves a local reference. Others are never fetched.
     fn resolve_reference(&self, schema: &Value) -> Option<&Value> {
         let pointer = schema.get("$ref")?.as_str()?.strip_prefix('#')?;
         self.root.pointer(pointer)
@@ -225,7 +224,7 @@ fn type_of_value(value: &Value) -> JsonType {
     }
 }
 
-/// A text, or a list of texts.
+/// Returns the strings of a string or of a list of strings.
 fn strings(value: Option<&Value>) -> impl Iterator<Item = &str> {
     let list = value.and_then(Value::as_array).into_iter().flatten();
     value.into_iter().chain(list).filter_map(Value::as_str)

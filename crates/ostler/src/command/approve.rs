@@ -20,27 +20,27 @@ use crate::pins::findings::{ReviewFinding, Reviewer};
 use crate::pins::lock_context::{LockContext, OfferedDefinitions};
 use crate::pins::shown_diffs::ShownDiffs;
 
-/// What is to be approved of a server, with the hash that was typed.
+/// Definitions to approve of a server, with the hash that was typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ApprovalRequest {
     Everything(Option<String>),
-    /// By the names that were typed.
+    /// Items by the names that were typed.
     Items(Vec<(String, Option<String>)>),
 }
 
-/// The stable shape of `--json`.
+/// Result of the approval: the stable shape of `--json`.
 #[derive(Serialize)]
 struct Approval {
     file: std::path::PathBuf,
     approved: Vec<DiffEntry>,
-    /// What a reviewer should have looked at.
+    /// Findings that a reviewer should have looked at.
     suspicions: Vec<ReviewFinding>,
-    /// Servers whose new way was taken.
+    /// Servers whose new transport was approved.
     moved: Vec<ServerName>,
 }
 
 impl Approval {
-    /// `2 definitions and the way to `git``
+    /// Returns `2 definitions and the way to `git``.
     fn summary(&self) -> String {
         let ways: Vec<String> = self.moved.iter().map(|server| format!("the way to `{server}`")).collect();
         let number = self.approved.len();
@@ -60,7 +60,7 @@ pub(super) fn run(typed: &cli::ApproveArgs, shared: &cli::GlobalOptions) -> Resu
         let mut approval = Approval { file, approved: Vec::new(), suspicions: Vec::new(), moved: Vec::new() };
         let reviewer = Reviewer::default();
         let reviewed = desk.shown_diffs();
-        // Asked once: what is printed is what is written, and what was shown before.
+        // Fetched once: the definitions that are printed are those that are compared and written.
         for (server, offered) in desk.fetch_definitions(reach, &names).await? {
             let offered = offered.map_err(CommandFailure::ListFailed)?;
             let wish = wishes.get(&server).cloned().unwrap_or(ApprovalRequest::Everything(None));
@@ -120,13 +120,13 @@ pub(super) fn run(typed: &cli::ApproveArgs, shared: &cli::GlobalOptions) -> Resu
     })
 }
 
-/// Whether a server that was approved before is reached in another way now.
+/// Returns whether a server that was approved before is reached in another way now.
 fn has_new_transport(before: &LockFile, after: &LockFile, server: &ServerName) -> bool {
     let (before, after) = (before.servers.get(server), after.servers.get(server));
     before.zip(after).is_some_and(|(before, after)| before.transport != after.transport)
 }
 
-/// What is meant: a server, or items of one by the names of `ostler diff`.
+/// Parses the arguments: a server, or items of one by the names of `ostler diff`.
 fn parse_requests(
     desk: &LockContext,
     typed: &[String],
@@ -158,7 +158,7 @@ fn parse_requests(
     Ok(wishes)
 }
 
-/// Returns the name that `ostler diff` shows for an item, however its tool was written.
+/// Returns the name that `ostler diff` shows for an item, whichever separator was typed.
 fn diff_name(server: &ServerName, what: &str, item: &str) -> String {
     let rest = &what[server.as_str().len()..];
     let is_of = |section: &LockSection| match (section, item.strip_prefix(section.noun())) {
@@ -170,7 +170,7 @@ fn diff_name(server: &ServerName, what: &str, item: &str) -> String {
     if is_shown { what.to_owned() } else { exposed_name(server, item) }
 }
 
-/// Takes the hash off what was typed. A URI may hold an `@` too, but hardly 16 hexadecimal digits behind it.
+/// Splits the hash off an argument. A URI may hold an `@` too, but hardly 16 hexadecimal digits behind it.
 fn split_hash(what: &str) -> (&str, Option<String>) {
     let is_hash = |text: &str| (16..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit());
     match what.rsplit_once('@') {
@@ -179,7 +179,7 @@ fn split_hash(what: &str) -> (&str, Option<String>) {
     }
 }
 
-/// Takes into the lock what is wished for and was shown, and nothing else; gives what it was.
+/// Writes into the lock the requested definitions that were shown, and nothing else; returns them.
 fn approve(
     lock: &mut LockFile,
     offered: &OfferedDefinitions,
@@ -228,7 +228,7 @@ fn approve(
     Ok(found)
 }
 
-/// Refuses what was not shown: by its hash, or by the last `ostler diff`.
+/// Refuses definitions that were not shown: neither with their hash nor by the last `ostler diff`.
 fn check_reviewed(
     locked: Option<&LockedServer>,
     offered: &OfferedDefinitions,
@@ -281,7 +281,7 @@ fn check_reviewed(
     }
 }
 
-/// Refuses a name that nothing has, and a hash that an approved definition does not have.
+/// Refuses a name that no item has, and a hash that an approved definition does not have.
 fn check_approved(
     locked: Option<&LockedServer>,
     offered: &OfferedDefinitions,

@@ -16,13 +16,13 @@ use crate::text_table::{TableCell, TextTable};
 use crate::time_text::{TimeArg, Zone};
 use crate::{cli, client, config_file};
 
-/// Rows that are shown to people who don't say how many.
+/// Default of `--limit` without `--json`.
 const DEFAULT_LIMIT: u32 = 100;
-/// Lines of JSON that wait for earlier ones: as many as are written together under load.
+/// Limit of the JSON lines in [`TimeOrder`]: as many as are written together under load.
 const MAX_WAITING_LINES: usize = 10_000;
-/// The same in bytes, since a row may hold arguments.
+/// Limit of the same in bytes, since a row may hold arguments.
 const MAX_WAITING_BYTES: usize = 8 << 20;
-/// How often somebody who follows is shown news.
+/// Polling interval of `--follow`, short enough to look immediate.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
 pub(super) fn run(typed: &cli::AuditArgs, shared: &cli::GlobalOptions) -> Result<(), CommandFailure> {
@@ -54,7 +54,7 @@ pub(super) fn run(typed: &cli::AuditArgs, shared: &cli::GlobalOptions) -> Result
     }
 }
 
-/// Says that newer rows are not in the file, if the daemon can't write them now.
+/// Warns that newer rows are not in the file, if the daemon can't write them now.
 fn warn_unwritten(instance: &DaemonInstance) {
     let state = client::with_running_daemon(instance, async |daemon| daemon.audit_state().await);
     let Some(Ok(Some(AuditState { trouble: Some(trouble), lost, .. }))) = state else { return };
@@ -84,7 +84,7 @@ fn build_filter(typed: &cli::AuditArgs, zone: Zone) -> AuditFilter {
     }
 }
 
-/// Shows what there is; gives the number of the last row.
+/// Prints the matching rows; returns the number of the last one.
 fn print_events(
     typed: &cli::AuditArgs,
     file: &Path,
@@ -113,7 +113,7 @@ fn print_events(
     }
 }
 
-/// Why lines were not printed.
+/// Failure to read the audit or to print its lines.
 enum PrintError {
     Output(io::Error),
     Query(QueryError),
@@ -129,7 +129,7 @@ impl PrintError {
     }
 }
 
-/// One JSON object a line, written as they are read.
+/// Prints one JSON object a line, as they are read.
 fn print_json_lines(reader: &AuditReader, filter: &AuditFilter) -> Result<Option<i64>, PrintError> {
     let mut stdout = BufWriter::new(io::stdout().lock());
     let (mut last, mut refused, mut by_time) = (None, None, TimeOrder::default());
@@ -156,17 +156,17 @@ fn print_json_lines(reader: &AuditReader, filter: &AuditFilter) -> Result<Option
     }
 }
 
-/// Lines that wait for earlier ones. Rows are read by their number, and a row that another process wrote late has a larger
-/// number than its time says.
+/// JSON lines sorted by time within a bounded buffer. Rows are read by their number, and a row that another process
+/// wrote late has a larger number than its time says.
 #[derive(Default)]
 struct TimeOrder {
-    /// By time and number.
+    /// Lines by time and number.
     lines: BTreeMap<(String, i64), String>,
     bytes: usize,
 }
 
 impl TimeOrder {
-    /// Adds a line, and gives those that have waited long enough.
+    /// Adds a line, and returns the oldest ones beyond the limits.
     fn push(&mut self, event: AuditEvent, line: String) -> impl Iterator<Item = String> {
         self.bytes += line.len();
         self.lines.insert((event.at, event.id), line);
@@ -194,12 +194,12 @@ fn print_table(events: &[AuditEvent], is_continued: bool, zone: Zone) -> Result<
         ]);
     }
     let text = table.render(Style::stdout(), output::stdout_columns());
-    // Whoever follows has seen the heading.
+    // With `--follow`, the heading is printed once.
     let text = if is_continued { text.split_once('\n').map_or("", |(_, rows)| rows) } else { &text };
     output::print(text)
 }
 
-/// `2026-07-28 12:00:00`
+/// Returns `2026-07-28 12:00:00`.
 fn time(event: &AuditEvent, zone: Zone) -> String {
     TimeArg::parse(&event.at)
         .map_or_else(|_| event.at.clone(), |when| zone.format_second(when.to_system_time(zone)))
@@ -244,7 +244,7 @@ fn tint(event: &AuditEvent) -> Tint {
     }
 }
 
-/// Most calls take less than a millisecond of which whole ones tell nothing.
+/// Returns the duration, below 10 ms with one decimal: most calls take less than a millisecond.
 fn format_duration(event: &AuditEvent) -> String {
     match event.took_ms {
         None => String::new(),

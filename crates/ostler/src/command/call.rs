@@ -22,7 +22,7 @@ use crate::terminal::Terminal;
 
 pub(super) fn run(typed: &cli::CallArgs, shared: &cli::GlobalOptions) -> Result<(), CommandFailure> {
     let way = client::choose_backend(shared)?;
-    // Stdin and files are read before any server is started for nothing.
+    // Reads stdin and files first, so that no server starts for invalid arguments.
     let words = CallTarget::read(typed);
     let given = TypedArguments::read(words.pairs, typed.args.as_deref())?;
     client::run_with_backend(way, async |reach| {
@@ -60,7 +60,7 @@ pub(super) fn run(typed: &cli::CallArgs, shared: &cli::GlobalOptions) -> Result<
                 Err(CommandFailure::unknown_server(&name, &reach.all_servers().await?))
             }
             Err(RequestFailure::Call(CallError::UnknownTool { name, nearest })) => {
-                // The host tells the name that was asked for, and looks for near ones among its own.
+                // The host reports the requested name, and looks for near ones among its own.
                 let nearest = nearest.or(guess);
                 Err(CallError::UnknownTool { name, nearest }.into())
             }
@@ -72,7 +72,7 @@ pub(super) fn run(typed: &cli::CallArgs, shared: &cli::GlobalOptions) -> Result<
     })
 }
 
-/// Returns the name that was probably meant.
+/// Returns the nearest known name.
 fn nearest_tool(trouble: RequestFailure) -> Option<String> {
     match trouble {
         RequestFailure::Call(CallError::UnknownTool { nearest, .. }) => nearest,
@@ -80,7 +80,7 @@ fn nearest_tool(trouble: RequestFailure) -> Option<String> {
     }
 }
 
-/// Tells of the start that a call has waited for in vain. Nothing was sent.
+/// Returns the failure of a start that a call has waited for until its deadline. Nothing was sent.
 async fn pending_start_failure(reach: &Backend, trouble: &RequestFailure) -> Option<CommandFailure> {
     let RequestFailure::Call(CallError::TimedOut { server, delivery: Delivery::NotSent, .. }) = trouble
     else {
@@ -106,9 +106,8 @@ async fn pending_start_failure(reach: &Backend, trouble: &RequestFailure) -> Opt
     Some(CommandFailure::TimedOut(CallError::Unavailable(unavailable)))
 }
 
-/// Returns the tool that a name which nothing was found under would be the name of. The host is asked all the
-/// same: it knows whether there is no such tool, or a rule or a pin keeps it from the caller, and puts that on
-/// record.
+/// Guesses the tool that an unknown name means. The host is asked all the same: it distinguishes a missing tool from
+/// one that a rule or a pin refuses, and records that.
 async fn guess_tool(reach: &Backend, name: &str, trouble: &RequestFailure) -> Option<ListedTool> {
     let is_unknown = match trouble {
         RequestFailure::Call(error) | RequestFailure::Daemon(CommandFailure::UnknownName { error, .. }) => {
@@ -126,11 +125,11 @@ async fn guess_tool(reach: &Backend, name: &str, trouble: &RequestFailure) -> Op
     })
 }
 
-/// The name of the tool, and the arguments behind it. `wx forecast` is a name of two words.
+/// Target of a call: the name of the tool, and the arguments behind it. `wx forecast` is a name of two words.
 struct CallTarget<'a> {
     name: String,
     pairs: &'a [String],
-    /// The second word, which is an argument without a value if the first is no server.
+    /// Second word, which is an argument without a value if the first is no server.
     second: Option<&'a str>,
 }
 
@@ -145,7 +144,7 @@ impl<'a> CallTarget<'a> {
         }
     }
 
-    /// Refuses a second word behind what is no server.
+    /// Refuses a second word if the first is no server.
     fn check(&self, first: &str, servers: &[ServerName]) -> Result<(), CommandFailure> {
         match self.second {
             Some(second) if !servers.iter().any(|server| server.as_str() == first) => {
@@ -184,7 +183,7 @@ fn print_result(typed: &cli::CallArgs, tool: &str, response: &CallResponse) -> R
     }
 }
 
-/// Fails for a result that is none yet.
+/// Fails unless a result is complete.
 pub(super) fn require_complete(what: &str, result: &Bytes) -> Result<(), CommandFailure> {
     let what = what.to_owned();
     match ResultHead::parse(result).unwrap_or_default().kind {
@@ -197,7 +196,7 @@ pub(super) fn require_complete(what: &str, result: &Bytes) -> Result<(), Command
     }
 }
 
-/// Says what a server asks in its result.
+/// Describes the requests for input in a result.
 fn describe_input_requests(result: &Bytes) -> String {
     let requests = ostler_wire::member(result, "inputRequests").and_then(ostler_wire::all_members);
     let one = |(_, request): (String, &[u8])| {

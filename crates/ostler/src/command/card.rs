@@ -1,4 +1,4 @@
-//! `ostler card`: what a server publishes of itself.
+//! `ostler card`: the card that a server publishes.
 
 use ostler_core::card::{CardReport, Remote, ServerCard};
 use ostler_core::server_name::ServerName;

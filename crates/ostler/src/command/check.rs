@@ -1,4 +1,4 @@
-//! `ostler check`: everything that is wrong with the config.
+//! `ostler check`: every problem of the config.
 
 use std::path::{Path, PathBuf};
 
@@ -71,7 +71,7 @@ pub(super) fn run(typed: &cli::CheckArgs, file: Option<&Path>) -> Result<(), Com
     output::print(&format!("ok: {}{disabled}{separator}{counted}\n", output::count(servers, "server")))
 }
 
-/// Whether an error is about a server.
+/// Returns whether an error is about a server.
 fn has_error(server: &ServerName, problems: &[Problem]) -> bool {
     let key = format!("servers.{server}.");
     problems.iter().any(|problem| problem.is_error() && problem.path.starts_with(&key))
@@ -81,7 +81,7 @@ fn name_of(disabled: &DisabledServer) -> String {
     disabled.spec.name.to_string()
 }
 
-/// The stable shape of `--json`.
+/// Result of the check: the stable shape of `--json`.
 #[derive(Serialize)]
 struct CheckReport<'a> {
     ok: bool,

@@ -58,7 +58,7 @@ pub(super) fn run(typed: &cli::DaemonsArgs) -> Result<(), CommandFailure> {
     output::print(&table.render(Style::stdout(), output::stdout_columns()))
 }
 
-/// Every daemon, in the order of their addresses. One that does not answer is described by its note.
+/// Returns every daemon, by address. One that does not answer is described by its record.
 async fn list_daemons() -> Vec<DaemonInfo> {
     let mut asking = JoinSet::new();
     for (spot, note) in instance::all_running() {

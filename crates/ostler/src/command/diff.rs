@@ -1,4 +1,4 @@
-//! `ostler diff`: what is not as it was approved.
+//! `ostler diff`: definitions that differ from their approved versions.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::pins::diff_output::{self, DiffEntry, item_name};
 use crate::pins::findings::{ReviewFinding, Reviewer};
 use crate::pins::lock_context::{LockContext, OfferedDefinitions, warn_pending_lock};
 
-/// The stable shape of `--json`.
+/// Result of the comparison: the stable shape of `--json`.
 #[derive(Default, Serialize)]
 struct DiffOutput {
     file: std::path::PathBuf,
@@ -26,7 +26,7 @@ struct DiffOutput {
     tools: Vec<DiffEntry>,
     /// Hashes of all that differs, by server: `ostler approve SERVER@HASH`.
     hashes: BTreeMap<ServerName, String>,
-    /// What to look at before approving.
+    /// Findings to review before approving.
     suspicions: Vec<ReviewFinding>,
     /// Servers that are reached in another way than when they were approved.
     moved: Vec<ServerName>,
@@ -74,7 +74,7 @@ pub(super) fn run(typed: &cli::DiffArgs, shared: &cli::GlobalOptions) -> Result<
         if typed.json {
             diff_output::print_json(&comparison)?;
         }
-        // After everything has been printed: what was not shown can't be approved.
+        // Written after everything has been printed: a definition that was not shown can't be approved.
         if let Err(error) = reviewed.write() {
             print_stderr(&format!("warning: {error}, so that `ostler approve` needs hashes"));
         }
@@ -82,7 +82,7 @@ pub(super) fn run(typed: &cli::DiffArgs, shared: &cli::GlobalOptions) -> Result<
     })
 }
 
-/// What is to be approved, also of a tool that is as approved and listed twice.
+/// Returns the definitions to approve, also a tool that is as approved and listed twice.
 fn compare(lock: &LockFile, offered: &OfferedDefinitions, comparison: &mut DiffOutput) -> Vec<Difference> {
     let locked = lock.servers.get(&offered.server);
     let found = offered.differences(locked);

@@ -1,4 +1,4 @@
-//! `ostler down`: the end of daemons.
+//! `ostler down`: ends daemons.
 
 use std::time::{Duration, Instant};
 
@@ -13,9 +13,9 @@ use crate::instance::{self, DaemonInstance};
 use crate::output::{self, print_stderr};
 use crate::{cli, config_file, xdg};
 
-/// How long a daemon may take to end: the time of calls, of servers that ignore everything, and some more.
+/// Timeout of a daemon's shutdown: the time of calls, of servers that ignore every signal, and a margin.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often it is looked for.
+/// Polling interval of the shutdown.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The stable shape of `--json`.
@@ -24,10 +24,10 @@ struct DownOutput<'a> {
     ended: &'a [DaemonInfo],
 }
 
-/// A daemon that is to end.
+/// Daemon to shut down.
 struct DownTarget {
     daemon: DaemonClient,
-    /// Where its lock is; none for one on another machine.
+    /// Instance whose lock the daemon holds; `None` for a daemon on another machine.
     instance: Option<DaemonInstance>,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn run(typed: &cli::DownArgs, shared: &cli::GlobalOptions) -> Result<
         }
     }
     if typed.json {
-        // A failure alone is told as JSON where it is reported.
+        // A failure alone becomes JSON where it is reported.
         if failed.is_none() || !ended.is_empty() {
             output::print_json(&DownOutput { ended: &ended })?;
         }
@@ -70,7 +70,7 @@ pub(super) fn run(typed: &cli::DownArgs, shared: &cli::GlobalOptions) -> Result<
     failed.map_or(Ok(()), Err)
 }
 
-/// The daemons that are meant.
+/// Returns the daemons that the arguments name.
 fn targets(
     typed: &cli::DownArgs,
     shared: &cli::GlobalOptions,
@@ -93,12 +93,12 @@ fn targets(
         return Ok(vec![Ok(near.unwrap_or_else(named))]);
     }
     let spot = DaemonInstance::for_config(config_file::find(shared.config.as_deref())?.file())?;
-    // The one that follows may have another state directory.
+    // The next daemon may have another state directory.
     let found = spot.wait_until_settled()?.and_then(|note| target(spot.with_state_of(note)));
     Ok(found.map(Ok).into_iter().collect())
 }
 
-/// Says that there is nothing to end, and what there is.
+/// Returns the message that no daemon was found, with those that there are.
 fn describe_none(typed: &cli::DownArgs, shared: &cli::GlobalOptions) -> String {
     if typed.all {
         return "no daemon runs".into();
@@ -119,7 +119,7 @@ fn describe_none(typed: &cli::DownArgs, shared: &cli::GlobalOptions) -> String {
 }
 
 impl DownTarget {
-    /// Ends the daemon and waits until it is gone.
+    /// Shuts the daemon down and waits until it is gone.
     fn shut_down(&self) -> Result<DaemonInfo, CommandFailure> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -144,8 +144,8 @@ impl DownTarget {
     }
 }
 
-/// Asks a daemon to end, with this much time for its calls. One of a version that can't be asked gets a signal, if it is
-/// the process that holds the lock of `spot`. A pid that the other end names is never enough: it may be any process here.
+/// Requests a shutdown, with this much time for calls. A daemon of a version without this request gets a signal, if its
+/// process holds the lock of the instance. A pid that the other end names is never enough: it may be any process here.
 pub(super) async fn shut_down(
     there: &DaemonClient,
     spot: Option<&DaemonInstance>,

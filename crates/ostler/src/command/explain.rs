@@ -1,4 +1,4 @@
-//! `ostler explain`: which rule decides, and why.
+//! `ostler explain`: the rule that decides about a use, with its place in the config.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::config_file::relative_to_cwd;
 use crate::failure::CommandFailure;
 use crate::{cli, output};
 
-/// The exit code of what is denied or unknown.
+/// Exit code for a use that is denied or unknown.
 const DENIED_EXIT_CODE: u8 = 5;
 
 pub(super) fn run(typed: &cli::ExplainArgs, shared: &cli::GlobalOptions) -> Result<ExitCode, CommandFailure> {
@@ -30,7 +30,7 @@ pub(super) fn run(typed: &cli::ExplainArgs, shared: &cli::GlobalOptions) -> Resu
                 Explanation::new(&rules, caller, config.server(server), subject)
             })
         }
-        // What is in force there may be another config than the one on disk.
+        // The daemon may run another config than the one on disk.
         daemon @ BackendChoice::Daemon(_) => client::run_without_consent(daemon, async |backend| {
             backend.warn_refused_change().await;
             backend.explain(&typed.role, &typed.what).await
@@ -45,7 +45,7 @@ pub(super) fn run(typed: &cli::ExplainArgs, shared: &cli::GlobalOptions) -> Resu
     Ok(if is_allowed { ExitCode::SUCCESS } else { ExitCode::from(DENIED_EXIT_CODE) })
 }
 
-/// Explains what decides whether a role may use something. `decide` knows the rules; the config knows where they stand.
+/// Explains whether a role may use something. `decide` knows the rules; the config knows their lines.
 pub(crate) fn explain(
     config: &Config,
     role: &str,
@@ -59,7 +59,7 @@ pub(crate) fn explain(
     ExplainResponse { explanation, hint }
 }
 
-/// What was typed, understood.
+/// Parsed arguments.
 struct ExplainQuery<'a> {
     role: &'a str,
     server: &'a str,
@@ -67,8 +67,8 @@ struct ExplainQuery<'a> {
 }
 
 impl<'a> ExplainQuery<'a> {
-    /// The longest name of a server that fits is meant; where none does, what stands before the first separator.
-    /// Behind a `/` there may be the word of another kind, such as `prompt:`.
+    /// Splits off the longest server name that fits, or else the text before the first separator. A word for another
+    /// kind, such as `prompt:`, may follow a `/`.
     fn read(servers: &[ServerName], role: &'a str, what: &'a str) -> Self {
         let known = item_names::split_candidates(servers, what)
             .into_iter()
@@ -95,7 +95,7 @@ impl<'a> ExplainQuery<'a> {
         }
     }
 
-    /// As rules are asked about it.
+    /// Returns the subject in the spelling of rules.
     fn rule_subject(&self) -> String {
         match self.subject {
             None => format!("{}/*", self.server),

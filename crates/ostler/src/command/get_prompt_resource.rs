@@ -89,7 +89,7 @@ fn print_raw(result: &Bytes) -> Result<(), CommandFailure> {
     output::print("\n")
 }
 
-/// Finds the prompt that a name means, by the rules for tools.
+/// Finds the prompt of a name, by the rules for tools.
 async fn find_prompt(reach: &Backend, text: &str) -> Result<(ServerName, String), CommandFailure> {
     let servers = reach.enabled_servers().await?;
     let offered = reach.list_items(Kind::Prompts, None).await?;
@@ -110,7 +110,7 @@ async fn find_prompt(reach: &Backend, text: &str) -> Result<(ServerName, String)
     if let Some(error) = offered.iter().find(is_owner).and_then(|one| one.error.clone()) {
         return Err(CommandFailure::ListFailed(error));
     }
-    // The host is asked all the same: it knows whether a rule keeps the prompt from the caller, and records that.
+    // The host is asked all the same: it knows whether a rule refuses the prompt to the caller, and records that.
     if let Some((server, prompt)) =
         item_names::implied_item(&servers, text).filter(|(server, _)| servers.contains(server))
     {
@@ -131,7 +131,7 @@ async fn find_server(reach: &Backend, server: &str) -> Result<ServerName, Comman
     found.ok_or_else(|| CommandFailure::unknown_server(server, &names))
 }
 
-/// Finds the server that answers for a URI among all. The only server of a config is asked in any case.
+/// Finds the server of a URI among all. The only server of a config is asked in any case.
 async fn find_resource_server(reach: &Backend, uri: &str) -> Result<ServerName, CommandFailure> {
     if let [only] = reach.enabled_servers().await?.as_slice() {
         return Ok(only.clone());
@@ -150,10 +150,10 @@ async fn find_resource_server(reach: &Backend, uri: &str) -> Result<ServerName, 
     Err(CommandFailure::UnknownName { error, cause })
 }
 
-/// A resource as bytes.
+/// Content of a resource.
 struct ResourceBytes {
     bytes: Vec<u8>,
-    /// Whether all of it came as text.
+    /// All of it came as text.
     is_text: bool,
 }
 

@@ -1,7 +1,7 @@
-//! Names as people type them, looked up among what servers list.
+//! Lookup of typed names among the items that servers list.
 //!
-//! `wx__forecast` is the name of a tool. `wx.forecast`, `wx/forecast`, `wx:forecast` and `wx forecast` mean the
-//! same, and so does `forecast` where one server alone has it. A name that fits two things means neither.
+//! `wx__forecast` is the name of a tool. `wx.forecast`, `wx/forecast`, `wx:forecast` and `wx forecast` mean the same,
+//! and so does `forecast` where one server alone has it. A name that fits two items is an error.
 
 use ostler_core::catalog::{exposed_name, nearest};
 use ostler_core::error::CallError;
@@ -13,10 +13,10 @@ use crate::failure::CommandFailure;
 use crate::invocation::command;
 use crate::output::{self, escape_line};
 
-/// Everything that people put between a server and one of its tools. None but `__` can be part of a server's name.
+/// Separators that people type between a server and one of its tools. None but `__` can be part of a server's name.
 const SEPARATORS: [&str; 5] = ["__", ".", "/", ":", " "];
 
-/// Returns every way to read a text as a server and the name of something that it has.
+/// Returns every way to read a text as a server and the name of one of its items.
 pub(crate) fn split_candidates<'s, 't>(
     servers: &'s [ServerName],
     text: &'t str,
@@ -29,24 +29,24 @@ pub(crate) fn split_candidates<'s, 't>(
     servers.iter().filter_map(reading).collect()
 }
 
-/// Returns every way to write the name of something that a server has.
+/// Returns every spelling of a server's item.
 pub(super) fn spellings(server: &ServerName, item: &str) -> [String; 5] {
     SEPARATORS.map(|separator| format!("{server}{separator}{item}"))
 }
 
-/// Returns what stands before the first separator, if there is one.
+/// Returns the part before the first separator, if there is one.
 pub(super) fn server_part(text: &str) -> Option<&str> {
     let first = SEPARATORS.iter().filter_map(|separator| text.find(separator)).min()?;
     Some(&text[..first]).filter(|server| !server.is_empty())
 }
 
-/// Something that a server lists, by all its names.
+/// Item of a server, with all its names.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NamedItem<'a> {
-    /// Its name among those of all servers, as the host tells it.
+    /// Exposed name, as the host tells it.
     pub(super) exposed: &'a str,
     pub(super) server: &'a ServerName,
-    /// The server's own name for it.
+    /// Name that the server itself uses.
     pub(super) item: &'a str,
 }
 
@@ -56,11 +56,11 @@ impl<'a> From<&'a ListedTool> for NamedItem<'a> {
     }
 }
 
-/// Finds the place of the item that a name means. The name of a server in front of it decides before a bare name does.
+/// Returns the index of the item that a name means. A match with a server prefix takes precedence over a bare name.
 ///
 /// # Errors
 ///
-/// Fails if the name fits several rows, and says which.
+/// Fails if the name fits several rows, and names them.
 pub(super) fn find_item(
     rows: &[NamedItem<'_>],
     servers: &[ServerName],
@@ -94,7 +94,7 @@ pub(super) fn find_item(
     Ok(None)
 }
 
-/// Returns the error of a name that nothing has, with what was probably meant of these items.
+/// Returns the error for an unknown name, with the nearest name of these items.
 pub(super) fn unknown_item(rows: &[NamedItem<'_>], text: &str) -> CallError {
     let written = SEPARATORS[1..].iter().fold(text.to_owned(), |text, other| text.replacen(other, "__", 1));
     let exposed = || rows.iter().map(|row| row.exposed);
@@ -106,7 +106,7 @@ pub(super) fn unknown_item(rows: &[NamedItem<'_>], text: &str) -> CallError {
     CallError::UnknownTool { name: text.to_owned(), nearest: near.map(str::to_owned) }
 }
 
-/// Finds the tool that a name means. Only the servers that the name can belong to are asked; for a bare name, all.
+/// Finds the tool that a name means. Asks only the servers that the name can belong to; for a bare name, all.
 pub(super) async fn find_tool(
     reach: &Backend,
     text: &str,
@@ -152,7 +152,7 @@ async fn find_bare_tool(
     let silent_names = || output::quote_names(silent.iter().map(|one| one.server.as_str()));
     match find_item(&rows, servers, text)?.map(|at| listed[at]) {
         Some(tool) if silent.is_empty() => Ok(tool.clone()),
-        // The tool that is meant may be one of a server that is down.
+        // The tool may belong to a server that is down.
         Some(tool) => Err(CommandFailure::Usage {
             what: format!(
                 "it is not certain whose tool `{}` is: {} did not answer",
@@ -189,11 +189,11 @@ pub(super) fn is_near_server(servers: &[ServerName], text: &str) -> bool {
     server_part(text).is_none() && nearest(text, servers.iter().map(ServerName::as_str)).is_some()
 }
 
-/// Returns the server and the tool that a name nothing was found under would be the name of.
+/// Returns the server and the tool into which an unknown name splits.
 pub(super) fn implied_item(servers: &[ServerName], text: &str) -> Option<(ServerName, String)> {
     match split_candidates(servers, text).as_slice() {
         [(server, tool)] => {
-            // The whole of a name that is shown shortened is not its name.
+            // The unshortened form of a name that is shown shortened is not its name.
             let is_whole = !text.contains("__") || exposed_name(server, tool) == text;
             is_whole.then(|| ((*server).clone(), (*tool).to_owned()))
         }
@@ -201,7 +201,7 @@ pub(super) fn implied_item(servers: &[ServerName], text: &str) -> Option<(Server
             let (server, tool) = text.split_once("__")?;
             Some((ServerName::new(server).ok()?, tool.to_owned()))
         }
-        // It could be one or the other, and means neither.
+        // An ambiguous name means neither.
         _ => None,
     }
 }

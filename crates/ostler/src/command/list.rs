@@ -22,7 +22,7 @@ pub(super) fn run(typed: &cli::ListArgs, shared: &cli::GlobalOptions) -> Result<
             if !typed.json {
                 setting.print_trust_state();
             }
-            // A card at an address is known to a host that has read it.
+            // Only a host fetches cards at an address.
             entries(&setting.config, |spec| card_from_file(spec).map(Into::into))
         }
         BackendChoice::Daemon(there) => {
@@ -56,7 +56,7 @@ pub(super) fn run(typed: &cli::ListArgs, shared: &cli::GlobalOptions) -> Result<
     output::print(&table.render(Style::stdout(), output::stdout_columns()))
 }
 
-/// The servers of a config, in its order, with the cards that are known; those that are disabled at the end.
+/// Returns the servers of a config, in its order, with the cards that are known; disabled ones at the end.
 pub(crate) fn entries(config: &Config, card: impl Fn(&ServerSpec) -> Option<CardStatus>) -> Vec<ConfigEntry> {
     let entry = |spec: &ServerSpec| ConfigEntry { card: card(spec), ..ConfigEntry::of(config, spec) };
     let run = config.servers.iter().map(entry);
@@ -140,7 +140,7 @@ impl ConfigEntry {
     }
 }
 
-/// A word of a command line, in quotes where it would not be one otherwise.
+/// Returns a word of a command line, in quotes where the shell would change it.
 pub(crate) fn shell_word(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "_-./:=@%+,$~{}…".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {

@@ -1,4 +1,4 @@
-//! `ostler prompts` and `ostler resources`: what servers offer beside tools.
+//! `ostler prompts` and `ostler resources`: the prompts and resources of servers.
 
 use ostler_core::error::CallError;
 use ostler_core::server_name::ServerName;
@@ -79,7 +79,7 @@ fn list_resources(typed: &cli::OfferList, shared: &cli::GlobalOptions) -> Result
     })
 }
 
-/// What all servers offer, or the one that is meant.
+/// Lists the items of all servers, or of the named one.
 async fn list_items(
     reach: &Backend,
     typed: &cli::OfferList,
@@ -94,12 +94,12 @@ async fn list_items(
         return Err(CommandFailure::unknown_server(typed, &names));
     };
     let mut offered = reach.list_items(kind, Some(server)).await?;
-    // A daemon of an earlier version lists all of them.
+    // A daemon of an earlier version lists the items of all servers.
     offered.retain(|one| one.server == *server);
     Ok(offered)
 }
 
-/// Says that there is nothing to list.
+/// Prints that there is nothing to list.
 fn print_nothing_listed(typed: &cli::OfferList, kind: Kind, count: usize) {
     if count == 0 {
         let who = typed.server().map_or("no server offers".into(), |server| format!("`{server}` offers no"));
@@ -120,7 +120,7 @@ fn items(offered: &[ServerListing]) -> impl Iterator<Item = (&ServerName, &Liste
     offered.iter().flat_map(|one| one.items.iter().map(|listed| (&one.server, listed)))
 }
 
-/// The first line of what a definition says about itself.
+/// Returns the first line of a definition's description.
 fn describe(definition: &[u8]) -> String {
     let definition: Value = serde_json::from_slice(definition).unwrap_or_default();
     let text = |key: &str| {
@@ -147,10 +147,10 @@ struct ResourceList<'a> {
 
 #[derive(Serialize)]
 struct ItemEntry<'a> {
-    /// As clients of all servers name it.
+    /// Exposed name.
     name: &'a str,
     server: &'a ServerName,
-    /// As the server wrote it.
+    /// Definition as the server wrote it.
     definition: &'a RawValue,
 }
 

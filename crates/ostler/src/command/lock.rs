@@ -1,4 +1,4 @@
-//! `ostler lock`: pins what servers offer now.
+//! `ostler lock`: pins the current definitions of servers.
 
 use std::path::PathBuf;
 
@@ -19,24 +19,24 @@ use crate::pins::findings::{ReviewFinding, Reviewer};
 use crate::pins::lock_context::{LockContext, OfferedDefinitions};
 use crate::pins::{diff_output, lock_file};
 
-/// What became of each server. The stable shape of `--json`.
+/// Outcome for each server: the stable shape of `--json`.
 #[derive(Default, Serialize)]
 struct LockOutput {
     file: PathBuf,
     /// Servers that were not in the lock file, or not with all that is pinned now.
     added: Vec<LockedCount>,
-    /// Servers whose differences were taken, with `--all`.
+    /// Servers whose differences were pinned, with `--all`.
     updated: Vec<LockedCount>,
-    /// Servers that are as they were approved.
+    /// Servers that match their pins.
     unchanged: Vec<ServerName>,
-    /// Servers that are not, and were left alone.
+    /// Servers that differ, and were left as they are in the lock file.
     differing: Vec<DifferingServer>,
-    /// Servers of the lock file that the config does not have; with `--all` they were taken out.
+    /// Servers of the lock file that the config does not have; removed with `--all`.
     dropped: Vec<ServerName>,
     orphaned: Vec<ServerName>,
     /// Definitions that can't be pinned, or have alarms, so that they stay refused.
     unfit: Vec<UnpinnableItem>,
-    /// What a reviewer should look at in what is newly pinned.
+    /// Findings to review in newly pinned definitions.
     suspicions: Vec<ReviewFinding>,
     errors: Vec<ServerError>,
 }
@@ -44,7 +44,7 @@ struct LockOutput {
 #[derive(Serialize)]
 struct LockedCount {
     server: ServerName,
-    /// Definitions that were pinned.
+    /// Number of pinned definitions.
     definitions: usize,
     #[serde(skip)]
     words: String,
@@ -70,7 +70,7 @@ struct DifferingServer {
 #[derive(Serialize)]
 struct UnpinnableItem {
     server: ServerName,
-    /// The name under which it is approved.
+    /// Name for `ostler approve`.
     name: String,
     why: String,
 }
@@ -139,7 +139,7 @@ impl LockOutput {
         if is_known && !typed.all {
             return self.differing.push(DifferingServer::new(server, &found));
         }
-        // Of a server that is known, what has been looked at before need not be again.
+        // For a known server, only differences need a review.
         let findings = match is_known {
             true => reviewer.review_differences(offered, &found, lock),
             false => reviewer.review_all(offered, lock),
@@ -187,7 +187,7 @@ impl LockOutput {
         }
     }
 
-    /// Leaves definitions with alarms as they were approved before, unless they are taken on purpose.
+    /// Keeps the approved versions of definitions with alarms, unless the new ones are taken on purpose.
     fn hold_back_alarming(
         &mut self,
         findings: &[ReviewFinding],
@@ -223,7 +223,7 @@ impl LockOutput {
         self.errors.push(ServerError { server, error: list_error_body(error) });
     }
 
-    /// Servers that the config does not have any more.
+    /// Reports servers that the config does not have any more; removes them with `--all`.
     fn handle_orphans(&mut self, desk: &LockContext, lock: &mut LockFile, typed: &cli::LockArgs) {
         let is_orphan = |server: &ServerName| desk.config.server(server.as_str()).is_none();
         let orphans: Vec<ServerName> =

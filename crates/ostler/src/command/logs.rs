@@ -16,13 +16,13 @@ use crate::output::{self, Style, Tint, escape_line, print_stderr};
 use crate::time_text::{TimeArg, Zone, rfc3339};
 use crate::{cli, config_file};
 
-/// Why the output of servers needs a daemon.
+/// Reason in the error without a daemon.
 const DAEMON_REQUIRED: &str = "the daemon keeps what its servers write";
 
-/// How often the log of the daemon is looked at.
+/// Polling interval of the daemon's log file.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The end of a daemon's log that is shown.
+/// Limit of the daemon's log that is shown, from its end.
 const MAX_OWN_LOG_BYTES: u64 = 1 << 20;
 
 pub(super) fn run(typed: &cli::LogsArgs, shared: &cli::GlobalOptions) -> Result<(), CommandFailure> {
@@ -63,20 +63,20 @@ pub(super) fn run(typed: &cli::LogsArgs, shared: &cli::GlobalOptions) -> Result<
     Ok(())
 }
 
-/// Prints lines as they come.
+/// Printer of log lines as they come.
 struct Printer<'a> {
     typed: &'a cli::LogsArgs,
     zone: Zone,
     style: Style,
-    /// The longest name so far, so that most lines begin in the same column.
+    /// Width of the longest name so far, so that most lines begin in the same column.
     widest: usize,
-    /// Lines so far.
+    /// Number of lines so far.
     count: usize,
 }
 
 impl Printer<'_> {
     fn print(&mut self, line: &ServerLogLine) -> Result<(), CommandFailure> {
-        // Plain lines are the server's own.
+        // With `--plain`, only lines of the server itself are printed.
         if line.start && self.typed.plain && !self.typed.json {
             return Ok(());
         }
@@ -107,7 +107,7 @@ impl Printer<'_> {
     }
 }
 
-/// Shows the file into which a daemon writes that has no terminal.
+/// Prints the log file of a daemon without a terminal.
 fn show_own(typed: &cli::LogsArgs, shared: &cli::GlobalOptions) -> Result<(), CommandFailure> {
     if shared.daemon.is_some() {
         return Err(CommandFailure::Usage {
@@ -154,8 +154,8 @@ fn show_own(typed: &cli::LogsArgs, shared: &cli::GlobalOptions) -> Result<(), Co
     }
 }
 
-/// Returns the whole lines of a file from a position on, and the next position. A file that is not there is empty, and
-/// one that has become shorter is read from its beginning.
+/// Returns the whole lines of a file from a position on, and the next position. A missing file counts as empty. A file
+/// that has become shorter is read from its beginning.
 fn read_from(file: &Path, position: u64) -> io::Result<(Vec<String>, u64)> {
     let mut open = match File::open(file) {
         Ok(open) => open,

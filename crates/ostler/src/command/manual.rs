@@ -1,4 +1,4 @@
-//! `ostler help`, `man`, `completions` and `version`: the program describes itself.
+//! `ostler help`, `man`, `completions` and `version`: documentation generated from the command line grammar.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,10 +14,10 @@ use crate::failure::CommandFailure;
 use crate::output::{print, print_bytes, print_json};
 use crate::sabotage::VERSION;
 
-/// The commit of the build, where the one who built it has named it.
+/// Commit of the build; `None` unless the build sets `OSTLER_COMMIT`.
 const COMMIT: Option<&str> = option_env!("OSTLER_COMMIT");
 
-/// The platform of the build.
+/// Target platform of the build.
 const TARGET: &str = env!("OSTLER_TARGET");
 
 pub(super) fn print_completions(shell: Shell) -> Result<(), CommandFailure> {
@@ -32,7 +32,7 @@ pub(super) fn print_page(words: &[String]) -> Result<(), CommandFailure> {
 
 pub(super) fn print_help(words: &[String]) -> Result<(), CommandFailure> {
     let help = find_command(&built(), words)?.clone().render_help();
-    // Colours are left out where nobody sees them.
+    // Colours are left out where stdout is no terminal.
     let text =
         if crate::output::Style::stdout().has_colours() { help.ansi().to_string() } else { help.to_string() };
     print(&text)
@@ -46,7 +46,7 @@ pub(super) fn print_version(is_json: bool) -> Result<(), CommandFailure> {
     print(&format!("ostler {VERSION} ({commit}{TARGET})\n"))
 }
 
-/// Says that the first of the words is no command.
+/// Returns the failure for an unknown command.
 pub(super) fn unknown(words: &[OsString]) -> CommandFailure {
     // `mcp list` of other programs is `list` here.
     let is_family = |word: &&OsString| *word == "mcp" && words.len() > 1;
@@ -55,7 +55,7 @@ pub(super) fn unknown(words: &[OsString]) -> CommandFailure {
     unknown_command(&built(), &word)
 }
 
-/// The grammar, in which commands have their whole names: `ostler token create`.
+/// Returns the grammar with full command names: `ostler token create`.
 fn built() -> Command {
     let mut whole = cli::clap_command();
     whole.build();
@@ -64,7 +64,7 @@ fn built() -> Command {
 
 fn render(command: Command, text: &mut Vec<u8>) -> io::Result<()> {
     let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
-    // Without it, the foot of a subcommand's page names that and no version.
+    // Without it, the footer of a subcommand's page has that name and no version.
     let source = concat!("ostler ", env!("CARGO_PKG_VERSION"));
     Man::new(command).title(name.to_uppercase()).source(source).render(text)
 }

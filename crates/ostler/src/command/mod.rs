@@ -1,4 +1,4 @@
-//! What each command means: one file each.
+//! Commands of the program: one file each.
 
 mod approve;
 mod audit;
@@ -33,10 +33,10 @@ use crate::cli::{Cli, CliCommand};
 use crate::failure::CommandFailure;
 use crate::{demo, guard, invocation, output, stdio};
 
-/// The variable that says what is logged.
+/// Environment variable with the log filter.
 const LOG_VARIABLE: &str = "OSTLER_LOG";
 
-/// Does what was typed.
+/// Runs the command.
 pub(crate) fn run(cli: Cli) -> Result<ExitCode, CommandFailure> {
     init_logging(cli.shared.verbose);
     let shared = &cli.shared;
@@ -86,7 +86,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, CommandFailure> {
     .map(|()| ExitCode::SUCCESS)
 }
 
-/// Logs to stderr, if asked to. Without that only our own messages are there.
+/// Logs to stderr, if asked to. Otherwise only messages of the program itself are printed.
 fn init_logging(is_verbose: bool) {
     let filter = std::env::var(LOG_VARIABLE).ok().filter(|filter| !filter.is_empty());
     if !is_verbose && filter.is_none() {

@@ -1,4 +1,4 @@
-//! `ostler start`, `stop` and `reload`: what an operator does with servers.
+//! `ostler start`, `stop` and `reload`: operations on the servers of a daemon.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use crate::invocation::command;
 use crate::output::{self, print_stderr};
 use crate::{cli, config_file};
 
-/// Why these commands want a daemon.
+/// Reason in the error without a daemon.
 const DAEMON_REQUIRED: &str = "between commands no server runs that could be started or stopped";
 
 pub(super) fn run(
@@ -28,19 +28,19 @@ pub(super) fn run(
     })
 }
 
-/// Whether a daemon takes up the lock file on disk with its config.
+/// Choice to reload the lock file together with the config, or not.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum LockFileAction {
     Apply,
     Ignore,
 }
 
-/// Reads the config again.
+/// Reloads the config of the daemon.
 pub(super) fn reload_config(shared: &cli::GlobalOptions) -> Result<(), CommandFailure> {
     reload(client::require_daemon(shared, DAEMON_REQUIRED)?, LockFileAction::Apply)
 }
 
-/// Has a daemon read its config again.
+/// Makes a daemon reload its config.
 pub(super) fn reload(there: DaemonClient, lock: LockFileAction) -> Result<(), CommandFailure> {
     run_on_daemon(there, async |there| {
         let done = match there.reload_config(lock).await? {
@@ -81,7 +81,7 @@ fn print_plan(plan: Plan, failed: &[ServerError]) -> Result<(), CommandFailure> 
     if failed.is_empty() { Ok(()) } else { Err(CommandFailure::NoneAnswered(failed.len())) }
 }
 
-/// Says what became of the lock file. One that can't be used is a failure: what was approved before stays in force.
+/// Prints the change of the lock file. An unusable lock file is a failure: the earlier pins stay in force.
 fn print_lock_change(change: &LockChange) -> Result<(), CommandFailure> {
     match change {
         LockChange::Unchanged => Ok(()),
@@ -101,7 +101,7 @@ fn print_lock_change(change: &LockChange) -> Result<(), CommandFailure> {
     }
 }
 
-/// Says what is wrong with the config; the daemon goes on with the one before.
+/// Reports the problems of the config; the daemon keeps the one before.
 fn report_problems(problems: &[Problem]) -> CommandFailure {
     for Problem { severity, file, line, message, hint, .. } in problems {
         print_stderr(&format!(

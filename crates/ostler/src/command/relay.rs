@@ -1,4 +1,4 @@
-//! `ostler relay`: what the broker of the relay is told.
+//! `ostler relay`: the broker's config.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,13 +20,13 @@ use crate::failure::CommandFailure;
 use crate::output::{self, print_stderr};
 use crate::{config_file, relay};
 
-/// The longest seed file that is read.
+/// Limit of a seed file, far above the length of a seed.
 const MAX_SEED_BYTES: u64 = 4 << 10;
 
-/// How long a call may take where there are no servers that say so.
+/// Longest call timeout where the config has no servers to take it from.
 const MAX_CALL_TIME: Duration = Duration::from_secs(600);
 
-/// The role of callers on this machine that show no credential.
+/// Role of callers on this machine without a credential.
 const LOCAL_ROLE: &str = "local";
 
 pub(super) fn run(command: RelayCommand, file: Option<&Path>) -> Result<(), CommandFailure> {
@@ -37,7 +37,7 @@ pub(super) fn run(command: RelayCommand, file: Option<&Path>) -> Result<(), Comm
 }
 
 fn nats_config_input(typed: NatsConfigArgs, config: &Config) -> Result<NatsConfigSpec, CommandFailure> {
-    // Who is `local` is on this machine; a worker is that only if somebody says so.
+    // `local` means callers on this machine; a worker gets that role only on request.
     let roles = config.roles.keys().filter(|role| *role != LOCAL_ROLE);
     let roles = roles.map(|role| name(role)).collect::<Result<Vec<_>, _>>()?;
     check_names(&typed, &roles)?;
@@ -76,7 +76,7 @@ fn nats_config_input(typed: NatsConfigArgs, config: &Config) -> Result<NatsConfi
     })
 }
 
-/// Two users of one name would hear, and end, each other's calls.
+/// Refuses equal names: two users of one name would receive, and end, each other's calls.
 fn check_names(typed: &NatsConfigArgs, roles: &[RelayName]) -> Result<(), CommandFailure> {
     let mut names = BTreeSet::new();
     if let Some(twice) = typed.worker.iter().find(|worker| !names.insert(&worker.name)) {
@@ -98,7 +98,7 @@ fn check_names(typed: &NatsConfigArgs, roles: &[RelayName]) -> Result<(), Comman
     }
 }
 
-/// A worker in a role that the config does not have would get nothing.
+/// Refuses a worker in a role that the config does not have: it could use nothing.
 fn check_role(role: &RelayName, config: &Config) -> Result<(), CommandFailure> {
     if config.roles.contains_key(role.as_str()) {
         return Ok(());
@@ -118,7 +118,7 @@ fn login(key: Option<UserKey>, user: &str, folder: Option<&Path>) -> Result<Nats
     }
 }
 
-/// The key of a user whose seed is in a folder; made if there is none.
+/// Returns the key of a user whose seed is in a folder; creates it if there is none.
 fn load_or_create_key(folder: &Path, user: &str) -> Result<UserKey, CommandFailure> {
     let file = folder.join(format!("{user}.nk"));
     if file.exists() {

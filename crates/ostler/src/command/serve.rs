@@ -14,17 +14,17 @@ use crate::instance::{DaemonInstance, DaemonKind, DaemonRecord};
 use crate::output::{Style, print_stderr};
 use crate::{cli, config_file, trust};
 
-/// How long what is still being written to disk may take at the end.
+/// Timeout of pending writes to disk at the end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// How long calls of a daemon that makes way may take. It is the time that clients of `ostler stdio` wait at most, with
-/// some left for the start of the next one.
+/// Timeout of calls at a handover. It is the time that clients of `ostler stdio` wait at most, minus a margin for the
+/// start of the next daemon.
 const HANDOVER_CALLS_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) fn run(typed: &cli::ServeArgs, file: Option<&Path>) -> Result<(), CommandFailure> {
     if typed.linger.is_some() {
-        // A client's signals and its terminal are not the daemon's. This fails
-        // for the leader of a session, which has neither.
+        // Detaches the daemon from the client's terminal and its signals. This fails for the leader of a session, which
+        // has neither.
         let _ = nix::unistd::setsid();
     }
     let found = match typed.builtin {
@@ -35,7 +35,7 @@ pub(super) fn run(typed: &cli::ServeArgs, file: Option<&Path>) -> Result<(), Com
     let spot = DaemonInstance::for_config(found.file())?;
     let kind = if typed.linger.is_some() { DaemonKind::Lingering } else { DaemonKind::Served };
     let Some(claim) = spot.claim(kind, |note| request_handover(&spot, note))? else {
-        // Of several that are started for clients at once, one is enough.
+        // Of several daemons that are started for clients at once, one is enough.
         return if typed.linger.is_some() {
             Ok(())
         } else {
@@ -54,8 +54,8 @@ pub(super) fn run(typed: &cli::ServeArgs, file: Option<&Path>) -> Result<(), Com
         port_file: typed.port_file.clone(),
         linger: typed.linger,
     };
-    // Calls wait for servers and not for a processor: one thread serves them
-    // with fewer switches, and less memory, than several.
+    // Calls wait for servers and not for a processor: one thread serves them with fewer switches, and less memory, than
+    // several.
     let mut builder = match typed.threads {
         0 | 1 => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
@@ -69,7 +69,7 @@ pub(super) fn run(typed: &cli::ServeArgs, file: Option<&Path>) -> Result<(), Com
     result
 }
 
-/// Asks a daemon that `ostler stdio` has started to end. Its clients come to this one.
+/// Requests a handover from a daemon that `ostler stdio` has started. Its clients reconnect to this one.
 fn request_handover(spot: &DaemonInstance, note: &DaemonRecord) {
     print_stderr(&format!(
         "taking over from the daemon that `ostler stdio` started (pid {}); its calls in flight finish first",

@@ -1,4 +1,4 @@
-//! `ostler status`: how the servers are.
+//! `ostler status`: the states of the servers.
 
 use std::time::Duration;
 
@@ -22,16 +22,16 @@ use crate::output::{self, Style, Tint, escape_line, print_stderr};
 use crate::text_table::{TableCell, TextTable};
 use crate::{cli, config_file, pins, xdg};
 
-/// How often `--watch` looks.
+/// Refresh interval of `--watch`.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Processes of one server that are shown to people.
+/// Limit of the processes of one server that are shown to people.
 const SHOWN_PROCESSES: usize = 10;
 
-/// Lines of stderr of one server that are shown where several are.
+/// Limit of the stderr lines of one server, where several are shown.
 const MAX_SHOWN_STDERR: usize = 8;
 
-/// Moves the cursor home and clears what is below.
+/// ANSI sequence that moves the cursor home and clears the screen below.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
 pub(super) fn run(typed: &cli::StatusArgs, shared: &cli::GlobalOptions) -> Result<(), CommandFailure> {
@@ -71,7 +71,7 @@ pub(super) fn run(typed: &cli::StatusArgs, shared: &cli::GlobalOptions) -> Resul
     })
 }
 
-/// Starts servers ahead of their first use, and shows what came of it.
+/// Starts servers ahead of their first use, and shows the result.
 pub(super) fn warm(typed: &cli::WarmArgs, shared: &cli::GlobalOptions) -> Result<(), CommandFailure> {
     client::run_with_backend(client::choose_backend(shared)?, async |reach| {
         let all = reach.enabled_servers().await?;
@@ -101,7 +101,7 @@ fn find_server(name: &str, all: &[ServerName]) -> Result<ServerName, CommandFail
     found.ok_or_else(|| CommandFailure::unknown_server(name, all))
 }
 
-/// Starts the servers and shows what they say.
+/// Starts the servers and shows their answers.
 async fn probe(typed: &cli::StatusArgs, reach: &Backend) -> Result<(), CommandFailure> {
     let (disabled, run): (Vec<_>, Vec<_>) = select_statuses(reach, typed)
         .await?
@@ -122,7 +122,7 @@ async fn probe(typed: &cli::StatusArgs, reach: &Backend) -> Result<(), CommandFa
     CommandFailure::require_all(failed, probed.len())
 }
 
-/// Shows the servers again and again; only a signal or a closed output ends it.
+/// Shows the servers repeatedly; only a signal or a closed output ends it.
 async fn watch(
     typed: &cli::StatusArgs,
     view: View,
@@ -132,7 +132,7 @@ async fn watch(
     loop {
         tokio::time::sleep(WATCH_INTERVAL).await;
         let now = select_statuses(reach, typed).await?;
-        // An edit of the config may have brought servers, or taken some away.
+        // An edit of the config may have added or removed servers.
         let look = |status: ServerStatus| {
             let before = shown.iter().position(|shown| shown.status.name == status.name);
             match before {
@@ -145,7 +145,7 @@ async fn watch(
     }
 }
 
-/// The servers that are meant, as they are.
+/// Returns the states of the named servers.
 async fn select_statuses(
     reach: &Backend,
     typed: &cli::StatusArgs,
@@ -161,31 +161,31 @@ async fn select_statuses(
     }
 }
 
-/// Which columns tell something.
+/// Choice of columns, by the source of the states.
 #[derive(Debug, Clone, Copy)]
 enum View {
-    /// Nothing runs.
+    /// No server runs.
     Offline,
-    /// Servers were started to be looked at.
+    /// Servers were started for this command.
     Probed,
-    /// Servers live in a daemon.
+    /// Servers run in a daemon.
     Live,
 }
 
-/// One server, as it is shown.
+/// Row of one server.
 #[derive(Serialize)]
 struct StatusRow {
     #[serde(flatten)]
     status: ServerStatus,
-    /// Why the probe failed.
+    /// Error of the probe, for programs.
     error: Option<ErrorBody>,
     /// The same for people.
     #[serde(skip)]
     words: Option<String>,
-    /// What to do about it.
+    /// Next step for the user.
     #[serde(skip)]
     hint: Option<String>,
-    /// All that is kept of the stderr of a server that was probed in vain.
+    /// All retained stderr of a server whose probe failed.
     #[serde(skip)]
     stderr: Vec<String>,
 }
@@ -195,13 +195,13 @@ fn has_failed_idle(status: &ServerStatus) -> bool {
     status.state == ServerState::Idle && status.consecutive_failures > 0
 }
 
-/// Whether there is more to say than that this command shows what is known.
+/// Returns whether an error has a hint of its own: every error but an unavailable server without a remedy.
 fn has_remedy(error: &CallError) -> bool {
     !matches!(error, CallError::Unavailable(Unavailable { remedy: None, .. }))
 }
 
 impl StatusRow {
-    /// A server that was not asked anything. One that is out of order or not up yet says why.
+    /// Returns the row of a server that was not asked. A broken or starting one has its cause.
     fn from_status(status: ServerStatus) -> Self {
         let has_failed = has_failed_idle(&status);
         let is_out = has_failed
@@ -234,7 +234,7 @@ impl StatusRow {
         }
     }
 
-    /// Leaves the end of what several servers wrote; of one that was named all is shown.
+    /// Shortens the stderr of several servers to its end; that of a single named server is kept.
     fn shorten_stderr(mut self) -> Self {
         let left_out = self.stderr.len().saturating_sub(MAX_SHOWN_STDERR);
         if left_out > 0 {
@@ -257,7 +257,7 @@ impl StatusRow {
         ]
     }
 
-    /// Looks again. What went wrong is over when the server is up.
+    /// Returns the row with a new state. An error is dropped once the server is up.
     fn refreshed(self, status: ServerStatus) -> Self {
         match (status.state, self.error) {
             (ServerState::Ready, _) | (_, None) => Self::from_status(status),
@@ -276,7 +276,7 @@ impl StatusRow {
             ServerState::Draining | ServerState::Backoff => Tint::Warning,
             ServerState::Ejected | ServerState::NeedsAuth => Tint::Error,
         };
-        // A server that failed waits to be started again; nobody waits for it here.
+        // A failed server waits for its next start; this command does not wait for it.
         let has_failed = has_failed_idle(&self.status) && self.status.start.is_none();
         let word = match self.error.is_some() && state == ServerState::Backoff || has_failed {
             true => "failed",
@@ -285,7 +285,7 @@ impl StatusRow {
         TableCell::tinted(word, tint)
     }
 
-    /// What is not as it was approved.
+    /// Returns the list of unapproved definitions.
     fn render_unapproved(&self, style: Style) -> String {
         let counted =
             [(self.status.changed, "changed"), (self.status.new, "new"), (self.status.removed, "removed")];
@@ -303,7 +303,7 @@ impl StatusRow {
         )
     }
 
-    /// Processes of a server that not everybody shares, and whose they are.
+    /// Returns the processes of a server that are not shared by all callers, with their owners.
     fn render_processes(&self, style: Style) -> String {
         let ServerStatus { name, isolation, processes, .. } = &self.status;
         let whose = match isolation {
@@ -335,7 +335,7 @@ impl StatusRow {
         text
     }
 
-    /// List items that are left out, and calls that are held back.
+    /// Returns list items that were left out, and calls that are held back.
     fn render_limits(&self, style: Style) -> String {
         let shown = style.paint(Tint::Heading, self.status.name.as_str());
         let mut text = String::new();
@@ -368,7 +368,7 @@ impl StatusRow {
         text
     }
 
-    /// What went wrong, and what the server last said.
+    /// Returns the error, and the last output of the server.
     fn render_error(&self, style: Style) -> String {
         let Some(words) = &self.words else { return String::new() };
         let name = style.paint(Tint::Heading, self.status.name.as_str());
@@ -390,7 +390,7 @@ impl StatusRow {
     }
 }
 
-/// Invalid definitions that are named to a person.
+/// Limit of the invalid definitions that are listed for people.
 const MAX_NAMED_DEFINITIONS: usize = 5;
 
 fn describe_invalid(invalid: &InvalidDefinitions) -> String {
@@ -419,7 +419,7 @@ struct StatusOutput<'a> {
     around: &'a StatusContext,
 }
 
-/// What there is to say besides the servers.
+/// State of the daemon and its relay, beside the servers.
 #[derive(Default, Serialize)]
 struct StatusContext {
     /// Absent without a daemon.
@@ -440,10 +440,10 @@ impl StatusContext {
     }
 }
 
-/// How the servers are shown.
+/// Format of the output.
 struct StatusFormat {
     json: bool,
-    /// Whether a terminal is cleared first.
+    /// Clears the terminal first.
     clear: bool,
 }
 
@@ -491,7 +491,7 @@ fn show(
     ))
 }
 
-/// `daemon: http://127.0.0.1:7777, pid 4711, version 0.1.0, up 3h, config ~/ostler.toml`
+/// Returns `daemon: http://127.0.0.1:7777, pid 4711, version 0.1.0, up 3h, config ~/ostler.toml`.
 fn describe_daemon(daemon: &DaemonInfo, style: Style) -> String {
     let label = style.paint(Tint::Heading, "daemon");
     let DaemonInfo { url, pid, version, .. } = daemon;
@@ -499,7 +499,7 @@ fn describe_daemon(daemon: &DaemonInfo, style: Style) -> String {
     format!("{label}: {url}, pid {pid}, version {version}, up {up}, config {config}\n")
 }
 
-/// `relay: connected to nats://127.0.0.1:4222, 1 call of 2 workers: ci-7 (ci), ci-8 (ci)`
+/// Returns `relay: connected to nats://127.0.0.1:4222, 1 call of 2 workers: ci-7 (ci), ci-8 (ci)`.
 fn describe_relay(relay: &ServiceStatus, style: Style) -> String {
     let (word, tint) = match relay.state {
         ServiceState::Connected if relay.draining => ("draining, connected to", Tint::Warning),

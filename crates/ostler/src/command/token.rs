@@ -23,7 +23,7 @@ use crate::token::store::{MAX_TOKENS, TokenStore};
 use crate::token::{self, TokenBudget, TokenRecord};
 use crate::{cli, config_file};
 
-/// The role that may use everything as long as it has no entry in the config.
+/// Role with every right as long as it has no entry in the config.
 const LOCAL_ROLE: &str = "local";
 
 pub(super) fn run(typed: TokenCommand, shared: &cli::GlobalOptions) -> Result<(), CommandFailure> {
@@ -42,19 +42,19 @@ pub(super) fn run(typed: TokenCommand, shared: &cli::GlobalOptions) -> Result<()
     }
 }
 
-/// A token as `--json` shows it.
+/// Token in the output of `--json`.
 #[derive(Serialize)]
 struct TokenOutput<'a> {
     name: &'a str,
     role: &'a str,
-    /// Only when it is made; nobody can show it again.
+    /// Present only at creation: it can't be shown again.
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<&'a str>,
     created: u64,
     expires: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     expired: Option<bool>,
-    /// Since the daemon started; null if it was not used, or none runs.
+    /// Last use since the daemon started; null if it was not used, or none runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_used: Option<Option<u64>>,
     budget: Option<TokenBudgetOutput>,
@@ -155,7 +155,7 @@ fn create(
 
 fn refuse_to_overwrite(new: &TokenCreateArgs) -> Result<(), CommandFailure> {
     match &new.out {
-        // A link that leads nowhere would be replaced too.
+        // A dangling link would be replaced too.
         Some(file) if !new.force && file.symlink_metadata().is_ok() => Err(CommandFailure::Usage {
             what: format!("{} exists already, and no token was created", file.display()),
             hint: Some("name another file, or add --force to overwrite it".into()),
@@ -170,7 +170,7 @@ fn write(file: &Path, token: &str) -> Result<(), CommandFailure> {
         .map_err(|why| CommandFailure::Unwritable { file: file.to_owned(), why })
 }
 
-/// Takes back a token that nobody has seen.
+/// Removes a token that could not be written to its file.
 fn remove_unseen(store: &TokenStore, record: &TokenRecord) {
     let removed = change_tokens(store, |tokens| {
         tokens.retain(|known| known.id != record.id);
@@ -195,7 +195,7 @@ fn add(tokens: &mut Vec<TokenRecord>, record: TokenRecord) -> Result<(), TokenCh
         let hint = "revoke some; for so many callers use [auth.jwt]".into();
         return Err(CommandFailure::Usage { what, hint: Some(hint) }.into());
     }
-    // One of 2^48; the next is another.
+    // Ids are one of 2^48; a retry gets another.
     if tokens.iter().any(|known| known.id == record.id) {
         return Err(io::Error::other("the same id was drawn twice; try again").into());
     }
@@ -228,7 +228,7 @@ fn list(is_json: bool, spot: &DaemonInstance, zone: Zone) -> Result<(), CommandF
     let records =
         store.read().map_err(|why| CommandFailure::Tokens { file: store.file().to_owned(), why })?;
     let used = fetch_last_used(spot);
-    // What the last daemon has written down, where none runs.
+    // Without a daemon, the uses are those that the last one has written.
     let written = store.read_uses();
     let used_of = |record: &TokenRecord| {
         let told = used.as_ref().and_then(|used| used.tokens.iter().find(|used| used.name == record.name));
@@ -273,7 +273,7 @@ fn list(is_json: bool, spot: &DaemonInstance, zone: Zone) -> Result<(), CommandF
     output::print(&table.render(Style::stdout(), output::stdout_columns()))
 }
 
-/// Why tokens were not changed.
+/// Failure of a change of the tokens.
 enum TokenChangeError {
     Refused(CommandFailure),
     Broken(io::Error),
@@ -301,8 +301,8 @@ fn change_tokens(
     })
 }
 
-/// Has the daemon read the tokens at once. It sees by itself within a second
-/// that they have changed, so nothing is lost if it does not answer.
+/// Makes the daemon read the tokens at once. It detects the change by itself within a second, so a missing answer is
+/// ignored.
 fn notify_daemon(spot: &DaemonInstance) {
     let told: Option<Result<TokenCount, RequestFailure>> =
         client::with_running_daemon(spot, async |there| there.post("/api/v1/tokens/reload").await);
@@ -318,15 +318,15 @@ fn fetch_last_used(spot: &DaemonInstance) -> Option<TokensResponse> {
     client::with_running_daemon(spot, async |there| there.get("/api/v1/tokens").await)?.ok()
 }
 
-/// Whether the config says what callers of a role may use. One that can't be
-/// read says nothing about it, and will be complained about elsewhere.
+/// Returns whether the config has rules for a role. A config that can't be read has none here; another check reports
+/// it.
 fn has_role(found: &FoundConfig, role: &str) -> bool {
     let Some(file) = found.file() else { return false };
     let config = config_file::read(file.to_owned()).ok().and_then(|reading| reading.config);
     config.is_none_or(|config| config.roles.contains_key(role))
 }
 
-/// Writes down what was done with a token.
+/// Records an action on a token in the audit.
 fn record_action(found: &FoundConfig, spot: &DaemonInstance, note: &AuditedAction<'_>) {
     let reading = found.file().and_then(|file| config_file::read(file.to_owned()).ok());
     let config = reading.and_then(|reading| reading.config);
@@ -337,7 +337,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
-/// Reads `100/1h`.
+/// Parses `100/1h`.
 pub(crate) fn read_budget(text: &str) -> Result<TokenBudget, String> {
     let wanted = || "a budget is calls per time, such as 100/1h".to_owned();
     let (calls, per) = text.split_once('/').ok_or_else(wanted)?;
@@ -350,7 +350,7 @@ pub(crate) fn read_budget(text: &str) -> Result<TokenBudget, String> {
     }
 }
 
-/// Reads the name of a token or a role.
+/// Parses the name of a token or a role.
 pub(crate) fn read_name(text: &str) -> Result<String, String> {
     match token::is_valid_name(text) {
         true => Ok(text.to_owned()),

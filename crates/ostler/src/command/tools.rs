@@ -1,4 +1,4 @@
-//! `ostler tools`: what can be called.
+//! `ostler tools`: the tools of servers.
 
 use std::cmp::Reverse;
 
@@ -63,11 +63,11 @@ pub(super) fn run(typed: &cli::ToolsArgs, shared: &cli::GlobalOptions) -> Result
     })
 }
 
-/// Most tools that a search shows.
+/// Limit of the tools that a search shows.
 const MAX_HITS: usize = 20;
 
-/// Returns the tools that have a word of the search in their name, title or description, best ones first: those
-/// with more of the words, then those that have them in their name.
+/// Returns the tools that have a word of the search in their name, title or description, best ones first: those with
+/// more of the words, then those that have them in their name.
 fn search<'a>(tools: Vec<&'a ListedTool>, words: &str) -> Vec<&'a ListedTool> {
     let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
     let mut hits: Vec<((usize, usize), &ListedTool)> = Vec::new();
@@ -93,7 +93,7 @@ fn is_whole_word(text: &str, word: &str) -> bool {
     text.split(|c: char| !c.is_alphanumeric()).any(|part| part == word)
 }
 
-/// A tool that is not as it was approved is missing above, or should be looked at.
+/// Reports unapproved tools: they are missing from the list, or need a review.
 async fn tell_unapproved(reach: &Backend, found: &[ServerTools]) -> Result<(), CommandFailure> {
     for status in reach.statuses().await? {
         let is_shown = found.iter().any(|one| one.server == status.name && one.tools.is_ok());
@@ -113,7 +113,7 @@ async fn tell_unapproved(reach: &Backend, found: &[ServerTools]) -> Result<(), C
     Ok(())
 }
 
-/// Lists what is meant. One server is asked; all of them as far as that is needed to know their tools.
+/// Lists the selected tools. Asks one server, or all of them as far as that is needed to know their tools.
 async fn list_tools(reach: &Backend, meant: &ToolSelection) -> Result<Vec<ServerTools>, CommandFailure> {
     match meant {
         ToolSelection::Everything => reach.list_all_tools().await,
@@ -137,14 +137,14 @@ async fn list_tools(reach: &Backend, meant: &ToolSelection) -> Result<Vec<Server
                 RequestFailure::Call(CallError::UnknownTool { .. }) if name == "list" => {
                     no_list_subcommand("tools")
                 }
-                // A word alone is sooner the name of a server here, whichever tools are known.
+                // A bare word is first taken for the name of a server, whichever tools are known.
                 RequestFailure::Call(CallError::UnknownTool { .. })
                 | RequestFailure::Daemon(CommandFailure::UnknownName { .. })
                     if is_near =>
                 {
                     CommandFailure::unknown_server(name, &servers)
                 }
-                // Neither a server nor a tool: told like the unknown server of other commands.
+                // Neither a server nor a tool: reported like the unknown server of other commands.
                 RequestFailure::Call(CallError::UnknownTool { nearest: None, .. }) if is_bare => {
                     unknown_name(CommandFailure::unknown_server(name, &servers), "no tool has that name")
                 }
@@ -173,7 +173,7 @@ async fn list_tools(reach: &Backend, meant: &ToolSelection) -> Result<Vec<Server
     }
 }
 
-/// Adds what else is known of a name that no server has.
+/// Adds the known names to the failure of an unknown server name.
 fn unknown_name(failure: CommandFailure, known: &str) -> CommandFailure {
     match failure {
         CommandFailure::UnknownName { error, cause } => {
@@ -183,7 +183,7 @@ fn unknown_name(failure: CommandFailure, known: &str) -> CommandFailure {
     }
 }
 
-/// The failure of `ostler tools list`: the command lists by itself.
+/// Returns the failure of `ostler tools list`: the command lists without a subcommand.
 pub(super) fn no_list_subcommand(what: &str) -> CommandFailure {
     let hint = Some(format!("write {} without `list`", command(what)));
     CommandFailure::Usage { what: format!("`{what}` has no command `list`"), hint }
@@ -194,13 +194,13 @@ fn is_match(pattern: &str, tool: &ListedTool) -> bool {
     spellings.iter().chain([&tool.exposed_name]).any(|name| glob::is_match(pattern, name))
 }
 
-/// The tools that the names on the command line mean.
+/// Selection of tools by the names on the command line.
 enum ToolSelection {
     Everything,
     Servers(Vec<ServerName>),
     /// One tool, as it was typed.
     Tool(String),
-    /// A glob over the names of tools.
+    /// Glob over the names of tools.
     Pattern(String),
 }
 
@@ -220,7 +220,7 @@ impl ToolSelection {
     }
 }
 
-/// Tells of every server that failed. What the others have is printed, and the command has failed all the same.
+/// Reports every server that failed, and fails if there is one. The lists of the others are printed.
 pub(super) fn require_all_listed(errors: &[&CallError], asked: usize) -> Result<(), CommandFailure> {
     if let ([only], 1) = (errors, asked) {
         return Err(CommandFailure::ListFailed((*only).clone()));
@@ -292,11 +292,11 @@ struct ToolEntry<'a> {
     name: &'a str,
     server: &'a ServerName,
     tool: &'a str,
-    /// As the server wrote it.
+    /// Definition as the server wrote it.
     definition: &'a RawValue,
 }
 
-/// The error of a list as programs see it.
+/// Returns the error of a list for programs.
 pub(super) fn list_error_body(error: &CallError) -> ErrorBody {
     let mut told = ErrorBody::from(error);
     told.hint = list_hint(error);

@@ -44,8 +44,8 @@ pub(super) fn run(typed: &cli::TrustArgs, shared: &cli::GlobalOptions) -> Result
     reload_daemon(&file)
 }
 
-/// The config that is meant: the named one, or the one that a command finds in the directory. A file that was typed
-/// stands for itself alone: consent for another one would be a surprise.
+/// Returns the config to trust: the named one, or the one that a command finds in the directory. A typed file never
+/// stands for another one: consent must not extend to a config that was not named.
 fn config_to_trust(typed: &cli::TrustArgs, shared: &cli::GlobalOptions) -> Result<PathBuf, CommandFailure> {
     let path = typed.folder.as_deref().unwrap_or(Path::new("."));
     if typed.revoke
@@ -75,7 +75,7 @@ fn config_to_trust(typed: &cli::TrustArgs, shared: &cli::GlobalOptions) -> Resul
     }
 }
 
-/// A file that was typed in place of its directory, if it is the config that commands find there.
+/// Returns a file that was typed in place of its directory, if it is the config that commands find there.
 fn named_file(typed: &Path) -> Result<PathBuf, CommandFailure> {
     let wanted = path_of_typed(typed)?;
     let folder = wanted.parent().unwrap_or(&wanted);
@@ -100,7 +100,7 @@ fn named_file(typed: &Path) -> Result<PathBuf, CommandFailure> {
     }
 }
 
-/// The path that consent for a typed path is for.
+/// Returns the path that is stored for consent to a typed path.
 fn path_of_typed(typed: &Path) -> Result<PathBuf, CommandFailure> {
     std::path::absolute(typed).map(|file| consent_path(&file)).map_err(CommandFailure::Machine)
 }
@@ -120,7 +120,7 @@ fn revoke(file: &Path) -> Result<(), CommandFailure> {
     Ok(())
 }
 
-/// Has a running daemon apply an edit that waited for consent.
+/// Makes a running daemon apply an edit that waited for consent.
 fn reload_daemon(file: &Path) -> Result<(), CommandFailure> {
     match DaemonInstance::for_config(Some(file)).ok().and_then(|spot| client::running_daemon(&spot).ok()?) {
         Some(there) => operate::reload(there, LockFileAction::Ignore),

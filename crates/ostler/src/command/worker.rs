@@ -1,4 +1,4 @@
-//! `ostler worker`: the tools of a host elsewhere.
+//! `ostler worker`: an MCP server with the tools of a remote host.
 
 use ostler_relay::worker::WorkerOptions;
 

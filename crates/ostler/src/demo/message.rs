@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{INVALID_PARAMS, MODERN_VERSION, UNSUPPORTED_VERSION};
 
-/// Anything a client sends.
+/// Message of a client.
 #[derive(Debug, Deserialize)]
 pub(super) struct DemoMessage<'a> {
     #[serde(borrow, default)]
@@ -19,7 +19,7 @@ pub(super) struct DemoMessage<'a> {
     pub(super) params: Option<&'a RawValue>,
 }
 
-/// What is read of the parameters of any method.
+/// Parameters that the demo server reads, of all methods together.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct DemoParams {
@@ -40,22 +40,22 @@ struct DemoMeta {
     capabilities: Option<Value>,
 }
 
-/// Why a request is not answered in the era it is asked in.
+/// Reason to refuse a request in its era.
 #[derive(Debug)]
 pub(super) enum DemoRefusal {
-    /// `_meta` lacks what the modern era demands.
+    /// `_meta` lacks a member that the modern era requires.
     MissingMeta,
-    /// A version that is not spoken here.
+    /// A protocol version that the demo server does not support.
     UnsupportedVersion(String),
 }
 
 impl DemoParams {
-    /// `None` if they have another shape.
+    /// Reads the parameters; `None` if they have another shape.
     pub(super) fn read(raw: Option<&RawValue>) -> Option<Self> {
         raw.map_or_else(|| Some(Self::default()), |raw| serde_json::from_str(raw.get()).ok())
     }
 
-    /// Whether `_meta` speaks the modern era.
+    /// Returns whether `_meta` belongs to the modern era.
     pub(super) fn is_modern(&self) -> bool {
         self.meta.as_ref().is_some_and(|meta| meta.version.is_some() || meta.capabilities.is_some())
     }
@@ -93,7 +93,7 @@ impl DemoRefusal {
     }
 }
 
-/// An answer, without its newline.
+/// Reply, without its newline.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct DemoReply(String);
 
@@ -103,7 +103,7 @@ impl DemoReply {
         Self(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#))
     }
 
-    /// A result with these members, which are the inside of a JSON object.
+    /// Returns a result with these members, which are the inside of a JSON object.
     pub(super) fn result(id: &str, is_modern: bool, members: &str) -> Self {
         let kind = match (is_modern, members.is_empty()) {
             (true, false) => r#""resultType":"complete","#,

@@ -1,8 +1,7 @@
-//! The built-in MCP server: something to call when there is nothing else.
+//! Demo server: the built-in MCP server, to try Ostler without any other.
 //!
-//! It speaks both eras on stdin and stdout, one JSON-RPC message per line, and
-//! needs nothing but this binary. A call that sleeps has a thread of its own
-//! and can be cancelled; everything else is answered at once.
+//! It speaks both eras on stdin and stdout, one JSON-RPC message per line, and needs nothing but this binary. A call
+//! that sleeps has a thread of its own and can be cancelled; every other request is answered at once.
 
 mod message;
 mod tool;
@@ -19,13 +18,13 @@ use ostler_wire::{
 };
 use tool::{DemoOutcome, TOOLS};
 
-/// The longest line; nobody needs to say that much to a demo.
+/// Limit of a line, far above any request to the demo tools.
 const MAX_LINE_BYTES: u64 = 16 << 20;
 
-/// Calls that sleep at once; each has a thread.
+/// Limit of concurrent calls that sleep; each has a thread.
 const MAX_SLEEPING_CALLS: usize = 64;
 
-/// How long clients may keep what never changes, in milliseconds.
+/// Cache lifetime (in milliseconds) and scope of results that never change.
 const CACHE_MEMBERS: &str = r#","ttlMs":3600000,"cacheScope":"public""#;
 
 /// Serves until the input ends.
@@ -48,10 +47,10 @@ pub(crate) fn serve(input: impl BufRead, output: impl Write + Send + 'static) ->
     }
 }
 
-/// Where answers go, from any thread.
+/// Output for replies from any thread.
 type SharedOutput = Arc<Mutex<Box<dyn Write + Send>>>;
 
-/// Calls that sleep, by the text of their id. Dropping an entry wakes its thread.
+/// Sleeping calls, by the text of their id. Dropping an entry wakes its thread.
 type SleepingCalls = Arc<Mutex<HashMap<String, Sender<()>>>>;
 
 struct DemoServer {
@@ -82,7 +81,7 @@ impl DemoServer {
                 }
                 Ok(())
             }
-            // Other notifications, and answers to questions that were never asked.
+            // Other notifications, and answers to requests that were never sent.
             _ => Ok(()),
         }
     }
@@ -135,7 +134,7 @@ impl DemoServer {
             }
             sleepers.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
             let text = format!("slept for {} seconds", time.as_secs_f64());
-            // Without a reader there is nobody left to answer.
+            // A failed write means that the client is gone.
             let _ = send(&outlet, &DemoReply::text(&id, is_modern, &text, false));
         })?;
         Ok(())
@@ -159,7 +158,7 @@ fn discovery() -> String {
     )
 }
 
-/// The version that was asked for, or the newest of that era.
+/// Returns the result of `initialize`, with the requested version or the newest of that era.
 fn initialization(params: &DemoParams) -> String {
     let wanted = params.protocol_version.as_deref().unwrap_or_default();
     let version = LEGACY_VERSIONS.into_iter().find(|known| *known == wanted).unwrap_or(LEGACY_VERSIONS[0]);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A client of the server, which runs on a thread.
+/// Client of a demo server that runs on a thread.
 struct DemoClient {
     input: PipeWriter,
     output: BufReader<PipeReader>,

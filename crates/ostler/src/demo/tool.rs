@@ -7,10 +7,10 @@ use serde_json::value::RawValue;
 
 use crate::time_text;
 
-/// The longest sleep.
+/// Limit of a sleep.
 const MAX_SLEEP_SECONDS: f64 = 3600.0;
 
-/// The definitions, as the inside of a JSON list.
+/// Definitions, as the inside of a JSON list.
 pub(super) const TOOLS: &str = concat!(
     r#"{"name":"echo","description":"Answer the text it is given","inputSchema":{"type":"object","properties":{"text":{"type":"string","description":"What to answer"}},"required":["text"],"additionalProperties":false},"annotations":{"readOnlyHint":true}},"#,
     r#"{"name":"add","description":"Add two numbers; whole ones exactly, up to 38 digits","inputSchema":{"type":"object","properties":{"a":{"type":"number","description":"The first"},"b":{"type":"number","description":"The second"}},"required":["a","b"],"additionalProperties":false},"annotations":{"readOnlyHint":true}},"#,
@@ -18,20 +18,20 @@ pub(super) const TOOLS: &str = concat!(
     r#"{"name":"time","description":"Tell the current time in UTC","inputSchema":{"type":"object","properties":{},"additionalProperties":false},"annotations":{"readOnlyHint":true}}"#,
 );
 
-/// What a call comes to.
+/// Outcome of a call.
 #[derive(Debug, PartialEq)]
 pub(super) enum DemoOutcome {
-    /// An answer.
+    /// A text result, at once.
     Text(String),
-    /// The tool says why it can't.
+    /// An error of the tool.
     Failed(String),
-    /// An answer after this long.
+    /// A text result after this long.
     Sleep(Duration),
     /// There is no such tool.
     Unknown,
 }
 
-/// The arguments of all tools together.
+/// Arguments of all tools together.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct DemoArguments<'a> {
@@ -67,7 +67,7 @@ pub(super) fn call_tool(name: &str, arguments: Option<&RawValue>) -> DemoOutcome
     result.map_or_else(|why| DemoOutcome::Failed(why.to_owned()), DemoOutcome::Text)
 }
 
-/// Whole numbers are added exactly, others as floating point.
+/// Adds whole numbers exactly, others as floating point.
 fn add(a: &str, b: &str) -> Option<String> {
     if let (Ok(a), Ok(b)) = (a.parse::<i128>(), b.parse::<i128>())
         && let Some(sum) = a.checked_add(b)

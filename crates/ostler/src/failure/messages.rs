@@ -1,4 +1,4 @@
-//! What a failure says: the cause, what to do next, and what others said last.
+//! Messages of a failure: the cause, the hint, and the last output of others.
 
 use std::io;
 use std::path::Path;
@@ -46,7 +46,7 @@ impl From<&CommandFailure> for ErrorBody {
 }
 
 impl CommandFailure {
-    /// What happened, why, and what to do next, one line each, and what the server said.
+    /// Returns the whole message: what happened, why, and what to do next, one line each, and what the server said.
     pub(crate) fn render(&self, style: Style) -> String {
         let mut text = format!("{} {self}", style.paint(Tint::Error, "error:"));
         for (label, line) in [("cause:", self.cause()), ("hint:", self.hint())] {
@@ -100,7 +100,7 @@ impl CommandFailure {
             Self::TimedOut(error) if error.exit_code() == 8 => {
                 Some("check whether it took effect before trying again with a longer --timeout".into())
             }
-            // More time does not help a start that has a remedy.
+            // A longer timeout does not help a start that has a remedy.
             Self::TimedOut(error @ CallError::Unavailable(Unavailable { remedy: Some(_), .. })) => error.hint(),
             Self::TimedOut(_) => Some("try again with a longer --timeout".into()),
             Self::Usage { hint, .. } => hint.clone(),
@@ -187,7 +187,7 @@ impl CommandFailure {
     }
 }
 
-/// What to do next, in words of the command line.
+/// Returns the hint for a failed call, in words of the command line.
 fn call_hint(error: &CallError) -> Option<String> {
     match error {
         CallError::Unavailable(it) => server_hint(error, it),
@@ -220,7 +220,7 @@ fn call_hint(error: &CallError) -> Option<String> {
     }
 }
 
-/// What to do about a server: the remedy for its cause, or how to find the cause.
+/// Returns the hint for an unavailable server: the remedy for its cause, or how to find the cause.
 fn server_hint(error: &CallError, it: &Unavailable) -> Option<String> {
     let server = &it.server;
     match it.state {
@@ -228,7 +228,7 @@ fn server_hint(error: &CallError, it: &Unavailable) -> Option<String> {
         | UnavailableState::StartFailed
         | UnavailableState::Ejected
         | UnavailableState::NeedsAuth => {
-            // Rules take cause and remedy away from callers that may not use all of a server.
+            // Rules remove cause and remedy for callers that may not use all of a server.
             if it.cause.is_empty() && it.remedy.is_none() {
                 return Some(format!(
                     "a rule such as `deny` of `[roles.local]` hides the cause from callers that may not use all of it; {} shows it, \
@@ -265,7 +265,7 @@ fn server_hint(error: &CallError, it: &Unavailable) -> Option<String> {
     }
 }
 
-/// The same for the list of a server's tools, which can be asked for again.
+/// Returns the hint for a failed list of a server's tools, which can be requested again.
 pub(crate) fn list_hint(error: &CallError) -> Option<String> {
     match error {
         CallError::UpstreamProtocol { .. } => Some("the fault is the server's; no tool was called".into()),
@@ -277,7 +277,7 @@ pub(crate) fn list_hint(error: &CallError) -> Option<String> {
     }
 }
 
-/// What to do about a disk that is full.
+/// Returns the hint for a full disk.
 fn full_disk_hint(state_dir: Option<&Path>) -> String {
     let place =
         state_dir.map(|dir| format!(" ({})", escape_line(&xdg::abbreviate_home(dir)))).unwrap_or_default();

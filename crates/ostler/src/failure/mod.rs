@@ -1,5 +1,4 @@
-//! Why a command failed, and the table of exit codes. The words beside the
-//! first line are in `words.rs`.
+//! Failures of commands, and the table of exit codes. The hints and causes beside the first line are in `messages.rs`.
 
 mod messages;
 
@@ -21,7 +20,7 @@ use crate::output::{self, Style};
 
 pub(crate) use messages::list_hint;
 
-/// Why a command failed.
+/// Failure of a command. Every variant has one exit code and one stable name.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandFailure {
     /// A call, a list or a start brought no result.
@@ -30,23 +29,23 @@ pub(crate) enum CommandFailure {
     /// The time of `--timeout` ran out.
     #[error("{0}")]
     TimedOut(CallError),
-    /// A server did not tell its tools, so that no tool was called.
+    /// A server did not list its tools, so that no tool was called.
     #[error("{}", unlisted(.0))]
     ListFailed(CallError),
     /// A call was lost with the server that had it.
     #[error("{error}")]
     ServerLost {
-        /// What became of the call.
+        /// Error of the call, with its delivery.
         error: CallError,
-        /// What the server said at its end, one line each.
+        /// Last stderr output of the server, one line each.
         last_lines: Vec<String>,
     },
     /// A name that nothing known has.
     #[error("{error}")]
     UnknownName {
-        /// What was asked for, and what was probably meant.
+        /// Error with the name that was typed and the nearest one.
         error: CallError,
-        /// What there is instead, or could not be asked.
+        /// Known names, or those that could not be listed.
         cause: String,
     },
     /// The tool answered that it failed; its answer has been printed.
@@ -55,145 +54,142 @@ pub(crate) enum CommandFailure {
     /// The tool wants something that a command line can't give.
     #[error("{what} answered with `{kind}` and not with a result")]
     Unfinished {
-        /// The tool, prompt or resource that answered.
+        /// Tool, prompt or resource that answered.
         what: String,
         /// The `resultType` it answered with.
         kind: String,
     },
-    /// The server asks something first, and nobody could answer.
+    /// The server asks a question first, and there is no person to answer it.
     #[error("{what} was not finished: its server asks {asked}")]
     InputRequired {
-        /// The tool, prompt or resource.
+        /// Tool, prompt or resource.
         what: String,
-        /// What is asked, made fit for a terminal.
+        /// Questions of the server, escaped for a terminal.
         asked: String,
     },
-    /// So many servers did not answer; each has been reported.
+    /// This many servers did not answer; each has been reported.
     #[error("{}", none_of(*.0))]
     NoneAnswered(usize),
-    /// Some servers did not answer; each has been reported, and what the others said is printed.
+    /// Some servers did not answer; each has been reported, and the answers of the others are printed.
     #[error("{failed} of {asked} servers could not be used")]
     Incomplete {
-        /// How many did not.
+        /// Servers that did not answer.
         failed: usize,
-        /// How many were asked.
+        /// Servers that were asked.
         asked: usize,
     },
-    /// What was typed makes no sense.
+    /// The command line is invalid.
     #[error("{what}")]
     Usage {
-        /// What is wrong.
+        /// Description of the mistake.
         what: String,
-        /// What to type instead.
+        /// Correct command line.
         hint: Option<String>,
     },
     /// The config can't be used; its problems have been printed.
     #[error("{} can't be used: {counted}", .file.display())]
     Config {
-        /// The main file.
+        /// Main file of the config.
         file: PathBuf,
-        /// How many errors and warnings.
+        /// Numbers of errors and warnings, as text.
         counted: String,
-        /// The first error, for those who don't see what has been printed.
+        /// First error, for clients, which don't show the printed problems.
         first: Option<Box<Problem>>,
     },
     /// The config is in order, and servers of it can't start on this machine; each problem has been printed.
     #[error("{} of {} can't start here: {}", .broken.len(), output::count(*.servers, "server"), .broken.join(", "))]
     CannotStart {
-        /// Their names.
+        /// Names of the servers that can't start.
         broken: Vec<String>,
-        /// How many servers there are.
+        /// Number of all servers.
         servers: usize,
     },
     /// The config can't be read at all.
     #[error("{} can't be read", .file.display())]
     Unreadable {
-        /// The file.
         file: PathBuf,
-        /// Why not.
+        /// Cause of the failure.
         why: String,
-        /// What to do about it.
+        /// Next step for the user.
         hint: &'static str,
     },
     /// The lock file can't be used.
     #[error("{} can't be used", .file.display())]
     Lock {
-        /// The file.
         file: PathBuf,
-        /// Why not.
+        /// Cause of the failure.
         why: String,
-        /// What to do about it.
+        /// Next step for the user.
         hint: String,
     },
-    /// The config was found in the working directory and needs consent; what it would run has been printed.
+    /// The config was found in the working directory and needs consent; the commands it would run have been printed.
     #[error("{} {}", .file.display(), untrusted(*.is_edited))]
     Untrusted {
-        /// The file.
         file: PathBuf,
         /// It was trusted with other commands.
         is_edited: bool,
     },
-    /// Tools are not as they were approved; which ones has been printed.
+    /// Tools differ from what was approved; their names have been printed.
     #[error("{what}")]
     Unapproved {
-        /// How many of what.
+        /// Numbers of the differences, as text.
         what: String,
-        /// What to do about it.
+        /// Next step for the user.
         hint: String,
     },
-    /// There is no config, and the command is of no use without one.
+    /// There is no config, and the command needs one.
     #[error("there is no config")]
     NoConfig {
-        /// Where one was looked for.
+        /// Paths that were tried.
         looked_for: String,
     },
     /// A daemon that was named, or has just been seen, does not answer.
     #[error("the daemon at {url} can't be reached")]
     Unreachable {
-        /// Where it should be.
+        /// Address of the daemon.
         url: String,
-        /// What happened.
+        /// Cause of the failure.
         why: String,
     },
-    /// A daemon refuses what it is asked, for a reason that is no call's.
+    /// A daemon refuses a request, for a reason other than the error of a call.
     #[error("the daemon refused: {what}")]
     Refused {
-        /// What it said.
+        /// Message of the daemon.
         what: String,
-        /// What to do about it.
+        /// Next step for the user.
         hint: Option<String>,
     },
-    /// The command is of no use without a daemon.
+    /// The command needs a daemon.
     #[error("no daemon runs for this config")]
     NoDaemon {
-        /// What the command would do with one.
+        /// Reason why the command needs one.
         why: &'static str,
     },
     /// There is a daemon for this config.
     #[error("a daemon for this config is already running{}", at(.0))]
     AlreadyRunning(Option<DaemonRecord>),
-    /// A process holds the config and has not said where it is.
+    /// A process holds the config and has published no record.
     #[error("{} holds the lock of its config and has no record of where it is", daemon_of(.config.as_deref(), *.pid))]
     Unrecorded {
-        /// Its config, where it is known.
+        /// Path of the config, where it is known.
         config: Option<PathBuf>,
-        /// Its process, where the kernel tells.
+        /// Process id, where the kernel tells.
         pid: Option<u32>,
     },
     /// A daemon was asked to end and is still there.
     #[error("the daemon at {url} has not ended")]
     StillRunning {
-        /// Where it is.
+        /// Address of the daemon.
         url: String,
-        /// Its process.
+        /// Process id of the daemon.
         pid: u32,
     },
     /// A daemon was started and did not come up.
     #[error("the daemon did not start")]
     DaemonNotStarted {
-        /// What happened.
+        /// Cause of the failure.
         why: String,
-        /// The end of its log.
+        /// End of its log.
         last_lines: Vec<String>,
     },
     /// The client is a server of the daemon that it attaches to, through another one.
@@ -202,76 +198,72 @@ pub(crate) enum CommandFailure {
     /// The address can't be listened on.
     #[error("can't listen on {address}")]
     Listen {
-        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// Cause of the failure.
         why: String,
-        /// What to do about it.
+        /// Next step for the user.
         hint: String,
     },
-    /// Others than this machine's users could reach the address, and nothing asks who they are.
+    /// Other machines or users could reach the address, and no credential is required.
     #[error("{0} can be reached from other machines, and no credentials are set up")]
     NoCredentials(SocketAddr),
-    /// Workers can't be served, or no broker logged in to.
+    /// Workers can't be served, or the login to the broker failed.
     #[error("{what}")]
     Relay {
-        /// What does not work.
+        /// Part of the relay that does not work.
         what: String,
-        /// Why not.
+        /// Cause of the failure.
         why: String,
-        /// What to do about it.
+        /// Next step for the user.
         hint: &'static str,
     },
     /// The tokens of callers can't be read or changed.
     #[error("the tokens in {} can't be used", .file.display())]
     Tokens {
-        /// Where they are.
+        /// File of the tokens.
         file: PathBuf,
-        /// Why not.
+        /// Cause of the failure.
         why: io::Error,
     },
     /// There is no token of that name.
     #[error("there is no token `{0}`")]
     UnknownToken(String),
-    /// A file that was asked for can't be written.
+    /// A requested output file can't be written.
     #[error("{} can't be written: {why}", .file.display())]
     Unwritable {
-        /// The file.
         file: PathBuf,
-        /// Why not.
+        /// Cause of the failure.
         why: io::Error,
     },
     /// A signal asked the program to end.
     #[error("interrupted")]
     Interrupted {
-        /// Which one.
+        /// Number of the signal.
         signal: i32,
-        /// A call was on its way.
+        /// A call was in flight.
         may_have_run: bool,
     },
-    /// Whoever reads our output has had enough.
+    /// The reader of stdout has closed it.
     #[error("the output was closed")]
     OutputClosed,
     /// Output could not be written.
     #[error("the output could not be written: {0}")]
     Output(io::Error),
-    /// A folder for secrets that other users have made or can write to.
+    /// A folder for secrets that other users own or can write to.
     #[error("the directory {} can't be trusted", folder.display())]
     UnsafeFolder {
-        /// The folder.
         folder: PathBuf,
-        /// Why not.
+        /// Cause of the failure.
         why: String,
     },
     /// No folder lets a daemon lock its files.
     #[error("a daemon can't lock its files in {}", folder.display())]
     CannotLock {
-        /// The folder.
         folder: PathBuf,
-        /// Why not.
+        /// Cause of the failure.
         why: String,
     },
-    /// The machine refused something that every program needs.
+    /// The machine refused a resource that every program needs.
     #[error("ostler could not start: {0}")]
     Machine(io::Error),
 }
@@ -283,8 +275,8 @@ impl From<ostler_host::RandomSourceError> for CommandFailure {
 }
 
 impl CommandFailure {
-    /// A call that brought no result; whose limit it was makes a difference to
-    /// the advice, and the time is the one that was typed.
+    /// Returns the failure of a call without a result. The advice depends on which timeout expired, and the duration
+    /// shown is the one that was typed.
     pub(crate) fn from_call(trouble: RequestFailure, deadline: Option<Deadline>) -> Self {
         let error = match trouble {
             RequestFailure::Call(error) => error,
@@ -298,7 +290,7 @@ impl CommandFailure {
         }
     }
 
-    /// Judges a command that asked servers, each of which was reported if it failed.
+    /// Fails if servers of a command did not answer; each of them has been reported.
     pub(crate) fn require_all(failed: usize, asked: usize) -> Result<(), Self> {
         match failed {
             0 => Ok(()),
@@ -307,7 +299,7 @@ impl CommandFailure {
         }
     }
 
-    /// The failure of a config whose problems have been printed.
+    /// Returns the failure of a config whose problems have been printed.
     pub(crate) fn invalid_config(file: &Path, problems: &[Problem]) -> Self {
         let first = problems.iter().find(|problem| problem.is_error()).cloned().map(|mut problem| {
             problem.file = config_file::relative_to_cwd(&problem.file).to_owned();
@@ -322,7 +314,7 @@ impl CommandFailure {
         }
     }
 
-    /// The failure of a name that no server has.
+    /// Returns the failure of a name that no server has.
     pub(crate) fn unknown_server(name: &str, known: &[ServerName]) -> Self {
         let error = CallError::unknown_server(name, known.iter().map(ServerName::as_str));
         let cause = match known {
@@ -333,7 +325,7 @@ impl CommandFailure {
         Self::UnknownName { error, cause }
     }
 
-    /// The same for the list of tools that comes before a call.
+    /// Returns the failure of the tool list that precedes a call.
     pub(crate) fn from_list(trouble: RequestFailure, deadline: Option<Deadline>) -> Self {
         match Self::from_call(trouble, deadline) {
             Self::Call(error) => Self::ListFailed(error),
@@ -341,7 +333,6 @@ impl CommandFailure {
         }
     }
 
-    /// The exit code.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::OutputClosed => 0,
@@ -383,7 +374,7 @@ impl CommandFailure {
         }
     }
 
-    /// The stable name of the failure.
+    /// Returns the stable name of the failure.
     pub(crate) fn code(&self) -> &'static str {
         match self {
             Self::Call(error)
@@ -424,8 +415,8 @@ impl CommandFailure {
         }
     }
 
-    /// Says what happened, unless there is nobody to tell, and gives the exit code. With `--json` it is also a
-    /// document on stdout, unless there is one already.
+    /// Prints the message, unless the reader is gone, and returns the exit code. With `--json` also prints a document
+    /// on stdout, unless there is one already.
     pub(crate) fn report(&self) -> ExitCode {
         if !matches!(self, Self::OutputClosed) {
             self.print();
@@ -435,7 +426,7 @@ impl CommandFailure {
 
     fn print(&self) {
         let is_document = output::is_json_wanted() && !output::has_printed();
-        // A person who reads the document on a terminal needs no second telling.
+        // A person who reads the document on a terminal needs no second message.
         let is_read = is_document && output::print_json(&ErrorResponse { error: self.into() }).is_ok();
         if !(is_read && output::is_terminal()) {
             output::print_stderr(&self.render(Style::stderr()));
@@ -443,7 +434,7 @@ impl CommandFailure {
     }
 }
 
-/// Whether an error says so of a request. A list changes nothing.
+/// Returns whether the request of an error may have run. A list changes nothing.
 fn may_have_run(error: &CallError) -> bool {
     error.exit_code() == 8
 }
@@ -466,7 +457,7 @@ fn at(note: &Option<DaemonRecord>) -> String {
     note.as_ref().map(|note| format!(" at {}", note.url)).unwrap_or_default()
 }
 
-/// `the daemon of ~/ostler.toml (pid 4711)`
+/// Returns `the daemon of ~/ostler.toml (pid 4711)`.
 fn daemon_of(config: Option<&Path>, pid: Option<u32>) -> String {
     let config = config.map_or("a daemon".into(), |file| {
         format!("the daemon of {}", output::escape_line(&crate::xdg::abbreviate_home(file)))

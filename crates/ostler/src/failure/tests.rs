@@ -1,4 +1,4 @@
-//! Every failure has its words and its exit code.
+//! Every failure has its message and its exit code.
 
 use std::time::Duration;
 

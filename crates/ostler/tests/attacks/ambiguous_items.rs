@@ -1,5 +1,5 @@
-//! A request that names two items: the rules are asked about one of them, and a cache, a record or a server that
-//! goes by the other would let a caller use what it may not.
+//! Requests that name two items: a rule that reads one of them, and a cache, a record or a server that reads the other,
+//! would let a caller use a forbidden item.
 
 use ostler_testkit::fake_mcp;
 use serde_json::{Value, json};
@@ -16,7 +16,8 @@ const CATALOG: &str = r#"{"resources": [
     {"uri": "docs://other", "name": "other"}
 ]}"#;
 
-/// A server whose answers anybody may share, and two roles: one may not read what the board reads.
+/// Returns a home with a server whose answers are cached for all callers, and two roles: one may not read a resource
+/// that the board reads.
 fn home() -> Home {
     let home = Home::new();
     home.write("catalog.json", CATALOG);
@@ -37,7 +38,7 @@ deny = ["fake/resource:docs://board-only"]
     home
 }
 
-/// The subjects of the requests that a principal is on record with.
+/// Returns the subjects of a principal's requests in the audit.
 fn recorded(home: &Home, name: &str) -> Vec<String> {
     let run = home.run(&["audit", "--json", "--limit", "1000"]);
     let events = run.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -112,7 +113,7 @@ fn no_method_takes_a_member_that_names_an_item_of_another_method() {
             let answer = client.ask(method, params.clone());
             assert_eq!(answer["error"]["code"], -32602, "{entrance}: {method} {params}: {answer}");
         }
-        // A vendor's own member names nothing to us, and is passed on.
+        // A vendor's own member names no item for Ostler, and is forwarded.
         let vendor = json!({"name": echo, "arguments": {}, "vendor": {"deep": [1]}});
         let answer = client.ask("tools/call", vendor);
         assert!(answer.get("result").is_some(), "{entrance}: {answer}");
@@ -193,7 +194,7 @@ fn an_entry_of_meta_that_only_the_server_knows_is_never_shared() {
         assert_eq!(asked(), before + 1, "{entrance}: her request was answered from what others had asked");
         let after = reads();
         read(&mut *ada, uri);
-        // The first reader of each resource asks the server; nothing of the other request was kept for it.
+        // The first reader of each resource asks the server; no answer of the other request was cached for it.
         assert_eq!(reads() - after, usize::from(number < 2), "{entrance}");
     }
 }

@@ -1,4 +1,4 @@
-//! Definitions that change after they were approved, and approvals of what was never shown.
+//! Definitions that change after their approval, and approvals of definitions that were never shown.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::client::{AttackClient, entrances};
 use crate::daemon::Daemon;
 use crate::home::{Home, Run, until};
 
-/// Everything that a server gives to clients.
+/// Returns definitions of every kind that a server offers.
 fn catalog() -> Value {
     json!({
         "instructions": "Be kind.",
@@ -20,7 +20,7 @@ fn catalog() -> Value {
     })
 }
 
-/// A server whose lists a file says, all of them approved.
+/// Returns a home with a server whose lists come from a file, all of them approved.
 fn home() -> Home {
     let home = Home::with_servers(&[("fake", &["--catalog", "catalog.json", "--ledger", "ledger"])]);
     home.write("catalog.json", &catalog().to_string());
@@ -29,7 +29,7 @@ fn home() -> Home {
     home
 }
 
-/// The server says something else from now on.
+/// Changes a definition of the server from now on.
 fn pull_the_rug(home: &Home, pointer: &str, value: Value) {
     let mut catalog = catalog();
     *catalog.pointer_mut(pointer).unwrap() = value;
@@ -40,13 +40,13 @@ fn lock_of(home: &Home) -> String {
     fs::read_to_string(home.path("ostler.lock")).unwrap()
 }
 
-/// The short hash behind a name in the output of `ostler diff`.
+/// Returns the short hash behind a name in the output of `ostler diff`.
 fn hash_of(diff: &Run, name: &str) -> String {
     let line = diff.stdout.lines().find(|line| line.split(' ').next() == Some(name));
     line.and_then(|line| line.split_once('@')).unwrap_or_else(|| panic!("{diff}")).1.to_owned()
 }
 
-/// One definition, how it changes, and a request that uses it.
+/// Definition, its change, and a request that uses it.
 struct Case {
     pointer: &'static str,
     list: &'static str,
@@ -93,7 +93,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Parameters as an entrance names things.
+/// Returns parameters with the names of an entrance.
 fn exposed(client: &dyn AttackClient, params: &Value) -> Value {
     let mut params = params.clone();
     if let Some(name) = params["name"].as_str() {
@@ -161,7 +161,7 @@ fn changed_instructions_are_withheld_at_every_entrance_until_they_are_approved()
     said(true);
 }
 
-/// Entrances of the modern era answer `server/discover`.
+/// Returns whether an entrance answers `server/discover`, as those of the modern era do.
 fn is_told_to(entrance: &str) -> bool {
     entrance.starts_with("Modern")
 }
@@ -241,13 +241,13 @@ fn nothing_is_approved_that_diff_has_not_shown() {
     let (second, all) = (hash_of(&diff, "fake__echo"), diff.stderr.clone());
     let all = all.split("ostler approve ").nth(1).unwrap().split([' ', '`']).next().unwrap().to_owned();
     assert!(all.starts_with("fake@"), "{diff}");
-    // Between diff and approve the server shows something else.
+    // Between diff and approve the server changes the definition again.
     pull_the_rug(&home, "/tools/0/description", "Third.".into());
     refused(&["approve", "fake"]);
     refused(&["approve", "fake__echo"]);
     refused(&["approve", &format!("fake__echo@{second}")]);
     refused(&["approve", &all]);
-    // And a definition beside the one that was shown.
+    // It also adds a definition beside the one that was shown.
     let mut more = catalog();
     more["tools"][0]["description"] = "Second.".into();
     more["prompts"].as_array_mut().unwrap().push(json!({"name": "obey"}));
@@ -299,7 +299,7 @@ fn a_lock_that_a_server_writes_is_not_taken_up_until_an_operator_says_so() {
     assert_eq!(call(), "definition-changed");
     let pending = || daemon.ask("GET /api/v1/pins", "").json()["pending"].clone();
     assert_eq!(pending(), false);
-    // A server's process can write the file, take it away, and send signals to the daemon.
+    // A server's process can write the file, delete it, and send signals to the daemon.
     for attack in [Some(forged.as_str()), None] {
         match attack {
             Some(text) => home.write("ostler.lock", text),
@@ -312,10 +312,10 @@ fn a_lock_that_a_server_writes_is_not_taken_up_until_an_operator_says_so() {
         let status = home.run(&["status"]);
         assert!(status.stderr.contains("the lock file has changed on disk"), "{status}");
     }
-    // The audit is written behind what it is about.
+    // The audit is written asynchronously.
     let rows = || home.run(&["audit", "--json", "--limit", "0"]).stdout;
     until("it is on record", || rows().contains("pins-changed-on-disk"));
-    // An approval does not carry the rest of a forged file with it.
+    // An approval does not write the rest of a forged file.
     home.write("ostler.lock", &forged);
     let mut more = catalog();
     more["tools"][0]["description"] = "Changed since.".into();
@@ -373,11 +373,11 @@ fn a_relay_worker_is_refused_what_nobody_has_approved() {
     let mut agent = Agent::start_as(worker(&home, &broker, "w1"));
     agent.hello();
     pull_the_rug(&site.home, "/tools/0/_meta/ui/resourceUri", "ui://evil".into());
-    // A worker may have asked for the list before or after the change, which decides how it is told.
+    // A worker may have asked for the list before or after the change, which decides the error.
     let answer = agent.ask("tools/call", json!({"name": "fake__echo", "arguments": {}}));
     let code = answer["error"]["data"]["code"].as_str().unwrap_or_default();
     assert!(["definition-changed", "unknown-tool"].contains(&code), "{answer}");
-    // Until it hears of the change the worker lists what was approved, and never anything else.
+    // Until the change reaches the worker, it lists the approved definitions, and never any other.
     until("the worker has heard of it", || {
         let answer = agent.ask("tools/list", json!({}));
         assert!(!answer.to_string().contains("ui://evil"), "{answer}");

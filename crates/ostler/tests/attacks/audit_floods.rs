@@ -1,4 +1,4 @@
-//! The audit: refusals are free, and must not push out what is on record.
+//! Floods of refused requests, which cost the caller nothing and must not push rows out of the audit.
 
 use std::time::Instant;
 
@@ -20,14 +20,14 @@ fn home() -> Home {
     home
 }
 
-/// All rows, in the order of their numbers.
+/// Returns all rows, in the order of their numbers.
 fn rows(home: &Home) -> Vec<Value> {
     let run = home.run(&["audit", "--json"]);
     assert_eq!(run.code, Some(0), "{run}");
     run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The rows of a principal, and how many refusals they stand for.
+/// Returns the rows of a principal, and the number of refusals they stand for.
 fn of<'r>(rows: &'r [Value], principal: Option<&str>) -> (Vec<&'r Value>, u64) {
     let is_own = |row: &&Value| row["principal"].as_str() == principal && row["outcome"] != "ok";
     let own: Vec<&Value> = rows.iter().filter(is_own).filter(|row| row["kind"] != "gap").collect();
@@ -35,7 +35,7 @@ fn of<'r>(rows: &'r [Value], principal: Option<&str>) -> (Vec<&'r Value>, u64) {
     (own, sum)
 }
 
-/// Rows of one caller's flood: ten and a count for each second, and the one that has begun.
+/// Returns the limit of rows of one caller's flood: ten and a count for each second, and the one that has begun.
 fn most_rows(began: Instant) -> usize {
     11 * (began.elapsed().as_secs() as usize + 2)
 }

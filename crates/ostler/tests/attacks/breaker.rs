@@ -1,5 +1,5 @@
-//! One caller must not take a server from the others: bad arguments, oversize answers, timeouts, hung calls and
-//! calls parked on a question stay the affair of their caller.
+//! Isolation of callers: bad arguments, oversize answers, timeouts, hung calls and calls suspended on a question of one
+//! caller must not take a server from the others.
 
 use std::thread;
 
@@ -10,7 +10,7 @@ use crate::client::{AttackClient, AttackClientEra, HttpAttackClient, entrances, 
 use crate::daemon::Daemon;
 use crate::home::{Home, until};
 
-/// A home with the server `fake`, set as `settings` say, an abusive caller and a good one.
+/// Returns a home with the server `fake`, configured by `settings`, an abusive caller and a good one.
 fn home(switches: &[&str], settings: &str) -> Home {
     let home = Home::new();
     home.write(
@@ -35,7 +35,7 @@ fn call(client: &mut dyn AttackClient, tool: &str, arguments: Value) -> Value {
     client.ask("tools/call", json!({"name": tool, "arguments": arguments}))
 }
 
-/// The good caller is served at every entrance, by the process that was there before.
+/// Asserts that the good caller is served at every entrance, by the process that was there before.
 fn the_good_caller_is_served(daemon: &Daemon<'_>) {
     for (entrance, mut client) in entrances(daemon, "fake", Some("good.token")) {
         let answer = call(&mut *client, "add", json!({"a": 2, "b": 40}));
@@ -102,7 +102,7 @@ fn hung_calls_of_one_caller_leave_places_for_the_others() {
         .into_iter()
         .map(|mut client| thread::spawn(move || call(&mut client, "sleep", json!({"ms": 60_000}))))
         .collect();
-    // Two calls have places, eight wait in line and two were shed.
+    // Two calls run, eight wait in the queue and two were shed.
     until("the abuser has calls in flight and in line", || {
         let run = home.run(&["status", "fake", "--json"]);
         let status: Value = serde_json::from_str(&run.stdout).unwrap();

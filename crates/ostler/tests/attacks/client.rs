@@ -11,24 +11,24 @@ use crate::daemon::Daemon;
 use crate::home::Home;
 use crate::http;
 
-/// A client of one daemon, with one credential.
+/// Client of one daemon, with one credential.
 pub(crate) trait AttackClient {
     /// Sends a request and returns the whole JSON-RPC answer.
     fn ask(&mut self, method: &str, params: Value) -> Value;
-    /// Sends a message as it is; the body of whatever comes back, `Null` if nothing does.
+    /// Sends a message unchanged, and returns the body of the answer; `Null` if there is none.
     fn send(&mut self, message: Value) -> Value;
-    /// The name under which this entrance shows a tool or prompt of a server.
+    /// Returns the name under which this entrance shows a tool or prompt of a server.
     fn exposed(&self, server: &str, name: &str) -> String;
 }
 
-/// The revision that a client speaks.
+/// Revision that a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AttackClientEra {
     Legacy,
     Modern,
 }
 
-/// `_meta` of a modern request.
+/// Returns `_meta` of a modern request.
 pub(crate) fn modern_meta() -> Value {
     json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -37,10 +37,10 @@ pub(crate) fn modern_meta() -> Value {
     })
 }
 
-/// A client over HTTP: one connection for each request.
+/// Client over HTTP: one connection for each request.
 pub(crate) struct HttpAttackClient {
     port: u16,
-    /// `/mcp` or `/servers/NAME/mcp`.
+    /// Path of the endpoint: `/mcp` or `/servers/NAME/mcp`.
     path: String,
     era: AttackClientEra,
     token: Option<String>,
@@ -71,7 +71,7 @@ impl HttpAttackClient {
         client
     }
 
-    /// The session of a legacy client.
+    /// Returns the session of a legacy client.
     pub(crate) fn session(&self) -> Option<&str> {
         self.session.as_deref()
     }
@@ -119,7 +119,7 @@ impl AttackClient for HttpAttackClient {
     }
 }
 
-/// A client on the pipes of `ostler stdio` or `ostler worker`.
+/// Client on the pipes of `ostler stdio` or `ostler worker`.
 pub(crate) struct PipeAttackClient {
     agent: Agent,
     era: AttackClientEra,
@@ -154,7 +154,7 @@ impl AttackClient for PipeAttackClient {
         self.agent.ask(method, params)
     }
 
-    /// A message without an id is followed by a list, so that it has been taken when this returns.
+    /// Sends a list request after a message without an id, so that the message has been processed when this returns.
     fn send(&mut self, message: Value) -> Value {
         let id = message.get("id").and_then(Value::as_u64);
         self.agent.say(&message);
@@ -172,7 +172,7 @@ impl AttackClient for PipeAttackClient {
     }
 }
 
-/// Every entrance of a daemon but the relay: both HTTP endpoints and the pipe, in both eras.
+/// Returns clients for every entrance of a daemon but the relay: both HTTP endpoints and the pipe, in both eras.
 pub(crate) fn entrances(
     daemon: &Daemon<'_>,
     server: &str,
@@ -193,7 +193,7 @@ pub(crate) fn entrances(
     clients
 }
 
-/// Makes a token in a role; its file in the home.
+/// Creates a token in a role; returns its file in the home.
 pub(crate) fn token(home: &Home, name: &str, role: &str) -> String {
     let run = home.run(&["token", "create", "--name", name, "--role", role]);
     assert_eq!(run.code, Some(0), "{run}");

@@ -1,4 +1,4 @@
-//! What a role may not use looks exactly like what does not exist, in every state of the server and the caller.
+//! Concealment: a forbidden item looks exactly like a missing one, in every state of the server and the caller.
 
 use ostler_testkit::fake_mcp;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use crate::client::{AttackClient, AttackClientEra, entrances, modern_meta, token
 use crate::daemon::Daemon;
 use crate::home::Home;
 
-/// A server with something to hide, and a role that may use the rest of it.
+/// Returns a home with a server that has hidden items, and a role that may use the rest.
 fn home(budget: &str) -> Home {
     let home = Home::new();
     let names = ["plan", "hush", "last"];
@@ -36,7 +36,7 @@ deny = ["fake/*hush*"]
     home
 }
 
-/// Every request that names an item or a method, for an item of this name.
+/// Returns every request that names an item or a method, for an item of this name.
 fn requests(client: &dyn AttackClient, name: &str) -> Vec<(String, Value)> {
     let exposed = client.exposed("fake", name);
     let complete = |reference: Value| json!({"ref": reference, "argument": {"name": "a", "value": "b"}});
@@ -55,7 +55,7 @@ fn requests(client: &dyn AttackClient, name: &str) -> Vec<(String, Value)> {
     .collect()
 }
 
-/// Asks for what is hidden and for what does not exist, and compares.
+/// Requests hidden and missing items, and compares the answers.
 fn compare(state: &str, clients: &mut [(String, Box<dyn AttackClient>)]) {
     for (entrance, client) in clients {
         let pairs: Vec<_> =
@@ -79,7 +79,7 @@ fn compare(state: &str, clients: &mut [(String, Box<dyn AttackClient>)]) {
     }
 }
 
-/// The text without times, which pass from one request to the next.
+/// Returns the text without times, which differ from one request to the next.
 fn steady(answer: &str) -> String {
     let mut value: Value = serde_json::from_str(answer).unwrap();
     if let Some(data) = value["error"]["data"].as_object_mut() {
@@ -120,7 +120,7 @@ fn a_hidden_name_looks_missing_when_the_server_can_not_start() {
         for (hidden, missing) in requests(&*client, "hush").into_iter().zip(requests(&*client, "none")) {
             let mut of_hidden = client.ask(&hidden.0, hidden.1)["error"].take();
             let mut of_missing = client.ask(&missing.0, missing.1)["error"].take();
-            // Both are told when the server is tried again, at two moments.
+            // Both name the time until the next attempt, at two moments.
             let waits = [&mut of_hidden, &mut of_missing].map(|error| error["data"]["retryAfterMs"].take());
             assert!(waits.iter().all(Value::is_u64), "{waits:?}");
             let said = |error: Value| {
@@ -134,7 +134,7 @@ fn a_hidden_name_looks_missing_when_the_server_can_not_start() {
     }
 }
 
-/// Modern clients only: a legacy one can't open its session at a server that does not start.
+/// Returns modern clients only: a legacy one can't open its session at a server that does not start.
 fn entrances_of_one(daemon: &Daemon<'_>, guest: &str) -> Vec<(String, Box<dyn AttackClient>)> {
     let secret = std::fs::read_to_string(daemon.home.path(guest)).unwrap();
     let path = "/servers/fake/mcp";

@@ -1,4 +1,4 @@
-//! A server that looks into the processes above it: its guard, the warden and the daemon.
+//! A server that inspects the processes above it: its guard, the warden and the daemon.
 
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
@@ -6,13 +6,13 @@ use std::os::unix::process::CommandExt;
 use crate::daemon::Daemon;
 use crate::home::{Home, until};
 
-/// A variable of the daemon that no server is given.
+/// Variable of the daemon that no server is given.
 const SECRET: &str = "correct-horse-battery-staple";
-/// An ordinary user, to whom the kernel refuses what it allows root.
+/// Uid of an ordinary user, to whom the kernel refuses access that it allows root.
 const NOBODY: u32 = 65_534;
 
-/// Looks at every process above the server, then becomes one. Each line of the
-/// result is a process, a file and what was found.
+/// Script that inspects every process above the server, then becomes one. Each line of the result is a process, a file
+/// and the finding.
 const LOOK: &str = r#"
 pid=$PPID
 for who in guard warden daemon; do
@@ -32,7 +32,7 @@ mv "$HOME/looked.part" "$HOME/looked"
 exec "$0"
 "#;
 
-/// Starts a daemon with a curious server, as an ordinary user if it can; what the server found.
+/// Starts a daemon with a curious server, as an ordinary user if possible; returns the findings.
 #[allow(clippy::print_stdout, reason = "a test that can't be played says so")]
 fn look(is_ordinary: bool) -> Option<Vec<String>> {
     let home = Home::new();

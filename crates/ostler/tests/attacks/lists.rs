@@ -1,5 +1,5 @@
-//! A hostile server lists tens of thousands of items: what is beyond the limits is left out and reported, and calls of other
-//! servers go on meanwhile.
+//! A hostile server that lists tens of thousands of items: those beyond the limits are left out and reported, and calls
+//! of other servers go on meanwhile.
 
 use std::fmt::Write as _;
 use std::thread;
@@ -11,7 +11,7 @@ use crate::client::{AttackClient, AttackClientEra, HttpAttackClient, entrances};
 use crate::daemon::Daemon;
 use crate::home::Home;
 
-/// Items of each list: many times the limits, and soon written by a server in a test.
+/// Items of each list: many times the limits, and quickly written by a test server.
 const HOSTILE: usize = 60_000;
 
 fn items(count: usize, item: impl Fn(usize) -> String) -> String {
@@ -23,7 +23,7 @@ fn items(count: usize, item: impl Fn(usize) -> String) -> String {
     text + "]"
 }
 
-/// A home with the server `good` and the server `hostile`, whose lists have `count` items each.
+/// Returns a home with the server `good` and the server `hostile`, whose lists have `count` items each.
 fn home(count: usize, settings: &str) -> Home {
     let home = Home::new();
     let named = items(count, |at| format!(r#"{{"name":"{at:x}"}}"#));
@@ -52,7 +52,7 @@ fn status(home: &Home, server: &str) -> Value {
     status["servers"].get(0).unwrap_or(&status).clone()
 }
 
-/// Follows all pages of a list.
+/// Returns the names on all pages of a list.
 fn names(client: &mut dyn AttackClient, method: &str, member: &str) -> Vec<Value> {
     let (mut all, mut cursor) = (Vec::new(), Value::Null);
     loop {

@@ -1,4 +1,4 @@
-//! Log lines and log levels of a shared server: what one caller does is no other caller's business.
+//! Log lines and log levels of a shared server, which must not leak from one caller to another.
 
 use std::io::BufRead;
 
@@ -10,7 +10,7 @@ use crate::daemon::Daemon;
 use crate::home::{Home, until};
 use crate::http;
 
-/// A shared legacy server, a role that may use everything of it and one that may not.
+/// Returns a home with a shared legacy server, a role that may use all of it and one that may not.
 fn home() -> Home {
     let home = Home::new();
     let command = fake_mcp();
@@ -24,14 +24,14 @@ fn home() -> Home {
     home
 }
 
-/// The credential in a file of the home.
+/// Returns the credential in a file of the home.
 fn credential(home: &Home, name: &str, role: &str) -> String {
     std::fs::read_to_string(home.path(&token(home, name, role))).unwrap()
 }
 
 const PATHS: [&str; 2] = ["/mcp", "/servers/fake/mcp"];
 
-/// Has the server say something that belongs to no call that listens.
+/// Makes the server log a line that belongs to no call with a listener.
 fn say(client: &mut HttpAttackClient, params: &Value) {
     let tool = client.exposed("fake", "notify");
     let meta = json!({
@@ -43,7 +43,7 @@ fn say(client: &mut HttpAttackClient, params: &Value) {
     assert!(answer.get("result").is_some(), "{answer}");
 }
 
-/// The level that the server was last told, as the caller sees it.
+/// Returns the level that the server was last set to, as the caller sees it.
 fn level(client: &mut dyn AttackClient) -> Value {
     let tool = client.exposed("fake", "news");
     let answer = client.ask("tools/call", json!({"name": tool, "arguments": {}}));
@@ -74,7 +74,7 @@ fn log_lines_of_a_shared_server_stay_away_from_restricted_roles() {
             stream.read_line(&mut line).unwrap();
             assert!(line.contains(" 200 "), "{line}");
             say(&mut ann, &json!({"level": "error", "data": "of another caller"}));
-            // What comes behind it is heard by everybody, within a second of the change before.
+            // Every caller receives the next notification within a second of the change before.
             let tool = ann.exposed("fake", "list_changed");
             ann.ask("tools/call", json!({"name": tool, "arguments": {"count": 1}}));
             let mut heard = String::new();
@@ -119,7 +119,7 @@ fn a_restricted_caller_does_not_set_the_level_for_all() {
         let answer = bob.ask("logging/setLevel", json!({"level": "debug"}));
         assert_eq!(answer["result"], json!({}), "{answer}");
     }
-    // Levels are told one after the other, so a level of bob's would be told before.
+    // Levels are set one after the other, so a level of bob's would be set before.
     ann.ask("logging/setLevel", json!({"level": "error"}));
     until("the level is told", || level(&mut ann) != Value::Null);
     assert_eq!(level(&mut ann), "info", "no less than callers hear that set none");

@@ -1,4 +1,4 @@
-//! Memory: what servers say must not be kept for sessions that nobody reads.
+//! Memory limits: messages of servers must not accumulate for sessions without a reader.
 
 use std::io::BufRead;
 
@@ -15,7 +15,7 @@ fn what_was_said_before_a_stream_was_opened_is_not_kept_for_it() {
     let daemon = Daemon::start(&home);
     let path = "/servers/fake/mcp";
     let idle = HttpAttackClient::open(daemon.port, path, AttackClientEra::Legacy, None);
-    // A modern client that takes no notices leaves them to the sessions of the server.
+    // A modern client without notifications leaves them to the sessions of the server.
     let mut other = HttpAttackClient::open(daemon.port, path, AttackClientEra::Modern, None);
     let mut tell = |word: &str| {
         let arguments =

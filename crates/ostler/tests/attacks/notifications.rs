@@ -1,5 +1,5 @@
-//! Requests without an id. JSON-RPC calls them notifications, many servers carry them out all the same, and a
-//! gateway that passes them on asks no rule, charges no budget and records nothing.
+//! Requests without an id. JSON-RPC calls them notifications, many servers execute them all the same, and a gateway
+//! that forwards them checks no rule, charges no budget and records nothing.
 
 use ostler_testkit::fake_mcp;
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ fn rows(home: &Home, name: &str) -> Vec<Value> {
     events.filter(|event| event["principal"].as_str().is_some_and(|who| who.contains(name))).collect()
 }
 
-/// A request of the protocol, or of nobody, that lacks an id.
+/// Returns requests without an id, some of the protocol and some of unknown methods.
 fn nameless() -> Vec<Value> {
     let call = json!({"name": "hack", "arguments": {"text": "unheard-of"}});
     [
@@ -125,7 +125,7 @@ fn a_refused_notification_is_400_and_an_accepted_one_202() {
             let answer = status("tools/call", json!({"name": "add"}));
             assert_eq!(answer.0, 400, "{era:?} {path}: {answer:?}");
             assert!(answer.1.contains("\"error\"") && answer.1.contains("without an id"), "{answer:?}");
-            // As strict as for a request: what two readers would read differently is no parameter.
+            // As strict as for a request: parameters that two parsers would read differently are refused.
             let twice = json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed",
                 "params": {"name": "a", "Name": "b"}});
             assert_eq!(eve.post(&twice).status, 400, "{era:?} {path}");

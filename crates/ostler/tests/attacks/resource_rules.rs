@@ -1,7 +1,7 @@
 //! URIs that are written to escape resource rules.
 //!
-//! The servers are programs that read files, each with the URL parser of its language, so a URI that passes the
-//! rules and leads elsewhere shows the content of a file that the rules keep.
+//! The servers are programs that read files, each with the URL parser of its language, so a URI that passes the rules
+//! and leads elsewhere shows the content of a forbidden file.
 
 use serde_json::{Value, json};
 
@@ -11,10 +11,10 @@ use crate::daemon::Daemon;
 use crate::home::Home;
 use crate::site::{Setup, worker_in_role};
 
-/// The content of the file that no URI may reach.
+/// Content of the file that no URI may reach.
 const SECRET: &str = "the secret";
 
-/// Readers of a file server: the program, its switch, and its script.
+/// File servers: the program, its switch, and its script.
 const READERS: [(&str, &str, &str); 3] =
     [("python3", "urlsplit", PYTHON), ("python3", "prefix", PYTHON), ("node", "", NODE)];
 
@@ -127,12 +127,12 @@ const SPELLINGS: [&str; 18] = [
 /// Methods that name a resource by its URI.
 const METHODS: [&str; 2] = ["resources/read", "resources/subscribe"];
 
-/// URIs with the folder of a home in them.
+/// Returns the URIs with the folder of a home in them.
 fn in_base(uris: &[&str], base: &str) -> Vec<String> {
     uris.iter().map(|uri| uri.replace("BASE", base)).collect()
 }
 
-/// A home with a public and a secret file; its folder.
+/// Writes a public and a secret file into a home; returns their folder.
 fn fill(home: &Home) -> String {
     home.write("public/a.txt", "hello");
     home.write("public/x", "hello");
@@ -141,7 +141,7 @@ fn fill(home: &Home) -> String {
     home.path("").to_str().unwrap().trim_end_matches('/').to_owned()
 }
 
-/// The table of a file server.
+/// Returns the table of a file server.
 fn server(home: &Home, (program, switch, script): (&str, &str, &str)) -> String {
     home.write("server.script", script);
     let script = home.path("server.script");
@@ -149,7 +149,7 @@ fn server(home: &Home, (program, switch, script): (&str, &str, &str)) -> String 
     format!("[servers.files]\ncommand = {program:?}\nargs = [{script:?}, {switch:?}]\nlazy = false\n")
 }
 
-/// The program itself: shims of version managers want a home of their own.
+/// Returns the path of the program itself: shims of version managers need a home of their own.
 fn which(program: &str) -> String {
     let ask = match program {
         "node" => ["-p", "process.execPath"],
@@ -159,9 +159,9 @@ fn which(program: &str) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// The rules of both attacks: a folder that alone is allowed, and one that alone is denied.
+/// Returns the rules of the first attack, which allow one folder alone; [`deny_rule`] denies one alone.
 fn allow_rule(base: &str) -> String {
-    // A worker finds the server of a URI by what its role may list.
+    // A worker finds the server of a URI by the lists that its role may see.
     format!("allow = [\"files/resource:file://{base}/public/*\", \"files/resource:file:///{{+path}}\"]\n")
 }
 
@@ -169,7 +169,7 @@ fn deny_rule(base: &str) -> String {
     format!("allow = [\"files/*\"]\ndeny = [\"files/resource:file://{base}/secret/*\"]\n")
 }
 
-/// An error without the URI that it names.
+/// Returns an error without the URI that it names.
 fn shape(answer: &Value) -> Value {
     let mut error = answer["error"].clone();
     error["message"] = error["message"].as_str().and_then(|text| text.split('`').next()).into();

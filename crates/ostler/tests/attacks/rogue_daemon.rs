@@ -1,4 +1,4 @@
-//! A process that listens where a daemon is looked for, and is none.
+//! A rogue process that listens at the address of a daemon.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -13,14 +13,14 @@ use sha2::Sha256;
 use crate::daemon::Daemon;
 use crate::home::{Home, Run};
 
-/// An admin token that must stay with its owner.
+/// Admin token that must not leave its owner.
 const ADMIN: &str = "5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2";
-/// The token of a caller, likewise.
+/// Token of a caller, likewise.
 const CALLER: &str = "ostler_1f2e3d4c5b6a_5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2";
-/// An argument of a call, likewise.
+/// Argument of a call, likewise.
 const ARGUMENT: &str = "text=for-the-daemon-only";
 
-/// Answers of a rogue to whatever it is asked.
+/// Answers of a rogue to any request.
 const ANSWERS: [&str; 4] = [
     "",
     "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
@@ -28,7 +28,7 @@ const ANSWERS: [&str; 4] = [
     "HTTP/1.1 101 Switching Protocols\r\nUpgrade: ostler-stdio\r\nConnection: upgrade\r\n\r\n",
 ];
 
-/// Listens on a port of its own and keeps all that it is sent.
+/// Server on a port of its own that keeps everything it receives.
 struct Rogue {
     port: u16,
     heard: Arc<Mutex<Vec<u8>>>,
@@ -57,7 +57,7 @@ impl Rogue {
         String::from_utf8_lossy(&self.heard.lock().unwrap()).into_owned()
     }
 
-    /// Asserts that it was asked something and told no secret.
+    /// Asserts that it received a request and no secret.
     fn assert_told_nothing(&self, why: &str) {
         let heard = self.heard();
         assert!(heard.contains("GET "), "{why}: nothing was asked");
@@ -77,7 +77,7 @@ fn listen_to(mut connection: TcpStream, answer: &str, all: &Mutex<Vec<u8>>) {
     }
 }
 
-/// Runs a command that has secrets to tell.
+/// Runs a command that has secrets to send.
 fn run(home: &Home, args: &[&str]) -> Run {
     let mut command = home.command(args);
     command.env("OSTLER_ADMIN_TOKEN", ADMIN).env("OSTLER_TOKEN", CALLER).stdin(Stdio::null());
@@ -165,7 +165,7 @@ fn a_directory_of_notes_that_others_can_write_to_is_refused() {
     }
 }
 
-/// Listens as a daemon that knows its admin token, can't be asked to end and names another process as its own.
+/// Listens as a daemon that knows its admin token, refuses a shutdown and names another process as its own.
 fn impersonate(pid: u32) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -196,7 +196,7 @@ fn answer_as_daemon(mut connection: TcpStream, pid: u32) {
     }
 }
 
-/// Answers a challenge, in hexadecimal digits as the nonce.
+/// Returns the answer to a challenge, in hexadecimal digits as the nonce.
 fn prove(nonce: &str) -> String {
     let digits = |at: usize| u8::from_str_radix(&nonce[at..at + 2], 16).unwrap();
     let nonce: Vec<u8> = (0..nonce.len()).step_by(2).map(digits).collect();

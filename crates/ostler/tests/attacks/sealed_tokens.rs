@@ -20,10 +20,10 @@ use crate::daemon::Daemon;
 use crate::home::{Home, until};
 use crate::site::{Setup, worker};
 
-/// Everything that a task can be asked for.
+/// Methods that take a task id.
 const TASK_METHODS: [&str; 4] = ["tasks/get", "tasks/result", "tasks/update", "tasks/cancel"];
 
-/// A client of a server `fake`, and the name under which it sees tools.
+/// Client of a server `fake`, and the name under which it sees tools.
 struct TokenHolder {
     client: Box<dyn AttackClient>,
     name: String,
@@ -49,13 +49,13 @@ impl TokenHolder {
     }
 }
 
-/// The id of the task that an answer of either era tells of.
+/// Returns the task id in an answer of either era.
 fn task_of(answer: &Value) -> String {
     let (modern, legacy) = (&answer["result"]["taskId"], &answer["result"]["task"]["taskId"]);
     modern.as_str().or(legacy.as_str()).unwrap_or_else(|| panic!("{answer}")).to_owned()
 }
 
-/// A home with a server `fake` of one era, and two tokens.
+/// Returns a home with a server `fake` of one era, and two tokens.
 fn home(era: &str) -> (Home, [String; 2]) {
     let home = Home::with_servers(&[(
         "fake",
@@ -67,19 +67,19 @@ fn home(era: &str) -> (Home, [String; 2]) {
     (home, tokens)
 }
 
-/// Every entrance of a daemon but the relay, for the holder of a token.
+/// Returns clients for every entrance of a daemon but the relay, with one token.
 fn parties(daemon: &Daemon<'_>, file: &str) -> Vec<TokenHolder> {
     let clients = crate::client::entrances(daemon, "fake", Some(file));
     clients.into_iter().map(|(name, client)| TokenHolder { client, name }).collect()
 }
 
-/// What has reached the server for a method, as it was sent.
+/// Returns the requests of a method that reached the server, as they were sent.
 fn reached(home: &Home, method: &str) -> Vec<Value> {
     let frames = home.lines("frames").into_iter().map(|line| serde_json::from_str::<Value>(&line).unwrap());
     frames.filter(|frame| frame["method"] == method).collect()
 }
 
-/// Tries everything with the task of somebody else; `number` is that task's at its server.
+/// Tries every method with another caller's task; `number` is the id of that task at its server.
 fn attack_task(home: &Home, stranger: &mut TokenHolder, task: &str, number: u64) {
     let listed = stranger.ask("tasks/list", json!({}));
     assert_eq!(listed["error"]["code"], -32601, "{}: {listed}", stranger.name);
@@ -116,14 +116,14 @@ fn no_caller_reaches_the_task_of_another() {
             assert_eq!(result["result"]["content"][0]["text"], "secret", "{}: {result}", owner.name);
             let cancelled = owner.ask("tasks/cancel", json!({"taskId": task}));
             assert_eq!(cancelled["result"]["status"], "cancelled", "{}: {cancelled}", owner.name);
-            // So that the next stranger finds none of these.
+            // Cleared, so that the next stranger's requests are counted alone.
             std::fs::write(home.path("frames"), "").unwrap();
         }
         assert!(made >= 3);
     }
 }
 
-/// Tries everything with a request state of somebody else, and what its owner may not do with it.
+/// Tries everything with another caller's request state, and every misuse by its owner.
 fn attack_state(owner: &mut TokenHolder, stranger: &mut TokenHolder, executed: impl Fn() -> usize) {
     let before = executed();
     let arguments = json!({"to": "ada"});
@@ -192,12 +192,12 @@ fn a_request_state_of_an_earlier_process_is_refused_and_says_so() {
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
     assert!(refused["error"]["message"].as_str().unwrap().contains("restarted"), "{refused}");
     assert_eq!(home.lines("ledger").iter().filter(|line| line.contains("input")).count(), 0);
-    // A task id is good for as long as its task is; this server has forgotten it.
+    // A task id is valid as long as its task exists; this server has forgotten it.
     let gone = client(&daemon).ask("tasks/get", json!({"taskId": task}));
     assert_eq!(gone["error"]["message"], "no such task", "{gone}");
 }
 
-/// A worker that is played by hand at a real broker, with the credentials of a real one.
+/// Raw worker at a real broker, with the credentials of a real one.
 struct RawRelayWorker {
     runtime: Arc<Runtime>,
     link: Arc<dyn RelayLink>,
@@ -286,7 +286,7 @@ fn no_worker_reaches_tasks_or_request_states_of_another() {
     assert_eq!(result["result"]["content"][0]["text"], "secret", "{result}");
     attack_state(&mut owner, &mut stranger, || site.ledger().len());
 
-    // The programs seal what the host has sealed.
+    // The programs seal the tokens that the host has sealed.
     let (mut owner, mut stranger) = (program("w1"), program("w2"));
     let task = task_of(&owner.call("task", json!({"text": "more"})));
     attack_task(&site.home, &mut stranger, &task, 2);

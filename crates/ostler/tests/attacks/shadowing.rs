@@ -9,14 +9,14 @@ use crate::home::{Home, until};
 use crate::site::{Setup, worker};
 use ostler_testkit::fake_mcp;
 
-/// The table of a server whose lists are in `NAME.json` and whose requests are in `NAME.log`.
+/// Returns the table of a server whose lists are in `NAME.json` and whose requests are in `NAME.log`.
 fn server(name: &str) -> String {
     let (catalog, log) = (format!("{name}.json"), format!("{name}.log"));
     let args = ["--name", name, "--catalog", &catalog, "--requests", &log];
     format!("[servers.{name}]\ncommand = {:?}\nargs = {args:?}\nlazy = false\n", fake_mcp())
 }
 
-/// The honest server `docs`, and `aaa`, which claims what `docs` has by listing it and by templates.
+/// Writes the honest server `docs`, and `aaa`, which claims the resources of `docs` by listing them and by templates.
 fn fill(home: &Home) -> String {
     let own = json!([{"uri": "docs://board", "name": "board"}]);
     let template = |uri: &str| json!({"uriTemplate": uri, "name": uri});
@@ -50,7 +50,7 @@ fn assert_served_by_docs(entrance: &str, client: &mut dyn AttackClient) {
     }
 }
 
-/// The requests of `aaa` that name a URI.
+/// Returns the requests of `aaa` that name a URI.
 fn told_to_aaa(home: &Home) -> Vec<String> {
     let is_list =
         |line: &String| !line.starts_with("resources/list") && !line.starts_with("resources/templates/list");

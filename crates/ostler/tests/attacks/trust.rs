@@ -1,4 +1,4 @@
-//! A config that lies in the working directory, and that nobody has consented to.
+//! A config in the working directory without the user's consent.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::daemon::Daemon;
 use crate::home::{Home, until};
 
-/// A server whose start leaves the file `ran` behind.
+/// Returns a server whose start leaves the file `ran` behind.
 fn config(extra: &str) -> String {
     let script = format!("touch ran; exec {} {extra}", fake_mcp().display());
     format!("[servers.fake]\ncommand = \"sh\"\nargs = [\"-c\", {script:?}]\n")
@@ -200,7 +200,7 @@ fn a_running_daemon_applies_an_edit_of_commands_only_when_it_is_trusted() {
     assert_eq!(status["refused_change"]["outcome"], "untrusted", "{status}");
     let run = home.run_finding(&["call", "evil__x"]);
     assert!(run.stderr.contains("the config has changed and is not trusted"), "{run}");
-    // The daemon runs what was trusted, and a command that goes through it starts nothing else.
+    // The daemon runs the trusted servers, and a command that goes through it starts nothing else.
     assert_eq!(home.run_finding(&["call", "fake__echo"]).code, Some(0));
     assert!(!home.path("evil").exists());
     assert_eq!(home.run_finding(&["trust"]).code, Some(0));

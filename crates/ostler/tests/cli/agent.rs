@@ -1,4 +1,4 @@
-//! A legacy client on the pipes of a worker.
+//! Legacy client on the pipes of a worker.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use crate::home::{Home, until};
 
-/// A client and the worker that it talks to. Dropping it ends the worker.
+/// Client and its worker. Dropping it ends the worker.
 pub(crate) struct Agent {
     child: Child,
     lines: BufReader<ChildStdout>,
     said: Arc<Mutex<Vec<u8>>>,
     next_id: u64,
-    /// What else came while an answer was waited for.
+    /// Other messages that came while an answer was waited for.
     pub(crate) heard: Vec<Value>,
 }
 
@@ -41,12 +41,12 @@ impl Agent {
         Self { child, lines, said, next_id: 1, heard: Vec::new() }
     }
 
-    /// What it has said on stderr so far.
+    /// Returns the worker's stderr so far.
     pub(crate) fn said(&self) -> String {
         String::from_utf8(self.said.lock().unwrap().clone()).unwrap()
     }
 
-    /// Waits until it has said something.
+    /// Waits until the worker's stderr has these words.
     pub(crate) fn until_said(&self, words: &str) {
         until(&format!("it says {words:?}: {}", self.said()), || self.said().contains(words));
     }
@@ -55,7 +55,7 @@ impl Agent {
         writeln!(self.child.stdin.as_mut().unwrap(), "{message}").unwrap();
     }
 
-    /// Sends a request and gives its id.
+    /// Sends a request and returns its id.
     pub(crate) fn begin(&mut self, method: &str, params: Value) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
@@ -63,14 +63,14 @@ impl Agent {
         id
     }
 
-    /// The next message, whatever it is.
+    /// Returns the next message of any kind.
     pub(crate) fn hear(&mut self) -> Value {
         let mut line = String::new();
         assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "it hung up: {}", self.said());
         serde_json::from_str(&line).unwrap()
     }
 
-    /// The answer to a request, which may have come before that to another one.
+    /// Returns the answer to a request, which may have come before that to another one.
     pub(crate) fn answer(&mut self, id: u64) -> Value {
         let is_it = |message: &Value| message["id"] == id && message.get("method").is_none();
         if let Some(at) = self.heard.iter().position(is_it) {
@@ -90,7 +90,7 @@ impl Agent {
         self.answer(id)
     }
 
-    /// Opens a session; what it is told.
+    /// Opens a session; returns the result of `initialize`.
     pub(crate) fn hello(&mut self) -> Value {
         let params = json!({
             "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}
@@ -100,7 +100,7 @@ impl Agent {
         answer
     }
 
-    /// The names of all tools.
+    /// Returns the names of all tools.
     pub(crate) fn tools(&mut self) -> Vec<String> {
         let answer = self.ask("tools/list", json!({}));
         let tools = answer["result"]["tools"].as_array().unwrap_or_else(|| panic!("{answer}"));
@@ -111,18 +111,18 @@ impl Agent {
         self.ask("tools/call", json!({"name": tool, "arguments": arguments}))
     }
 
-    /// The input ends; how it exits.
+    /// Closes the input; returns the exit status.
     pub(crate) fn end(mut self) -> ExitStatus {
         drop(self.child.stdin.take());
         self.child.wait().unwrap()
     }
 
-    /// A signal comes that does not end it.
+    /// Sends a signal that does not end the worker.
     pub(crate) fn nudge(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
     }
 
-    /// A signal comes; how it exits, and how long that takes.
+    /// Sends a signal that ends the worker; returns its exit status, and the duration of the shutdown.
     pub(crate) fn signal(mut self, signal: Signal) -> (ExitStatus, Duration) {
         let began = Instant::now();
         self.nudge(signal);

@@ -1,4 +1,4 @@
-//! The admin API: who may use it, and what is written about it.
+//! Admin API: authorization, its description, and its records in the audit.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use crate::daemon::Daemon;
 use crate::home::Home;
 use crate::http;
 
-/// The description that is checked in and served.
+/// Returns the description that is checked in and served.
 fn described() -> Value {
     serde_json::from_str(include_str!("../../openapi.json")).unwrap()
 }
 
-/// Every operation of the description: `GET /api/v1/…`, with its status codes.
+/// Returns every operation of the description: `GET /api/v1/…`, with its status codes.
 fn operations() -> BTreeMap<String, Vec<u16>> {
     let described = described();
     let paths = described["paths"].as_object().unwrap();
@@ -67,7 +67,7 @@ fn nobody_comes_in_without_the_token_or_from_a_foreign_page() {
     for line in operations().keys().filter(|line| line.contains("/api/")) {
         let line = line.replace("{name}", "fake");
         let ask = |headers: &[&str]| http::ask(daemon.port, &line, headers, "").status;
-        // A daemon proves itself to commands that have not shown a token yet, given a nonce.
+        // A daemon proves its identity to commands that have not shown a token yet, given a nonce.
         let refused = if line == "GET /api/v1/proof" { 400 } else { 401 };
         assert_eq!(ask(&[]), refused, "{line}");
         assert_eq!(ask(&["Authorization: Bearer wrong"]), refused, "{line}");

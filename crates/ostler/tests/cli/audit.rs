@@ -1,4 +1,4 @@
-//! Who called what is on record, whatever became of it.
+//! Audit: every call is on record with its caller, whatever its outcome.
 
 use std::io::BufRead;
 use std::process::{Command, Stdio};
@@ -10,14 +10,14 @@ use crate::daemon::Daemon;
 use crate::home::{Home, until};
 use crate::{http, mcp};
 
-/// What `ostler audit --json` prints, with these filters.
+/// Returns the events that `ostler audit --json` prints with these filters.
 fn events(home: &Home, filters: &[&str]) -> Vec<Value> {
     let run = home.run(&[&["audit", "--json"], filters].concat());
     assert_eq!(run.code, Some(0), "{run}");
     run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// `kind action subject outcome` of every event.
+/// Returns `kind action subject outcome` of every event.
 fn words(events: &[Value]) -> Vec<String> {
     let word = |event: &Value, key: &str| event[key].as_str().unwrap_or("-").to_owned();
     let keys = ["kind", "action", "server", "subject", "outcome"];
@@ -38,7 +38,7 @@ fn config(more: &str) -> String {
     )
 }
 
-/// A call of a tool of one server, under its own name.
+/// Calls a tool of one server, under its own name.
 fn call_directly(port: u16, server: &str, tool: &str) -> Value {
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -148,7 +148,7 @@ fn a_daemon_that_ends_by_itself_has_refusals_on_record_too() {
 fn a_denied_call_names_the_rule_and_its_caller_learns_nothing() {
     let home = home();
     let daemon = Daemon::start(&home);
-    // Its tools are known, so that what is unknown has its nearest name.
+    // Its tools are listed first, so that an unknown one has its nearest name.
     call_directly(daemon.port, "shy", "fail");
     let hidden = call_directly(daemon.port, "shy", "echo").to_string();
     let unknown = call_directly(daemon.port, "shy", "ecko").to_string();
@@ -268,7 +268,7 @@ fn rows_that_a_full_disk_takes_at_the_end_are_counted() {
     assert!(status.success(), "{said}");
     let (before, _) = said.split_once(" rows of the audit could not be written").unwrap_or_default();
     let missing: u64 = before.rsplit(' ').next().unwrap_or_default().parse().unwrap_or_default();
-    // These, and that the server and the daemon have ended.
+    // The calls, and the rows about the end of the server and the daemon.
     assert!((CALLS + 2..CALLS + 10).contains(&missing), "{said}");
     let (status, _, said) = Daemon::start(&home).end();
     assert!(status.success(), "{said}");
@@ -328,7 +328,7 @@ fn hold_audit(home: &Home) -> rusqlite::Connection {
 
 #[test]
 fn where_calls_wait_for_their_rows_they_do_so_whichever_way_they_come() {
-    /// With their arguments these rows are as many bytes as may wait.
+    /// Rows that fill the limit of bytes that wait, with their arguments.
     const CROWD: usize = 34;
     type RecordedCall = fn(&Home, &Daemon<'_>);
     let ways: [RecordedCall; 3] = [
@@ -366,7 +366,7 @@ fn where_calls_wait_for_their_rows_they_do_so_whichever_way_they_come() {
     });
 }
 
-/// Sets how large the daemon's files may be.
+/// Sets the limit of the size of the daemon's files.
 fn limit_files(daemon: &Daemon<'_>, size: &str) {
     let args = ["--pid".into(), daemon.pid().to_string(), format!("--fsize={size}:unlimited")];
     assert!(Command::new("prlimit").args(args).status().unwrap().success());

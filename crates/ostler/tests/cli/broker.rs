@@ -1,27 +1,27 @@
-//! A broker of a test: a real NATS server, started and killed at will.
+//! Broker of a test: a real NATS server that a test can kill and restart.
 
 use ostler_testkit::{NatsServer, NatsSetup, NatsVersion};
 use tokio::runtime::{Builder, Runtime};
 
-/// A running broker, or one that was killed and can come back on its port.
+/// Running broker, or one that was killed and can come back on its port.
 pub(crate) struct CliBroker {
     server: NatsServer,
     runtime: Runtime,
 }
 
 impl CliBroker {
-    /// One that lets in anybody.
+    /// Starts a broker that accepts anonymous clients.
     pub(crate) fn open() -> Self {
         Self::start(NatsSetup::default())
     }
 
-    /// One with these users, and with these variables that the config refers to.
+    /// Starts a broker with these users, and with these variables that the config refers to.
     pub(crate) fn with_users(config: &str, env: &[(&str, &str)]) -> Self {
         let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         Self::start(NatsSetup { config: config.into(), env, ..NatsSetup::default() })
     }
 
-    /// One that keeps buckets.
+    /// Starts a broker with JetStream buckets.
     pub(crate) fn with_buckets() -> Self {
         Self::start(NatsSetup { jetstream: true, version: NatsVersion::Current, ..NatsSetup::default() })
     }
@@ -44,7 +44,7 @@ impl CliBroker {
         self.server.kill();
     }
 
-    /// On the same port.
+    /// Restarts the broker on the same port.
     pub(crate) fn come_back(&mut self) {
         self.runtime.block_on(self.server.restart());
     }

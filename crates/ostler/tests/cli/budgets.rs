@@ -1,4 +1,4 @@
-//! Budgets, through the daemon and over its end.
+//! Budgets in a daemon, and over its restart.
 
 use nix::sys::signal::Signal;
 use ostler_testkit::fake_mcp;
@@ -8,13 +8,13 @@ use crate::daemon::Daemon;
 use crate::home::{Home, until};
 use crate::mcp;
 
-/// A config with one server, and so many calls in an hour for everybody here.
+/// Writes a config with one server, and a budget of this many calls in an hour for all local callers.
 fn write_config(home: &Home, calls: u32) {
     let role = format!("[roles.local]\nallow = [\"*\"]\nbudget = {{ calls = {calls}, per = \"1h\" }}\n");
     home.write("ostler.toml", &format!("[servers.fake]\ncommand = {:?}\n{role}", fake_mcp()));
 }
 
-/// What is used of the one budget.
+/// Returns the use of the one budget.
 fn used(daemon: &Daemon<'_>) -> Value {
     let shown = daemon.ask("GET /api/v1/budgets", "").json();
     assert_eq!(shown["kept"], true);
@@ -62,7 +62,7 @@ fn charges_outlive_a_killed_daemon_and_an_edit_of_the_budget() {
     for _ in 0..2 {
         assert!(!is_over_budget(&mcp::call(daemon.port, "fake__echo", json!({"text": "x"}))));
     }
-    // The file is written by a thread of its own, some microseconds later.
+    // A thread of its own writes the file, some microseconds later.
     let folder = home.path("state/ostler");
     let size = || {
         let files = std::fs::read_dir(&folder).unwrap().flatten();

@@ -1,4 +1,4 @@
-//! Remembered answers, two callers, and every way in.
+//! Cached answers of two callers, at every entrance.
 
 use ostler_testkit::fake_mcp;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use crate::daemon::Daemon;
 use crate::home::Home;
 use crate::{http, mcp};
 
-/// A way in: reads a resource as the caller whose token is in a file.
+/// Entrance: reads a resource as the caller whose token is in a file.
 type ReadPath = fn(&Daemon<'_>, &str, &str) -> Value;
 
 const WAYS: [(&str, ReadPath); 3] = [
@@ -30,8 +30,8 @@ fn over_http(daemon: &Daemon<'_>, line: &str, name: &str, uri: &str) -> Value {
     http::ask(daemon.port, line, &headers, &body).json()
 }
 
-/// How often the server was asked when two callers have read each resource
-/// twice, and what the last one was told of who may see it.
+/// Returns the number of requests to the server when two callers have read each resource twice, and the cache scope in
+/// the last answer.
 fn reads(scope: &str, more: &str) -> Vec<(&'static str, usize, Value)> {
     let home = Home::new();
     home.write(
@@ -50,7 +50,7 @@ fn reads(scope: &str, more: &str) -> Vec<(&'static str, usize, Value)> {
     }
     let daemon = Daemon::start(&home);
     let read = |(number, (path, way)): (usize, (&'static str, ReadPath))| {
-        // One of its own for each way, since what one way has brought serves the others.
+        // Each entrance has its own resource, since the cache is shared by all of them.
         let uri = format!("fake://item/{number}");
         let answers = ["ada", "bob", "ada", "bob"].map(|name| way(&daemon, name, &uri));
         for answer in &answers {

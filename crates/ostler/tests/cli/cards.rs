@@ -7,7 +7,7 @@ use crate::daemon::Daemon;
 use crate::home::{Home, Run};
 use crate::http;
 
-/// A home whose server `fake` has this card.
+/// Returns a home whose server `fake` has this card.
 fn home_with(card: &Value) -> Home {
     let home = Home::new();
     home.write("ostler.toml", &format!("[servers.fake]\ncommand = {:?}\ncard = \"card.json\"\n", fake_mcp()));
@@ -64,7 +64,7 @@ fn a_card_is_shown_with_and_without_a_daemon() {
     }
     assert_eq!((alone.code, alone.stderr.as_str()), (Some(0), ""));
     let daemon = Daemon::start(&home);
-    // A card in a file needs no fetch, so nobody has to ask for it first.
+    // A card in a file needs no fetch, so it is there before the first request.
     shown(&home);
     assert_eq!(home.run(&["card", "fake"]).stdout, alone.stdout);
     let report = json(&home.run(&["card", "fake", "--json"]));

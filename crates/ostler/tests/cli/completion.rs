@@ -1,4 +1,4 @@
-//! Completion, in real shells.
+//! Shell completion, in real shells.
 
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::home::Home;
 use crate::terminal::{TestTerminal, is_installed};
 
-/// What is typed before TAB, and the line that it becomes.
+/// Typed text before TAB, and the line that it becomes.
 const LINES: [(&str, &str); 14] = [
     ("ostler call ti", "ostler call time__"),
     ("ostler call time__ec", "ostler call time__echo"),
@@ -25,7 +25,7 @@ const LINES: [(&str, &str); 14] = [
     ("ostler status --pr", "ostler status --probe"),
 ];
 
-/// A home with a server whose tools are known, and roles.
+/// Returns a home with a server whose tools are known, and roles.
 fn home() -> Home {
     let home = Home::new();
     let server = format!("[servers.time]\ncommand = {:?}\nargs = [\"demo\"]\n", env!("CARGO_BIN_EXE_ostler"));
@@ -34,7 +34,7 @@ fn home() -> Home {
     home
 }
 
-/// A shell that has read the script, on a terminal.
+/// Starts a shell that has read the script, on a terminal.
 fn shell(home: &Home, words: &[&str], setup: &str) -> TestTerminal {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).current_dir(home.path("")).env("HOME", home.path(""));
@@ -48,7 +48,7 @@ fn shell(home: &Home, words: &[&str], setup: &str) -> TestTerminal {
     terminal
 }
 
-/// Types each line and TAB, and has the shell say what the line is then.
+/// Types each line and TAB, and makes the shell print the completed line.
 fn check(terminal: &mut TestTerminal) {
     for (typed, whole) in LINES {
         // Ctrl-A is the beginning of the line in all of them.
@@ -69,7 +69,7 @@ fn bash_completes_servers_tools_arguments_and_roles() {
     check(&mut shell(&home, &["bash", "--norc", "--noprofile", "-i"], setup));
 }
 
-/// What the program answers to bash, which takes `=` for a word of its own.
+/// Returns the program's answer to bash, which takes `=` for a word of its own.
 fn offered_to_bash(home: &Home, words: &[&str]) -> String {
     let mut command = home.finding_command(&["--", "ostler"]);
     let index = words.len().to_string();
@@ -122,7 +122,7 @@ fn fish_completes_servers_tools_arguments_and_roles() {
     check(&mut shell(&home, &["fish", "--no-config", "-i"], "ostler completions fish | source; echo set up"));
 }
 
-/// What the program answers to a shell.
+/// Returns the program's answer to a shell.
 fn offered(home: &Home, words: &[&str]) -> String {
     let mut command = home.finding_command(&["--", "ostler"]);
     let output = command.args(words).env("OSTLER_COMPLETE", "fish").output().unwrap();

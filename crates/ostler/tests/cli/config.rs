@@ -1,4 +1,4 @@
-//! Config files: found, read, and told what is wrong with them.
+//! Config files: discovery, parsing and diagnostics.
 
 use ostler_testkit::fake_mcp;
 
@@ -124,7 +124,7 @@ fn a_file_without_an_end_fills_no_memory() {
     assert!(run.stderr.contains("secret is larger than 1 MiB"), "{run}");
 }
 
-/// Puts something in the place of a file that never ends or never begins.
+/// Puts a pipe or a device in the place of a file: one blocks, the other never ends.
 fn make_irregular(home: &Home, name: &str, is_pipe: bool) {
     let path = home.path(name);
     let _ = std::fs::remove_file(&path);

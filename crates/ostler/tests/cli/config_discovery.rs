@@ -1,4 +1,4 @@
-//! Which config a command finds, and which of its servers are run.
+//! Config discovery, and the servers of a config that run.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::stdio::EndedDaemon;
 
 const OSTLER: &str = env!("CARGO_BIN_EXE_ostler");
 
-/// What `claude mcp add --scope project x ostler stdio` writes.
+/// Returns the output of `claude mcp add --scope project x ostler stdio`.
 fn only_ostler() -> String {
     format!(
         "{{\n  \"mcpServers\": {{\n    \"x\": {{ \"command\": {OSTLER:?}, \"args\": [\"stdio\"] }}\n  }}\n}}\n"
@@ -29,7 +29,7 @@ fn run_in(home: &Home, folder: &str, args: &[&str]) -> Run {
     home.finish(home.finding_command(args).current_dir(home.path(folder)).spawn().unwrap())
 }
 
-/// Daemons that were started for clients.
+/// Returns the daemons that were started for clients.
 fn daemons(home: &Home) -> Vec<i32> {
     let lines = home.left();
     let daemons = lines.iter().filter(|line| line.contains(" serve --linger "));
@@ -97,7 +97,7 @@ fn ostler_among_the_servers_of_a_config_is_left_out_by_every_command() {
     assert_eq!(call.code, Some(6), "{call}");
     assert!(call.stderr.contains("server `x` is disabled"), "{call}");
 
-    // It listens elsewhere than the config says, so that the address there is another's.
+    // It listens at another port than that of the config, where another process may listen.
     let daemon = Daemon::start(&home);
     let status = home.run(&["status", "--json", "x"]);
     let status: serde_json::Value = serde_json::from_str(&status.stdout).unwrap();
@@ -191,7 +191,7 @@ fn a_disabled_server_is_known_and_never_started() {
     daemon.end();
 }
 
-/// What a command says of a server that leads back to its own daemon.
+/// Message about a server that leads back to its own daemon.
 const BACK: &str = "leads back";
 
 #[test]

@@ -10,12 +10,12 @@ use crate::daemon::Daemon;
 use crate::home::{Home, until};
 use crate::mcp;
 
-/// A server of a config file.
+/// Returns a server's table of a config file.
 fn table(name: &str, rest: &str) -> String {
     format!("[servers.{name}]\ncommand = {:?}\n{rest}\n", fake_mcp())
 }
 
-/// What the daemon says of the last change.
+/// Returns the daemon's report of the last change.
 fn last_change(daemon: &Daemon<'_>) -> Value {
     daemon.ask("GET /api/v1/config", "").json()["last_change"].clone()
 }
@@ -44,7 +44,7 @@ fn an_edit_leaves_servers_that_it_does_not_touch_alone() {
             }
             calls
         });
-        // As editors do it: beside, and renamed.
+        // As editors do it: a new file, renamed.
         home.write(
             "new.toml",
             &(table("same", "") + &table("other", "call_timeout = \"7s\"") + &table("new", "")),
@@ -156,7 +156,7 @@ fn an_edit_applies_however_busy_its_directory_is() {
     until_applied(&daemon, "applied");
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Neither what lies beside the config nor the config itself is ever left alone.
+        // Neither the files beside the config nor the config itself are ever left alone.
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 home.write("busy.log", "x");
@@ -210,7 +210,7 @@ fn a_reload_without_a_config_is_refused_with_a_hint_and_leaves_no_warning() {
     daemon.end();
 }
 
-/// A server that can be started once, that should be up.
+/// Returns a server that can start only once and is not lazy.
 fn started_once(rest: &str) -> String {
     let script = format!("test -e started && exit 1; touch started; exec {}", fake_mcp().display());
     format!(

@@ -1,4 +1,4 @@
-//! The console of `ostler serve`: what is told while it happens.
+//! Console of `ostler serve`: its messages while it runs.
 
 use std::fs::File;
 
@@ -9,7 +9,7 @@ use crate::daemon::Daemon;
 use crate::home::{Home, until};
 use crate::mcp;
 
-/// A daemon whose console is the file `console`.
+/// Starts a daemon whose console is the file `console`.
 fn serve(home: &Home) -> Daemon<'_> {
     let console = File::create(home.path("console")).unwrap();
     Daemon::start_as(home, |command| {
@@ -17,7 +17,7 @@ fn serve(home: &Home) -> Daemon<'_> {
     })
 }
 
-/// Waits for a line and gives all of them, without their times.
+/// Waits for a line and returns all of them, without their times.
 fn told(home: &Home, wanted: &str) -> String {
     until(wanted, || home.lines("console").iter().any(|line| line.contains(wanted)));
     home.lines("console").iter().map(|line| without_time(line).to_owned() + "\n").collect()

@@ -1,4 +1,4 @@
-//! A daemon of a test.
+//! Daemon of a test.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus};
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::home::{Home, until};
 use crate::http::{self, Answer};
 
-/// A daemon that has come up. Dropping it ends it.
+/// Running daemon. Dropping it ends it.
 pub(crate) struct Daemon<'a> {
     pub(crate) home: &'a Home,
     pub(crate) port: u16,
@@ -32,14 +32,14 @@ impl<'a> Daemon<'a> {
         Self::spawn(home, home.command(&args))
     }
 
-    /// With another environment, or other pipes.
+    /// Starts a daemon with another environment, or other pipes.
     pub(crate) fn start_as(home: &'a Home, prepare: impl FnOnce(&mut Command)) -> Self {
         let mut command = home.command(&["serve", "--listen", "127.0.0.1:0", "--port-file", "port"]);
         prepare(&mut command);
         Self::spawn(home, command)
     }
 
-    /// A command that serves and writes its port into the file `port`.
+    /// Starts a command that serves and writes its port into the file `port`.
     pub(crate) fn spawn(home: &'a Home, mut command: Command) -> Self {
         let file = home.path("port");
         let _ = std::fs::remove_file(&file);
@@ -64,12 +64,12 @@ impl<'a> Daemon<'a> {
         self.child.id()
     }
 
-    /// A request to the admin API, by somebody who may.
+    /// Sends a request to the admin API, with the admin token.
     pub(crate) fn ask(&self, line: &str, body: &str) -> Answer {
         http::ask(self.port, line, &[&format!("Authorization: Bearer {}", self.token())], body)
     }
 
-    /// One server, as the daemon sees it.
+    /// Returns the daemon's state of one server.
     pub(crate) fn server(&self, name: &str) -> Value {
         self.ask(&format!("GET /api/v1/servers/{name}"), "").json()
     }
@@ -78,7 +78,7 @@ impl<'a> Daemon<'a> {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
     }
 
-    /// Ends it in order; how it exited, how long that took, and what it has said.
+    /// Shuts the daemon down; returns its exit status, the duration of the shutdown, and its stderr.
     pub(crate) fn end(mut self) -> (ExitStatus, Duration, String) {
         let began = Instant::now();
         self.signal(Signal::SIGTERM);
@@ -87,7 +87,7 @@ impl<'a> Daemon<'a> {
     }
 }
 
-/// The admin token of the only daemon that a home has had.
+/// Returns the admin token of the only daemon that a home has had.
 pub(crate) fn token(home: &Home) -> String {
     let folder = std::fs::read_dir(home.path("state/ostler")).unwrap();
     let files = folder.map(|entry| entry.unwrap().path());

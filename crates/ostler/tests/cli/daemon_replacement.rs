@@ -11,12 +11,13 @@ use crate::daemon::Daemon;
 use crate::home::{Home, until};
 use crate::stdio::EndedDaemon;
 
-/// A home whose server writes down what it executes.
+/// Returns a home whose server records its executions.
 fn counting_home() -> Home {
     Home::with_servers(&[("fake", &["--executions", "executions"])])
 }
 
-/// How often each call was begun, and by which process of the server last, by the caller's number of it.
+/// Returns the number of executions of each call, and the last process that executed it, by the caller's number of the
+/// call.
 fn executions(home: &Home) -> BTreeMap<u64, (usize, u64)> {
     let mut begun = BTreeMap::new();
     for line in home.lines("executions") {
@@ -55,7 +56,7 @@ fn daemons(home: &Home) -> Vec<Value> {
     listed["daemons"].as_array().unwrap().clone()
 }
 
-/// The answer to a call that may have been executed.
+/// Asserts that the outcome of a call is unknown: it may have been executed.
 fn assert_unknown(answer: &Value) {
     assert_eq!(answer["error"]["code"], -31003, "{answer}");
     assert_eq!(answer["error"]["data"]["code"], "outcome-unknown", "{answer}");
@@ -95,7 +96,7 @@ fn what_only_reads_is_asked_again_when_the_daemon_was_killed() {
     let mut client = client(&home);
     client.hello();
     client.tools();
-    // A daemon that does nothing more takes what is sent and answers nothing.
+    // A stopped daemon accepts connections and answers nothing.
     ended.signal(Signal::SIGSTOP);
     let list = client.begin("tools/list", json!({}));
     let call = client.begin("tools/call", deed(1, 0));
@@ -103,7 +104,7 @@ fn what_only_reads_is_asked_again_when_the_daemon_was_killed() {
     ended.signal(Signal::SIGKILL);
     assert!(client.answer(list)["result"]["tools"].is_array());
     assert!(client.answer(ping)["result"].is_object());
-    // Whether it had left is a matter of a moment; it runs once or not at all.
+    // The request may have left before the kill; it runs once or not at all.
     let answer = client.answer(call);
     match answer["result"].is_object() {
         true => assert_eq!(counts(&home), [(1, 1)]),
@@ -161,7 +162,7 @@ fn subscriptions_and_the_log_level_are_taken_to_the_next_daemon() {
     let is_update = |message: &Value| {
         message["method"] == "notifications/resources/updated" && message["params"]["uri"] == uri
     };
-    // It may have changed while nobody listened.
+    // The list may have changed while no client listened.
     while !is_update(&client.hear()) {}
     let updated = json!({"method": "notifications/resources/updated", "params": {"uri": uri}});
     let told = client.call("fake__notify", updated);
@@ -309,7 +310,7 @@ fn ctrl_c_ends_a_command_that_waits_for_the_daemon_that_takes_over() {
     assert!(serve.wait().unwrap().success());
 }
 
-/// A command that waits for the next daemon.
+/// Command that waits for the next daemon.
 struct WaitingCommand {
     child: std::process::Child,
     said: std::io::BufReader<std::process::ChildStderr>,
@@ -450,7 +451,7 @@ fn ten_clients_that_start_beside_a_serve_share_its_daemon() {
     let mut serve = home.command(&["serve", "--listen", "127.0.0.1:0"]).spawn().unwrap();
     let start = |number: usize| {
         let mut command = home.command(&["stdio"]);
-        // Clients filter their environments as they like.
+        // Clients filter their environments in different ways.
         match number % 3 {
             0 => command.env("XDG_RUNTIME_DIR", home.path("run")).env("TMPDIR", home.path("tmp")),
             1 => command.env_remove("XDG_STATE_HOME"),
@@ -475,7 +476,7 @@ fn ten_clients_that_start_beside_a_serve_share_its_daemon() {
     assert!(serve.wait().unwrap().success());
 }
 
-/// Ends the call that the old daemon waits for, by the end of the process that executes it.
+/// Ends the call that the old daemon waits for, by killing the process that executes it.
 fn end_call(home: &Home, nonce: u64) {
     let pid = i32::try_from(executions(home)[&nonce].1).unwrap();
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL).unwrap();

@@ -1,5 +1,5 @@
-//! Questions of servers, progress and warnings, as a person at a terminal meets them: in this process and through a
-//! daemon, with servers of both eras.
+//! Questions of servers, progress and warnings on a terminal: in this process and through a daemon, with servers of
+//! both eras.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -21,7 +21,7 @@ fn start(home: &Home, args: &[&str]) -> TestTerminal {
     TestTerminal::start_with_stdout(&home.command(args), Some(out.into()))
 }
 
-/// What a terminal has shown, without words about slow servers: a busy machine makes them so.
+/// Returns the screen of a terminal without messages about slow servers, which depend on the machine's load.
 fn shown(terminal: &TestTerminal) -> String {
     terminal.screen().lines().filter(|line| !line.starts_with("waiting")).collect::<Vec<_>>().join("\n")
 }
@@ -30,14 +30,14 @@ fn out(home: &Home) -> String {
     std::fs::read_to_string(home.path("out")).unwrap()
 }
 
-/// The result that the question of a legacy server was answered with.
+/// Returns the result with which the question of a legacy server was answered.
 fn answer(home: &Home) -> Value {
     let text = out(home);
     let message: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}"));
     message["result"].clone()
 }
 
-/// Does the same with and without a daemon.
+/// Runs the check with and without a daemon.
 fn both(servers: &[(&str, &[&str])], check: impl Fn(&Home)) {
     let home = Home::with_servers(servers);
     check(&home);
@@ -69,13 +69,13 @@ fn a_legacy_server_asks_during_the_call() {
 #[test]
 fn a_modern_server_asks_in_its_result_and_gets_its_state_back() {
     both(&[("fake", MODERN)], |home| {
-        // JSON on stdout does not keep a person from being asked.
+        // JSON on stdout does not disable questions to a person.
         let mut terminal = start(home, &["call", "fake__input", "--json"]);
         terminal.wait_for("`fake` asks:\n  Go on?\n");
         terminal.wait_for("ok (y or n): ");
         terminal.enter("n");
         assert_eq!(terminal.finish(), Some(0), "{}", terminal.screen());
-        // The server compares the state; the answers are what it prints.
+        // The server compares the state and prints the answers.
         let given: Value = serde_json::from_str(&out(home)).unwrap();
         let given = &given["structuredContent"];
         assert_eq!(*given, json!({ "confirm": { "action": "accept", "content": { "ok": false } } }));
@@ -118,7 +118,8 @@ fn a_form_is_filled_in_field_by_field() {
 #[test]
 fn text_of_a_server_never_begins_a_line() {
     let home = Home::with_servers(&[("fake", LEGACY)]);
-    // Spaces and letters up to the edge of the terminal, which has 100 columns; then words that Ostler might say.
+    // Spaces and letters up to the edge of the terminal, which has 100 columns; then text that imitates Ostler's
+    // messages.
     let (spaces, letters) = (" ".repeat(98), "x".repeat(98));
     let label = format!("{}[sudo] password for root", "y".repeat(50));
     let message = format!("{spaces}error: sign in again{spaces}`git` asks:\n{letters}error: sign in again");
@@ -209,7 +210,7 @@ fn ctrl_c_without_a_question_ends_the_call() {
     });
 }
 
-/// A server that asks for a text so many times, whatever it is answered.
+/// Starts a call of a server that asks for a text this many times, whatever the answer.
 fn ask_again_and_again(home: &Home, count: u32) -> TestTerminal {
     let text =
         json!({ "message": "More", "requestedSchema": { "properties": { "a": { "type": "string" } } } });
@@ -315,7 +316,7 @@ fn without_a_terminal_nothing_is_shown_or_asked() {
     });
 }
 
-/// A legacy server whose tools ask a question and pass its refusal on, as a result (`ask`) or as an error (`rpc`).
+/// Legacy server whose tools ask a question and forward its refusal, as a result (`ask`) or as an error (`rpc`).
 const ASKING_SERVER: &str = r#"
 while read -r line; do
   id=$(printf '%s' "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
@@ -377,7 +378,7 @@ fn sampling_and_roots_are_refused_by_name() {
     });
 }
 
-/// Begins a call as commands do, and reads until the server has asked; gives the id of the question.
+/// Begins a call as commands do, and reads until the server has asked; returns the id of the question.
 fn observe(daemon: &Daemon<'_>) -> (BufReader<TcpStream>, Value) {
     let bearer = format!("Authorization: Bearer {}", daemon.token());
     let headers = [bearer.as_str(), "Connection: upgrade", "Upgrade: ostler-stdio", "Ostler-Commands: 1"];

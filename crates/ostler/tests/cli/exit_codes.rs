@@ -1,4 +1,4 @@
-//! Exit codes, each reached for real.
+//! Exit codes, each reached by a real command.
 
 use std::fs::File;
 use std::process::Stdio;
@@ -127,7 +127,7 @@ fn only_the_verbose_see_the_log() {
     assert!(said.contains("a tool was left out"), "{said}");
 }
 
-/// Every command, with a config that is not there or with arguments that make no sense.
+/// Runs every command with a config that is missing or with invalid arguments.
 #[test]
 fn with_json_every_command_tells_its_failure_as_one_document() {
     let home = Home::new();

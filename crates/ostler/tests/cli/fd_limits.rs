@@ -1,4 +1,4 @@
-//! Limits of the machine: descriptors that the daemon takes and leaves its servers, and the size of files.
+//! Limits of the machine: file descriptors of the daemon and of its servers, and the size of files.
 
 use std::process::Command;
 
@@ -26,7 +26,7 @@ fn limit(command: &mut Command, ulimit: &str) {
     *command = shell;
 }
 
-/// The soft and the hard limit of a process.
+/// Returns the soft and the hard limit of a process.
 fn limits(pid: u64) -> (String, String) {
     let text = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
@@ -52,7 +52,7 @@ fn a_machine_with_few_descriptors_is_told_of_and_the_daemon_serves_as_many_conne
     let home = Home::new();
     let daemon = Daemon::start_as(&home, |command| limit(command, "ulimit -n 300"));
     let port = daemon.port;
-    // More than there are descriptors: the longest idle ones make room.
+    // More connections than descriptors: the longest idle ones are closed.
     let crowd: Vec<_> =
         (0..600).map(|_| std::net::TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
     assert_eq!(home.run(&["call", "demo__add", "a=2", "b=40"]).stdout, "42\n");
@@ -107,7 +107,7 @@ fn a_daemon_whose_connections_are_all_in_use_can_be_operated() {
             http::open(daemon.port, "POST /mcp", &headers, &body)
         })
         .collect();
-    // Not by asking the daemon: a connection whose request has not been read yet would make room.
+    // Not by a request to the daemon: a connection whose request has not been read yet would be evicted.
     until("both callers are served", || home.lines("executions").len() == 2);
 
     assert_eq!(mcp::ask_with(daemon.port, "tools/list", serde_json::json!({}), &[]).status, 503);

@@ -1,8 +1,8 @@
-//! What people read first.
+//! Help texts.
 
 use crate::home::Home;
 
-/// Every command that `ostler --help` shows, and those that it hides.
+/// Returns every command that `ostler --help` shows, and those that it hides.
 fn commands(home: &Home) -> Vec<String> {
     let help = home.run(&["--help"]).stdout;
     let groups = help.split("Usage:").nth(1).unwrap().split("Options:").next().unwrap();

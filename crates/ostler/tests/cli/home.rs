@@ -1,4 +1,4 @@
-//! A home of its own for each test.
+//! Isolated home of each test.
 
 use std::fmt;
 use std::io::Write;
@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 use ostler_testkit::fake_mcp;
 use tempfile::TempDir;
 
-/// Longer than the stop sequence of a server that ignores everything.
+/// Longer than the stop sequence of a server that ignores every signal.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A directory in which `ostler` finds nothing of the machine's user.
+/// Directory in which `ostler` finds no files of the machine's user.
 ///
-/// Its path is the `HOME` of every process that a test starts, directly or
-/// not, and the working directory of those that have no environment, so what is
-/// left of them can be found. Dropping it makes sure that nothing is.
+/// Its path is the `HOME` of every process that a test starts, directly or indirectly, and the working directory of
+/// those that have no environment, so processes that are left over can be found. Dropping it asserts that there are
+/// none.
 pub(crate) struct Home {
     folder: TempDir,
 }
 
-/// What a command printed and how it exited, with what differs between runs replaced.
+/// Output and exit code of a command, with the parts replaced that differ between runs.
 pub(crate) struct Run {
     line: String,
     pub(crate) stdout: String,
@@ -34,7 +34,7 @@ impl Home {
         Self { folder: tempfile::tempdir().unwrap() }
     }
 
-    /// A home whose config has these servers: a name and the switches of `fake-mcp`.
+    /// Returns a home whose config has these servers: a name and the switches of `fake-mcp`.
     pub(crate) fn with_servers(servers: &[(&str, &[&str])]) -> Self {
         let home = Self::new();
         let table = |(name, args): &(&str, &[&str])| {
@@ -58,8 +58,8 @@ impl Home {
         std::fs::read_to_string(self.path(name)).unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
-    /// The command, ready to be started in this home and in nobody's environment. It names the config of the
-    /// home, which is consent to run its servers.
+    /// Returns the command for this home, with no variable of the environment. It names the config of the home, which
+    /// is consent to run its servers.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let config = ["ostler.toml", ".mcp.json"].into_iter().find(|name| self.path(name).exists());
         match config.filter(|_| args[0] != "guard" && !args.contains(&"--config")) {
@@ -68,7 +68,7 @@ impl Home {
         }
     }
 
-    /// The same, and the command finds the config by itself: in the working directory, unless one is named.
+    /// Returns the same command without the config's name: it finds the config in the working directory.
     pub(crate) fn finding_command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ostler"));
         command.args(args).current_dir(self.folder.path()).env_clear();
@@ -88,7 +88,7 @@ impl Home {
         self.shown(args, &self.finding_command(args).output().unwrap())
     }
 
-    /// Runs with room for lines of any length: paths are longer on some machines.
+    /// Runs with lines of any length: paths are longer on some machines.
     pub(crate) fn run_wide(&self, args: &[&str]) -> Run {
         self.shown(args, &self.command(args).env("COLUMNS", "1000").output().unwrap())
     }
@@ -99,7 +99,7 @@ impl Home {
         self.shown(args, &child.wait_with_output().unwrap())
     }
 
-    /// The output of a child that has been started with [`Home::command`].
+    /// Returns the output of a child that has been started with [`Home::command`].
     pub(crate) fn finish(&self, child: Child) -> Run {
         self.shown(&["…"], &child.wait_with_output().unwrap())
     }
@@ -122,7 +122,7 @@ impl Home {
         replace(text, Path::new(env!("CARGO_BIN_EXE_ostler")), "[OSTLER]")
     }
 
-    /// Processes, other than the test itself, that were started for this home.
+    /// Returns processes, other than the test itself, that were started for this home.
     pub(crate) fn left(&self) -> Vec<String> {
         let home = format!("HOME={}", self.folder.path().display());
         let at = self.folder.path().canonicalize().unwrap();
@@ -158,7 +158,7 @@ impl Drop for Home {
 }
 
 impl Run {
-    /// The whole text, with numbers of milliseconds replaced.
+    /// Returns the whole text, with numbers of milliseconds replaced.
     pub(crate) fn without_times(&self) -> String {
         let text = self.to_string();
         let mut out = String::new();
@@ -188,13 +188,13 @@ impl fmt::Display for Run {
     }
 }
 
-/// Guards and wardens have no environment.
+/// Returns whether a process is a guard or warden, which have no environment.
 fn is_guard(folder: &Path) -> bool {
     let name = std::fs::read_to_string(folder.join("comm")).unwrap_or_default();
     ["ostler-guard\n", "ostler-warden\n"].contains(&name.as_str())
 }
 
-/// Waits until something holds, for as long as anything here may take.
+/// Waits until a condition holds, at most the timeout of all tests here.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {

@@ -1,4 +1,4 @@
-//! As much HTTP as a test needs.
+//! Minimal HTTP client of the tests.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Longer than anything here takes.
+/// Longer than any request here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// The header lines as they came.
+    /// Header lines, unparsed.
     pub(crate) head: String,
     pub(crate) text: String,
 }
@@ -24,7 +23,7 @@ impl Answer {
     }
 }
 
-/// One request: `GET /path`, with header lines and a body.
+/// Sends one request: `GET /path`, with header lines and a body.
 pub(crate) fn ask(port: u16, line: &str, headers: &[&str], body: &str) -> Answer {
     let mut reader = open(port, line, headers, body);
     let mut head = String::new();

@@ -1,4 +1,4 @@
-//! An identity provider: a key, and where its public half is told.
+//! Identity provider of the tests: a key pair, and a server of its public half.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -12,13 +12,13 @@ use ring::rand::SystemRandom;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::{Value, json};
 
-/// Signs tokens with keys that it makes anew.
+/// Issuer of tokens, with a new key pair.
 pub(crate) struct IdentityProvider {
     key: Ed25519KeyPair,
     kid: &'static str,
 }
 
-/// Tells key sets, and counts how often it was asked.
+/// Server of a key set, which counts its requests.
 pub(crate) struct JwksServer {
     pub(crate) url: String,
     text: Arc<Mutex<String>>,
@@ -44,7 +44,7 @@ impl IdentityProvider {
         json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": self.kid, "x": x}]}).to_string()
     }
 
-    /// A token of Ada's for the tests' daemon, with these changes.
+    /// Returns a token of Ada's for the tests' daemon, with these changes.
     pub(crate) fn token(&self, changes: Value) -> String {
         self.token_with(&json!({"alg": "EdDSA", "kid": self.kid}), changes)
     }
@@ -62,7 +62,7 @@ impl IdentityProvider {
 }
 
 impl JwksServer {
-    /// Tells this text to whoever asks, as long as the test runs.
+    /// Serves this text, as long as the test runs.
     pub(crate) fn new(text: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/jwks", listener.local_addr().unwrap());

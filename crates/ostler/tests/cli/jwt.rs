@@ -7,7 +7,7 @@ use crate::home::{Home, until};
 use crate::issuer::{IdentityProvider, JwksServer, now};
 use crate::{http, mcp};
 
-/// A home whose daemon takes tokens of the issuer, and whose only role is `local`.
+/// Returns a home whose daemon takes tokens of the issuer, and whose only role is `local`.
 fn home(jwks: &str) -> Home {
     let home = Home::with_servers(&[("fake", &[])]);
     let servers = std::fs::read_to_string(home.path("ostler.toml")).unwrap();
@@ -79,7 +79,7 @@ fn a_new_key_is_looked_for_once_and_the_old_ones_stay_when_that_fails() {
     assert_eq!(ask(&daemon, &first.token(json!({}))).status, 200);
     assert_eq!(told.request_count(), 1);
     for _ in 0..5 {
-        // It was looked for at the start, which is less than ten seconds ago.
+        // The key set was fetched at the start, which is less than ten seconds ago.
         assert_eq!(ask(&daemon, &IdentityProvider::new("two").token(json!({}))).status, 401);
     }
     assert_eq!(told.request_count(), 1);

@@ -10,7 +10,7 @@ use crate::daemon::Daemon;
 use crate::home::{Home, until};
 use crate::stdio::{EndedDaemon, StdioClient};
 
-/// Two servers, of which each has written one line.
+/// Returns a home with two servers, of which each has written one line.
 fn home() -> Home {
     Home::with_servers(&[("one", &[]), ("other", &[])])
 }
@@ -20,7 +20,7 @@ fn write(home: &Home, server: &str, lines: usize) {
     assert_eq!(run.code, Some(0), "{run}");
 }
 
-/// The lines of servers, without the marks of their starts.
+/// Returns the lines of servers, without the marks of their starts.
 fn objects(home: &Home, args: &[&str]) -> Vec<Value> {
     let mut lines = all_objects(home, args);
     lines.retain(|line| line["start"] != true);
@@ -79,7 +79,7 @@ fn all_servers_are_followed_over_restarts_and_edits() {
     assert_eq!(home.run(&["restart", "other"]).code, Some(0));
     write(&home, "other", 1);
     assert_eq!(next()["server"], "other");
-    // A server that comes with an edit is followed too.
+    // A server that an edit adds is followed too.
     let config = std::fs::read_to_string(home.path("ostler.toml")).unwrap();
     home.write("ostler.toml", &config.replace("servers.other", "servers.third"));
     assert_eq!(home.run(&["reload"]).code, Some(0));
@@ -127,7 +127,7 @@ fn what_a_process_wrote_is_kept_over_the_next_ones_behind_a_mark_for_each() {
     assert_eq!(all_objects(&home, &["fake", "-n", "1"]).len(), 1);
     assert_eq!(all_objects(&home, &["fake", "-n", "3"]), lines[3..], "marks do not count");
     assert_eq!(objects(&home, &["fake", "--since", lines[3]["at"].as_str().unwrap()]).len(), 3);
-    // Starts that fail leave what they wrote too.
+    // Starts that fail leave their output too.
     for _ in 0..2 {
         assert_eq!(home.run(&["restart", "crash"]).code, Some(6));
     }

@@ -1,5 +1,4 @@
-//! The binary as people and scripts meet it: what it prints, how it exits, and
-//! that it leaves nothing behind.
+//! Command line tests of the binary: its output, its exit codes, and that it leaves no process behind.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't be set up fails")]
 

@@ -1,4 +1,4 @@
-//! Many servers, some of them sick, and many callers.
+//! Many servers, some of them broken, and many callers.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ fn table(name: &str, rest: &str) -> String {
     format!("[servers.{name}]\ncommand = {:?}\n{rest}\n", fake_mcp())
 }
 
-/// How many tools of a server a list over all of them has.
+/// Returns the number of tools of a server in a list over all of them.
 fn count(list: &Value, server: &str) -> usize {
     let tools = list["result"]["tools"].as_array().unwrap_or_else(|| panic!("{list}"));
     let prefix = format!("{server}__");
@@ -48,7 +48,7 @@ fn sick_servers_among_ten_spoil_neither_the_list_nor_its_deadline() {
     let pid = daemon.server("dead")["pid"].as_i64().unwrap();
     kill(Pid::from_raw(i32::try_from(pid).unwrap()), Signal::SIGKILL).unwrap();
     until("it is ejected", || daemon.server("dead")["state"] == "ejected");
-    // It says that its list has changed, and then nothing more.
+    // It notifies of a changed list, and then sends nothing more.
     mcp::call(daemon.port, "stuck__list_changed", json!({"count": 1}));
     let pid = daemon.server("stuck")["pid"].as_i64().unwrap();
     kill(Pid::from_raw(i32::try_from(pid).unwrap()), Signal::SIGSTOP).unwrap();
@@ -95,7 +95,7 @@ fn edits_under_64_callers_fail_no_call_and_leave_untouched_servers_alone() {
                 }
             });
         }
-        // However an edit goes wrong, the callers end, so that the test does too.
+        // Whatever the result of an edit, the callers end, so that the test does too.
         let _ended = OnDrop(|| is_over.store(true, Ordering::Relaxed));
         let worked = || {
             let so_far = calls.load(Ordering::Relaxed);
@@ -120,7 +120,7 @@ fn edits_under_64_callers_fail_no_call_and_leave_untouched_servers_alone() {
     assert_eq!(identity(), before);
 }
 
-/// Does something at the end, also of a test that fails.
+/// Guard that runs a function at the end, also of a test that fails.
 struct OnDrop<F: Fn()>(F);
 
 impl<F: Fn()> Drop for OnDrop<F> {

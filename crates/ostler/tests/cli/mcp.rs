@@ -1,22 +1,22 @@
-//! A modern MCP client over HTTP, one connection for each request.
+//! Modern MCP client over HTTP, one connection for each request.
 
 use serde_json::{Value, json};
 
 use crate::http;
 
-/// Asks all servers, and returns the whole answer.
+/// Sends a request to all servers, and returns the whole answer.
 pub(crate) fn ask(port: u16, method: &str, params: Value) -> Value {
     ask_with(port, method, params, &[]).json()
 }
 
-/// The same with further headers, and with the status of the answer.
+/// Sends a request with further headers, and returns the answer with its status.
 pub(crate) fn ask_with(port: u16, method: &str, params: Value, further: &[&str]) -> http::Answer {
     let (headers, body) = request(method, params);
     let headers: Vec<&str> = headers.iter().map(String::as_str).chain(further.iter().copied()).collect();
     http::ask(port, "POST /mcp", &headers, &body)
 }
 
-/// Header lines and the body of a request.
+/// Returns header lines and the body of a request.
 pub(crate) fn request(method: &str, mut params: Value) -> (Vec<String>, String) {
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -41,7 +41,7 @@ pub(crate) fn call(port: u16, tool: &str, arguments: Value) -> Value {
     ask(port, "tools/call", json!({"name": tool, "arguments": arguments}))
 }
 
-/// Calls a tool again with the answer to what it wanted to know.
+/// Calls a tool again with the answer to its question.
 pub(crate) fn answer(port: u16, tool: &str, asked: &Value) -> Value {
     let result = &asked["result"];
     assert_eq!(result["resultType"], "input_required", "{asked}");

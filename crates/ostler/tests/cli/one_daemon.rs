@@ -1,4 +1,4 @@
-//! One daemon for a config, in whatever environments it is looked for.
+//! One daemon for a config, in every environment of its clients.
 
 use std::process::{Child, Command};
 
@@ -8,7 +8,7 @@ use crate::daemon::Daemon;
 use crate::home::{Home, until};
 use crate::stdio::{EndedDaemon, StdioClient};
 
-/// A command with the variables that the Python SDK, the Inspector and Claude Code pass on, and no others.
+/// Returns a command with the variables that the Python SDK, the Inspector and Claude Code pass on, and no others.
 fn filtered(home: &Home, args: &[&str]) -> Command {
     let mut command = home.command(args);
     command
@@ -25,7 +25,7 @@ fn processes(home: &Home, word: &str) -> usize {
     home.left().iter().filter(|line| line.contains(word)).count()
 }
 
-/// A config of one server, whose callers have three calls.
+/// Returns a home with a config of one server, whose callers have three calls.
 fn with_budget() -> Home {
     let home = Home::new();
     let fake = ostler_testkit::fake_mcp();
@@ -67,7 +67,7 @@ fn a_daemon_that_a_filtered_client_has_started_is_found_from_a_whole_environment
     let mut client = StdioClient::start_as(filtered(&home, &["stdio"]));
     client.initialize();
     let pid = client.server_pid();
-    // Here XDG_STATE_HOME is set, and the admin token lies where it was not.
+    // Here XDG_STATE_HOME is set, and the admin token lies in another directory than without it.
     let run = home.run(&["call", "fake__pid"]);
     assert_eq!(run.stdout.trim(), pid, "{run}");
     assert_eq!((ended.pids().len(), home.lines("starts").len()), (1, 1));

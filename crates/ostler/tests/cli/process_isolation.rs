@@ -1,4 +1,4 @@
-//! Who shares a process of a server: real clients, real processes.
+//! Process isolation: callers that share a process of a server, with real clients and real processes.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use crate::home::{Home, until};
 use crate::http;
 use crate::stdio::{EndedDaemon, StdioClient};
 
-/// A home with a config in a directory of its own, and two projects beside it.
+/// Returns a home with a config in a directory of its own, and two projects beside it.
 fn home(lines: &str) -> Home {
     let home = Home::new();
     let args = ["--starts", "${workspaceFolder}/starts"];
@@ -23,7 +23,7 @@ fn home(lines: &str) -> Home {
     home
 }
 
-/// A command with the config of the home, started in a project.
+/// Returns a command with the config of the home, started in a project.
 fn in_project(home: &Home, project: &str, args: &[&str]) -> Command {
     let config = home.path("config/ostler.toml");
     let mut command = home.finding_command(&[&["--config", config.to_str().unwrap()], args].concat());
@@ -153,7 +153,7 @@ fn the_process_of_a_token_ends_with_it_and_the_next_of_its_name_gets_another() {
     assert_eq!(home.lines("config/starts"), [first, second]);
 }
 
-/// A config whose server looks like a published one; nothing is started.
+/// Config whose server looks like a published one; nothing is started.
 const MEMORY: &str =
     "[servers.notes]\ncommand = \"npx\"\nargs = [\"-y\", \"@modelcontextprotocol/server-memory\"]\n";
 

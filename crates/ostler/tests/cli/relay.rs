@@ -1,4 +1,4 @@
-//! The relay: a daemon, a broker and workers, each a process of its own.
+//! Relay: a daemon, a broker and workers, each a process of its own.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +10,12 @@ use crate::broker::CliBroker;
 use crate::daemon::Daemon;
 use crate::home::{Home, until};
 
-/// An end at once, on a busy machine too: half of the ten seconds that an end in order may take.
+/// Limit of an immediate end, on a busy machine too: half of the ten seconds that an orderly end may take.
 pub(crate) const AT_ONCE: Duration = Duration::from_secs(5);
 
 const ROLES: &str = "[roles.local]\nallow = [\"*\"]\n[roles.ci]\nallow = [\"fake/echo\", \"fake/progress\", \"fake/sleep\"]\n";
 
-/// A home whose daemon has one server and is reached through a broker.
+/// Returns a home whose daemon has one server and is reached through a broker.
 fn home(url: &str, relay: &str) -> Home {
     let home = Home::with_servers(&[("fake", &["--ledger", "ledger"])]);
     let servers = std::fs::read_to_string(home.path("ostler.toml")).unwrap();
@@ -23,7 +23,7 @@ fn home(url: &str, relay: &str) -> Home {
     home
 }
 
-/// A worker in a role.
+/// Starts a worker in a role.
 fn worker(far: &Home, url: &str, role: &str) -> Agent {
     Agent::start(far, &["--nats", url, "--role", role, "--name", "w1"])
 }
@@ -36,7 +36,7 @@ fn until_connected(daemon: &Daemon<'_>) {
     until("the relay is connected", || relay(daemon)["state"] == "connected");
 }
 
-/// The text of an answer.
+/// Returns the text of an answer.
 fn text(answer: &Value) -> &str {
     answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"))
 }
@@ -76,7 +76,7 @@ fn a_worker_has_what_a_restarted_host_has_long_before_it_would_ask_by_itself() {
     let config = std::fs::read_to_string(home.path("ostler.toml")).unwrap();
     home.write("ostler.toml", &config.replace("\"fake/sleep\"", "\"fake/pid\""));
     let _daemon = Daemon::start(&home);
-    // A worker asks once a minute without a reason, which is longer than this waits.
+    // A worker polls once a minute without a notification, which is longer than this waits.
     until("the worker has the new tools", || {
         let tools = agent.tools();
         tools.contains(&"fake__pid".to_owned()) && !tools.contains(&"fake__sleep".to_owned())
@@ -181,7 +181,7 @@ fn a_call_that_was_under_way_when_the_host_died_has_an_unknown_outcome_soon() {
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
-/// Users for one host and one worker, by password.
+/// Returns a broker config with users for one host and one worker, by password.
 fn users(home: &Home) -> (String, [(&'static str, &'static str); 2]) {
     let printed = home.run(&["relay", "nats-config", "--host", "mill", "--worker", "w1=ci"]);
     assert_eq!(printed.code, Some(0), "{printed}");
@@ -366,7 +366,7 @@ fn what_a_relay_needs_is_checked_before_it_is_started() {
     assert!(unknown.stderr.contains("did you mean `ci`?"), "{unknown}");
 }
 
-/// They would hear, and end, each other's calls.
+/// Two users of one name would receive, and end, each other's calls.
 #[test]
 fn no_two_users_of_a_broker_have_one_name() {
     let home = Home::new();

@@ -1,4 +1,4 @@
-//! What clients hold for a daemon, and the next one.
+//! Sessions, cursors and states that clients hold across a restart of the daemon.
 
 use serde_json::{Value, json};
 
@@ -42,7 +42,7 @@ fn a_modern_servers_question_is_not_answered_through_another_daemon() {
     let asked = mcp::call(daemon.port, "fake__input", json!({}));
     assert!(daemon.end().0.success());
     let daemon = Daemon::start(&home);
-    // Whether the state was used before is known to the process that gave it alone.
+    // Only the process that issued the state knows whether it was used before.
     let refused = mcp::answer(daemon.port, "fake__input", &asked);
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
     assert!(refused["error"]["message"].as_str().unwrap().contains("restarted"), "{refused}");

@@ -1,11 +1,11 @@
-//! Rules of roles, as people meet them.
+//! Rules of roles on the command line.
 
 use ostler_testkit::fake_mcp;
 
 use crate::daemon::Daemon;
 use crate::home::{Home, until};
 
-/// Two servers, one of them with a filter, and some rules.
+/// Returns a config with two servers, one of them with a filter, and some rules.
 fn config(roles: &str) -> String {
     let command = fake_mcp();
     format!(

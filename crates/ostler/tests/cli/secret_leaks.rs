@@ -1,4 +1,4 @@
-//! A secret is in the hands of whom it was given to, and nowhere else.
+//! Secrets: each reaches its recipients, and no other place.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -12,7 +12,7 @@ use crate::daemon::Daemon;
 use crate::home::{Home, until};
 use crate::http;
 
-/// In the daemon's environment, and nobody refers to it.
+/// In the daemon's environment, without a reference to it.
 const KEPT: &str = "canary-kept-8f14e45fceea";
 /// In the daemon's environment, and given to one server.
 const GIVEN: &str = "canary-given-c9f0f895fb98";
@@ -31,7 +31,7 @@ fn config(fake: &Path, port: u16) -> String {
     )
 }
 
-/// A remote server that repeats in its refusal what it was sent.
+/// Starts a remote server that repeats the request in its refusal; returns its port.
 fn parrot() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -52,7 +52,7 @@ fn parrot() -> u16 {
     port
 }
 
-/// Every file under a folder, as it is.
+/// Returns every file under a folder with its content.
 fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -68,7 +68,7 @@ fn holds(bytes: &[u8], canary: &str) -> bool {
     bytes.windows(canary.len()).any(|part| part == canary.as_bytes())
 }
 
-/// The variables of the process behind a server.
+/// Returns the variables of the process behind a server.
 fn environ(daemon: &Daemon<'_>, server: &str) -> Vec<u8> {
     let pid = daemon.server(server)["pid"].as_u64().unwrap();
     std::fs::read(format!("/proc/{pid}/environ")).unwrap()
@@ -85,7 +85,7 @@ fn a_secret_is_with_whom_it_was_given_to_and_nowhere_else() {
         command.stderr(Stdio::from(std::fs::File::create(&lines).unwrap()));
     });
 
-    // Calls that work, that fail to start, that are answered badly, and one that brings the secret along.
+    // Calls that succeed, that fail to start, that get invalid answers, and one that carries the secret.
     let mut told = Vec::new();
     for line in [
         vec!["call", "holder__echo", "text=hi"],
@@ -125,7 +125,7 @@ fn a_secret_is_with_whom_it_was_given_to_and_nowhere_else() {
         assert!(!holds(&environ(&daemon, server), FILED), "{server}");
     }
 
-    // What was called is on record, without what must not be.
+    // The calls are on record, without the secrets.
     until("the calls are on record", || {
         let rows = home.run(&["audit", "--json"]).stdout;
         rows.lines().filter(|row| row.contains("\"tools/call\"")).count() >= 3

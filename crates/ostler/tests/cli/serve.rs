@@ -1,4 +1,4 @@
-//! `ostler serve`: coming up, being found, ending.
+//! `ostler serve`: start, discovery and shutdown of the daemon.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -148,7 +148,7 @@ fn a_daemon_that_was_started_for_somebody_ends_by_itself() {
     drop(daemon);
 }
 
-/// A shell whose start-up files greet and know one more directory.
+/// Returns a shell whose start-up files print a greeting and add one more directory to `PATH`.
 fn login_shell(home: &Home) -> std::path::PathBuf {
     std::fs::create_dir(home.path("bin")).unwrap();
     std::os::unix::fs::symlink(ostler_testkit::fake_mcp(), home.path("bin/only-in-login-path")).unwrap();

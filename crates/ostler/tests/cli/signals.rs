@@ -1,4 +1,4 @@
-//! Ctrl-C, kill and their like.
+//! Signals that end a command: Ctrl-C, `SIGTERM` and others.
 
 use std::io::{BufRead, BufReader};
 use std::process::Child;
@@ -12,7 +12,7 @@ fn send(child: &Child, signal: Signal) {
     kill(Pid::from_raw(child.id().cast_signed()), signal).unwrap();
 }
 
-/// A call that never returns, seen to have reached its tool.
+/// Starts a call that never returns, and waits until its tool runs.
 fn hanging(home: &Home) -> Child {
     let child = home.command(&["call", "fake__hang"]).spawn().unwrap();
     until("the call arrives", || !home.lines("ledger").is_empty());

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::daemon::Daemon;
 use crate::home::{Home, Run, until};
 
-/// The text without numbers that differ between runs and the spaces that depend on them.
+/// Returns the text without numbers that differ between runs and the spaces that depend on them.
 fn calm(run: &Run) -> String {
     let word = |word: &str| {
         let number = word.trim_end_matches("ms");

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::home::{Home, PATIENCE, until};
 
-/// A legacy client.
+/// Legacy client.
 pub(crate) struct StdioClient {
     pub(crate) child: Child,
     pub(crate) lines: BufReader<ChildStdout>,
@@ -34,7 +34,7 @@ impl StdioClient {
         writeln!(stdin, "{message}").unwrap();
     }
 
-    /// The answer to a request; what comes before it is skipped.
+    /// Returns the answer to a request; skips messages before it.
     pub(crate) fn ask(&mut self, id: u32, method: &str, params: Value) -> Value {
         self.say(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
         loop {
@@ -47,7 +47,7 @@ impl StdioClient {
         }
     }
 
-    /// The next message, whatever it is.
+    /// Returns the next message of any kind.
     pub(crate) fn hear(&mut self) -> Value {
         let mut line = String::new();
         assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "it hung up");
@@ -63,14 +63,14 @@ impl StdioClient {
         self.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
     }
 
-    /// The process that answers a call of a tool.
+    /// Returns the process that answers a call of a tool.
     pub(crate) fn server_pid(&mut self) -> String {
         let answer = self.ask(2, "tools/call", json!({"name": "fake__pid", "arguments": {}}));
         answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
     }
 }
 
-/// Ends the daemon that a client has started, when the test is over.
+/// Guard that ends the daemon that a client has started, when the test is over.
 pub(crate) struct EndedDaemon<'a>(pub(crate) &'a Home);
 
 impl EndedDaemon<'_> {
@@ -97,7 +97,7 @@ impl Drop for EndedDaemon<'_> {
             for pid in pids.iter().filter(|pid| ended.insert(**pid)) {
                 let _ = kill(Pid::from_raw(*pid), Signal::SIGTERM);
             }
-            // What is left then is told by the home.
+            // The home reports processes that are left then.
             if pids.is_empty() || Instant::now() >= end {
                 return;
             }
@@ -159,7 +159,7 @@ fn a_message_beyond_the_bound_of_the_daemon_is_refused_by_its_id_and_not_held() 
         refused["error"]["message"],
         "a message has at most 1048576 bytes; `gateway.max_body` in the config raises that"
     );
-    // Without an id nothing can be found.
+    // The message has no id, so the refusal has none either.
     client.say(&json!({"jsonrpc": "2.0", "method": "x".repeat(2 << 20)}));
     let refused = client.hear();
     assert_eq!((&refused["id"], &refused["error"]["code"]), (&Value::Null, &json!(-32600)), "{refused}");

@@ -1,11 +1,11 @@
-//! `ostler stdio` without a daemon: the client is told why.
+//! `ostler stdio` without a daemon: the client gets the reason as an error.
 
 use serde_json::{Value, json};
 
 use crate::home::Home;
 use crate::stdio::StdioClient;
 
-/// What becomes of each of a client's requests, and of the program when the client closes its stdin.
+/// Returns the answers to a client's requests, and the program's output once the client has closed its stdin.
 fn asked(home: &Home, command: std::process::Command) -> (Vec<Value>, crate::home::Run) {
     let mut client = StdioClient::start_as(command);
     client.say(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled"}));

@@ -1,4 +1,4 @@
-//! A terminal with a program in it, and the person in front of it.
+//! Pseudo-terminal with a program in it, and the keys of a person.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -11,13 +11,13 @@ use nix::pty::{OpenptyResult, Winsize, openpty};
 
 use crate::home::until;
 
-/// A terminal whose foreground program is under test.
+/// Terminal whose foreground program is under test.
 pub(crate) struct TestTerminal {
     keyboard: File,
     screen: Arc<Mutex<Vec<u8>>>,
     reader: Option<JoinHandle<()>>,
     child: Child,
-    /// Output before this was waited for already.
+    /// Offset of the output that `wait_for` has not matched yet.
     read: usize,
 }
 
@@ -27,11 +27,11 @@ impl TestTerminal {
         Self::start_with_stdout(command, None)
     }
 
-    /// Starts a command on a terminal; stdout goes elsewhere if a place is named.
+    /// Starts a command on a terminal, with stdout redirected if a target is given.
     pub(crate) fn start_with_stdout(command: &Command, stdout: Option<Stdio>) -> Self {
         let size = Winsize { ws_row: 50, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
         let OpenptyResult { master, slave } = openpty(Some(&size), None).unwrap();
-        // It makes the terminal the controlling one, so that Ctrl-C and /dev/tty mean what they do for people.
+        // It makes the terminal the controlling one, so that Ctrl-C and /dev/tty work as for a person.
         let mut inside = Command::new("setsid");
         inside.args(["--ctty", "--wait"]).arg(command.get_program()).args(command.get_args());
         inside.env_clear();
@@ -55,12 +55,12 @@ impl TestTerminal {
         Self { keyboard, screen, reader: Some(reader), child, read: 0 }
     }
 
-    /// Returns all that was shown.
+    /// Returns everything that was shown.
     pub(crate) fn screen(&self) -> String {
         String::from_utf8_lossy(&self.screen.lock().unwrap()).replace("\r\n", "\n")
     }
 
-    /// Waits until a text is shown behind the one that was waited for before; returns what stands between them.
+    /// Waits until a text is shown behind the one that was waited for before; returns the text between them.
     pub(crate) fn wait_for(&mut self, text: &str) -> String {
         let mut end = self.read;
         until_shown(text, || {
@@ -88,7 +88,7 @@ impl TestTerminal {
         self.press(&format!("{line}\n"));
     }
 
-    /// Waits for the end of the program and of what it shows; returns its exit code.
+    /// Waits for the end of the program and of its output; returns its exit code.
     pub(crate) fn finish(&mut self) -> Option<i32> {
         let mut ended = None;
         until(&format!("the program ends:\n{}", self.screen()), || {
@@ -117,7 +117,7 @@ fn until_shown(text: &str, mut look: impl FnMut() -> Result<(), String>) {
     }
 }
 
-/// Returns whether a program can be found.
+/// Returns whether a program is in `PATH`.
 pub(crate) fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(OsStr::new(program)).is_file())

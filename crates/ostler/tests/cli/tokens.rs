@@ -1,4 +1,4 @@
-//! Tokens of callers, from `ostler token` to the end of what they opened.
+//! Tokens of callers, from `ostler token` to the end of the connections they opened.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
@@ -16,7 +16,7 @@ fn home() -> Home {
     Home::with_servers(&[("fake", &[])])
 }
 
-/// Makes a token and gives its text.
+/// Creates a token and returns its text.
 fn create(home: &Home, name: &str, more: &[&str]) -> String {
     let args = [&["token", "create", "--name", name, "--role", "local"], more].concat();
     let run = home.run(&args);
@@ -176,7 +176,7 @@ fn a_form_of_a_foreign_page_reaches_neither_the_endpoint_nor_the_admin_api() {
     assert_eq!(ask(daemon.port, &[&admin]), 401, "an operator's token is no caller's");
 }
 
-/// A listen that has begun.
+/// Opens a listen stream and waits until it has begun.
 fn listen(daemon: &Daemon<'_>, token: &str) -> BufReader<TcpStream> {
     let (mut headers, body) =
         mcp::request("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}));
@@ -191,7 +191,7 @@ fn listen(daemon: &Daemon<'_>, token: &str) -> BufReader<TcpStream> {
     stream
 }
 
-/// Waits for the end of a body in chunks.
+/// Waits for the end of a chunked body.
 fn ends(mut stream: BufReader<TcpStream>) {
     let mut line = String::new();
     while line != "0\r\n" {
@@ -300,7 +300,7 @@ fn a_client_on_pipes_is_the_caller_of_its_token_until_that_is_revoked() {
     assert_eq!(run.code, Some(5), "{run}");
     let run = home.run(&["stdio", "--token-file", "nothing"]);
     assert_eq!(run.code, Some(3), "{run}");
-    // A variable that was meant to hold a token and does not makes nobody `local`.
+    // A variable that was meant to hold a token and is invalid does not fall back to `local`.
     for token in [OsStr::new(""), OsStr::from_bytes(b"\xff")] {
         let child = home.command(&["stdio"]).env("OSTLER_TOKEN", token).spawn().unwrap();
         let run = home.finish(child);
@@ -367,7 +367,7 @@ fn a_token_goes_into_a_file_that_only_its_user_can_read() {
     assert_eq!((token.lines().count(), mode & 0o777), (1, 0o600));
     assert_eq!(ask(daemon.port, &[&bearer(token.trim())]), 200);
 
-    // A file that is there is kept, and no token is left that nobody has.
+    // An existing file is kept, and no token is left without an owner.
     let other = ["token", "create", "--name", "other", "--role", "local", "--out", "ci.token"];
     insta::assert_snapshot!(home.run(&other));
     let nowhere = ["token", "create", "--name", "other", "--role", "local", "--out", "no/such/folder"];
@@ -389,7 +389,7 @@ fn people_read_local_times_and_programs_utc() {
         let output = home.command(args).env("TZ", zone).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
-    // Nine hours and a half apart, so that the minutes tell.
+    // Nine hours and a half apart, so that the minutes differ too.
     let time = |args: &[&str], zone| {
         let text = seen(args, zone);
         let row = text.lines().nth(1).unwrap().to_owned();
@@ -406,7 +406,7 @@ fn people_read_local_times_and_programs_utc() {
     assert!(seen(&["audit"], "ABC-9:30").starts_with("TIME  "));
     assert_eq!(seen(&["audit", "--json"], "ABC-9:30"), seen(&["audit", "--json"], "UTC0"));
 
-    // What is typed without a zone is local too: ten hours ago in UTC is half an hour ago nine and a half hours ahead.
+    // A time without a zone is local too: ten hours ago in UTC is half an hour ago nine and a half hours ahead.
     let audit: Value = serde_json::from_str(&seen(&["audit", "--json"], "UTC0")).unwrap();
     let moment = &audit["at"].as_str().unwrap()[..16];
     assert_eq!(seen(&["audit", "--since", moment], "ABC-9:30").lines().count(), 2);

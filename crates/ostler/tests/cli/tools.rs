@@ -45,7 +45,7 @@ fn json_holds_each_definition_as_its_server_wrote_it() {
         (&echo["name"], &echo["server"], &echo["tool"]),
         (&"fake__echo".into(), &"fake".into(), &"echo".into())
     );
-    // What the server says of its origin stays inside the definition.
+    // The server's own claim of its origin stays inside the definition.
     assert_eq!(echo["definition"]["server"], "somebody-else");
     assert_eq!(json["errors"], Value::Array(Vec::new()));
 }

@@ -1,4 +1,4 @@
-//! Commands through a daemon: what they print does not depend on who works.
+//! Commands through a daemon: their output is the same as without one.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -20,7 +20,7 @@ fn home() -> Home {
     ])
 }
 
-/// Runs a command without a daemon and with one. Whether it has to wait long enough to say so is a matter of load.
+/// Runs a command without a daemon and with one, without messages about waiting, which depend on the load.
 fn both(home: &Home, args: &[&str]) -> (String, String) {
     let run = || {
         let text = home.run(args).without_times();
@@ -79,7 +79,7 @@ fn calls_lists_and_errors_read_the_same() {
     }
 }
 
-/// Stands before a port and counts connections; returns its own port.
+/// Starts a proxy before a port that counts connections; returns its own port.
 fn counting(port: u16) -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let own = listener.local_addr().unwrap().port();
@@ -105,7 +105,7 @@ fn counting(port: u16) -> (u16, Arc<AtomicUsize>) {
 fn a_command_asks_its_daemon_over_one_connection() {
     let home = Home::with_servers(&[("fake", &[])]);
     let daemon = Daemon::start(&home);
-    // A start that takes long is told of, which is asked for meanwhile.
+    // A slow start is reported, for which the daemon is asked meanwhile.
     daemon.ask("POST /api/v1/servers/fake/start", "");
     // The states of servers, which `tools` asks for when it has the list, are not part of MCP.
     for (line, connections) in [
@@ -128,7 +128,7 @@ fn a_command_asks_its_daemon_over_one_connection() {
     }
 }
 
-/// What a daemon does about a server that does not start.
+/// Message about a daemon's next attempt at a server that does not start.
 const TRIED_AGAIN: &str = "it has never come up; the next call tries again";
 
 #[test]
@@ -240,7 +240,7 @@ fn a_call_whose_daemon_is_killed_may_have_run() {
 #[test]
 fn a_log_is_not_waited_for_for_ever() {
     let home = Home::new();
-    // Connections are taken by the system, and nobody answers.
+    // The kernel accepts connections, and no process answers.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
     let run = home.run(&["logs", "fake", "--follow", "--daemon", &url]);

@@ -21,7 +21,7 @@ fn home() -> Home {
     home
 }
 
-/// A home for the worker, which has nothing of the host's.
+/// Returns a home for the worker, without any file of the host's.
 fn elsewhere() -> Home {
     Home::new()
 }
@@ -36,7 +36,7 @@ fn url(daemon: &Daemon<'_>) -> String {
     format!("{}/mcp", daemon.url())
 }
 
-/// A port that nobody listens on; whoever takes it next is most likely this test.
+/// Returns a port on which nothing listens; the next process to take it is most likely this test.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -101,7 +101,7 @@ fn a_call_that_was_under_way_when_the_host_died_has_an_unknown_outcome() {
     let daemon = Daemon::start(&home);
     let mut agent = Agent::start(&far, &["--url", &url(&daemon)]);
     agent.hello();
-    // From here on the tools are known, and only the call itself is under way.
+    // From here on the tools are known, and only the call itself is in flight.
     assert!(agent.call("fake__echo", json!({})).get("result").is_some());
     let id = agent.begin("tools/call", json!({"name": "fake__sleep", "arguments": {"ms": 60_000}}));
     until("the call is under way", || daemon.server("fake")["in_flight"] == 1);
@@ -137,7 +137,7 @@ fn a_token_that_is_revoked_ends_its_calls_and_a_worker_says_so() {
     agent.hello();
     assert!(agent.call("fake__echo", json!({})).get("result").is_some());
     assert_eq!(home.run(&["token", "revoke", "w"]).code, Some(0));
-    // The call that finds out, or is on its way when another request does, may end otherwise.
+    // The call that detects the loss, or is in flight when another request does, may end otherwise.
     let answer = agent.call("fake__echo", json!({}));
     assert!(answer.get("error").is_some(), "{answer}");
     agent.until_said("does not accept the credentials");

@@ -1,4 +1,4 @@
-//! Configs with mistakes, configs that are not there, and configs that name Ostler.
+//! Configs with mistakes, missing configs, and configs that name Ostler.
 
 use ostler_testkit::fake_mcp;
 
@@ -95,7 +95,7 @@ fn ostler_among_its_own_servers() {
     insta::assert_snapshot!(user.types(&["check", "tools fake__echo", "call ostler__echo"]));
 }
 
-/// What `claude mcp add --scope project x ostler stdio` writes into an empty project.
+/// Uses the config that `claude mcp add --scope project x ostler stdio` writes into an empty project.
 #[test]
 fn a_project_whose_only_server_is_ostler() {
     let user = NewUser::without_config();

@@ -1,4 +1,4 @@
-//! Daemons that stand in each other's way, and servers that fail in one.
+//! Daemons that conflict with each other, and servers that fail in one.
 
 use std::net::TcpListener;
 

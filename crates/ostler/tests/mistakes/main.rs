@@ -1,7 +1,7 @@
-//! Mistakes of a new user: what is printed, for each.
+//! Mistakes of a new user, and the output for each.
 //!
-//! Every test makes one mistake, types the commands that a person would type next, and keeps all of the output as a snapshot.
-//! Commands have `HOME` and `PATH` and no other variable. `--nocapture` prints how long each took.
+//! Every test makes one mistake, types the commands that a person would type next, and keeps all of the output as a
+//! snapshot. Commands have `HOME` and `PATH` and no other variable. `--nocapture` prints the duration of each.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't be set up fails")]
 

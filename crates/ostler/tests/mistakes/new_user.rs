@@ -1,14 +1,14 @@
-//! A user who has just installed Ostler: an own home, an own config, a short `PATH`.
+//! User who has just installed Ostler: an own home, an own config, a short `PATH`.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::home::Home;
 
-/// Far above what any mistake takes, and below every time limit of ours: a start may take 60 s.
+/// Far above the duration of any mistake, and below every timeout of Ostler: a start may take 60 s.
 const FAR_ABOVE: Duration = Duration::from_secs(30);
 
-/// Where the programs of the machine are.
+/// Directories of the machine's programs.
 const SYSTEM: &str = "/usr/bin:/bin";
 
 pub(crate) struct NewUser {
@@ -18,7 +18,7 @@ pub(crate) struct NewUser {
 }
 
 impl NewUser {
-    /// A user whose own config is this.
+    /// Returns a user with this config.
     pub(crate) fn with_config(text: &str) -> Self {
         let newcomer = Self::without_config();
         newcomer.home.write(".config/ostler/ostler.toml", text);
@@ -29,13 +29,13 @@ impl NewUser {
         Self { home: Home::new(), path: SYSTEM.into(), variables: Vec::new() }
     }
 
-    /// Finds programs nowhere else.
+    /// Sets the only directories for programs.
     pub(crate) fn path(mut self, path: &str) -> Self {
         self.path = path.into();
         self
     }
 
-    /// Has exported a variable.
+    /// Exports a variable.
     pub(crate) fn variable(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.into(), value.into()));
         self
@@ -50,7 +50,7 @@ impl NewUser {
         command
     }
 
-    /// Types commands, one after the other; returns all that is printed.
+    /// Types commands, one after the other; returns all output.
     pub(crate) fn types(&self, lines: &[&str]) -> String {
         let shown: Vec<String> = lines.iter().map(|line| self.types_one(line)).collect();
         shown.join("\n\n")
@@ -67,7 +67,7 @@ impl NewUser {
         assert!(took < FAR_ABOVE, "it waited for a time limit: {run}");
         let text = run.without_times();
         let text = text.strip_prefix("$ ostler …").unwrap();
-        // Told only to people who wait, and a table shows what the system has chosen.
+        // Printed only after a wait, and tables show values that the system has chosen.
         let mut is_waiting = false;
         let is_lasting = |line: &&str| {
             is_waiting = line.starts_with("waiting: ") || (is_waiting && line.starts_with("  hint: "));
@@ -78,7 +78,7 @@ impl NewUser {
     }
 }
 
-/// A line of a table of servers without the number of the process, which also decides how wide its column is.
+/// Returns a line of a table of servers without the pid, which also decides the width of its column.
 fn without_pid(line: &str) -> String {
     let mut words: Vec<&str> = line.split_whitespace().collect();
     match words.get_mut(1..3) {

@@ -3,7 +3,7 @@
 use crate::new_user::NewUser;
 use crate::web_servers;
 
-/// The config of one server.
+/// Returns the config of one server.
 fn server(keys: &str) -> String {
     format!("[servers.weather]\n{keys}\n")
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use crate::new_user::NewUser;
 use crate::web_servers;
 
-/// Types commands with a server at a URL; ports differ between runs.
+/// Types commands with a server at a URL; replaces ports, which differ between runs.
 fn at(url: &str, lines: &[&str]) -> String {
     let user = NewUser::with_config(&format!("[servers.weather]\nurl = \"{url}\"\n"));
     let printed = user.types(lines);

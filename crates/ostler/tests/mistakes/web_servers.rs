@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
-/// Certificate and key of `localhost`, signed by itself and good for a hundred years.
+/// Self-signed certificate of `localhost` and its key, valid for a hundred years.
 const SELF_SIGNED: &str = include_str!("self-signed.base64");
 
 /// Answers every request with a head and a body; lives as long as the test.
@@ -24,13 +24,13 @@ pub(crate) fn serve(status: &'static str, headers: &'static str, body: &'static 
     })
 }
 
-/// Answers what is no HTTP, such as TLS, as web servers do.
+/// Answers bytes that are no HTTP, such as TLS, as web servers do.
 fn refuse(mut stream: &TcpStream) -> std::io::Result<bool> {
     stream.write_all(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n")?;
     Ok(false)
 }
 
-/// Speaks TLS with a certificate that nobody has signed.
+/// Serves TLS with a self-signed certificate.
 pub(crate) fn serve_self_signed() -> SocketAddr {
     let mut lines = SELF_SIGNED.lines().map(|line| BASE64_STANDARD.decode(line).unwrap());
     let certificate = CertificateDer::from(lines.next().unwrap());
@@ -52,7 +52,7 @@ pub(crate) fn serve_self_signed() -> SocketAddr {
     })
 }
 
-/// An address where nothing listens.
+/// Returns an address where nothing listens.
 pub(crate) fn closed() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
@@ -64,14 +64,14 @@ fn accept(serve: impl Fn(TcpStream) -> std::io::Result<()> + Send + Sync + 'stat
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let serve = Arc::clone(&serve);
-            // A client that hangs up is the end of its connection and of nothing else.
+            // A client that hangs up ends its own connection and nothing else.
             thread::spawn(move || drop(serve(stream)));
         }
     });
     address
 }
 
-/// Reads a request and its body; `false` at the end of the connection.
+/// Reads a request and its body; returns `false` at the end of the connection.
 fn read_request(reader: &mut BufReader<TcpStream>) -> std::io::Result<bool> {
     let mut length = 0;
     loop {

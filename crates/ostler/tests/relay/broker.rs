@@ -1,24 +1,24 @@
-//! The NATS server of a test, set up as `ostler relay nats-config` says.
+//! NATS server of a test, with the config of `ostler relay nats-config`.
 
 use ostler_testkit::{NatsServer, NatsSetup, NatsVersion};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::home::Home;
 
-/// The workers that the broker knows, each with its role.
+/// Workers that the broker knows, each with its role.
 pub(crate) const WORKERS: [(&str, &str); 3] = [("w1", "crew"), ("w2", "crew"), ("w3", "other")];
 
-/// Where the printed config keeps streams.
+/// Directory of the streams in the printed config.
 const STORE: &str = "/var/lib/nats";
 
-/// A running NATS server. It belongs to the thread that has started it.
+/// Running NATS server. It belongs to the thread that has started it.
 pub(crate) struct Broker {
     server: NatsServer,
     runtime: Runtime,
 }
 
 impl Broker {
-    /// Starts one for the hosts of these names; `home` has the config of one of them.
+    /// Starts a broker for the hosts of these names; `home` has the config of one of them.
     pub(crate) fn start(home: &Home, hosts: &[&str], which: NatsVersion) -> Self {
         let mut args: Vec<String> = vec!["relay".into(), "nats-config".into()];
         args.extend(hosts.iter().flat_map(|host| ["--host".to_owned(), (*host).to_owned()]));
@@ -31,7 +31,7 @@ impl Broker {
         let hosts = hosts.iter().map(|host| format!("host-{host}"));
         let users = hosts.chain(WORKERS.iter().map(|(name, _)| format!("worker-{name}")));
         let env = users.map(|user| (variable(&user), password(&user))).collect();
-        // A role that no worker of the test is in has one of its own in the config.
+        // A role without a worker of the test has one of its own in the config.
         let env = [env, vec![(variable("worker-local"), password("worker-local"))]].concat();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let setup = NatsSetup { config, env, version: which, ..NatsSetup::default() };
@@ -47,7 +47,7 @@ impl Broker {
         self.server.port()
     }
 
-    /// Stops it: its connections stay open, and nothing moves on them.
+    /// Suspends the broker: its connections stay open, and nothing moves on them.
     pub(crate) fn freeze(&self) {
         self.runtime.block_on(self.server.freeze());
     }
@@ -57,18 +57,18 @@ impl Broker {
         self.server.thaw();
     }
 
-    /// SIGKILL; returns when it is gone.
+    /// Kills the broker with `SIGKILL` and waits for its end.
     pub(crate) fn kill(&mut self) {
         self.server.kill();
     }
 
-    /// Starts it again at the same place.
+    /// Starts the broker again with the same port and store.
     pub(crate) fn restart(&mut self) {
         self.runtime.block_on(self.server.restart());
     }
 }
 
-/// The variable that the printed config has for a user's password.
+/// Returns the variable of a user's password in the printed config.
 fn variable(user: &str) -> String {
     format!("OSTLER_{}_PASSWORD", user.to_ascii_uppercase().replace('-', "_"))
 }

@@ -1,15 +1,14 @@
-//! The broker is killed again and again while callers call.
+//! Repeated kills of the broker while callers call.
 
 use crate::caller_load::CallerLoad;
 use crate::home::Home;
 use crate::outcome_check;
 use crate::site::{Setup, worker};
 
-/// Connections that last for moments only are made again after seconds, so
-/// several brokers are killed beside each other.
+/// Reconnects back off by seconds after short connections, so several brokers are killed in parallel.
 const BROKERS: usize = 3;
 
-/// How often each of them is killed: more than fifty times together.
+/// Kills of each broker: more than fifty altogether.
 const KILLS: usize = 17;
 
 #[test]
@@ -29,7 +28,7 @@ fn kill_again_and_again() {
         broker.kill();
         broker.restart();
     }
-    // Nobody who was there from the start needs to be started again.
+    // All programs reconnect without a restart.
     crowd.until_ok(200);
     let calls = crowd.end();
     assert!(daemon.end().0.success(), "{}", sites[0].said());

@@ -1,4 +1,4 @@
-//! Many callers at the pipes of one worker, each with one call under way.
+//! Load of many callers at the pipes of one worker, each with one call in flight.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// Longer than any call may take, with all that a busy machine adds.
+/// Longer than any call may take, with the delays of a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The id of the greeting; calls have others.
+/// Id of the `initialize` request; calls have others.
 const HELLO: u64 = 0;
 
-/// Crowds have numbers of their own for their calls: so many each.
+/// Size of the range of call numbers of each load.
 const RANGE: u64 = 1_000_000;
 
-/// How a call ended for its caller.
+/// Outcome of a call for its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LoadCallEnd {
     Ok,
@@ -28,16 +28,16 @@ pub(crate) enum LoadCallEnd {
     Unrun,
 }
 
-/// A call that has ended.
+/// Call that has ended.
 #[derive(Debug)]
 pub(crate) struct EndedCall {
-    /// Its own among all calls of the test.
+    /// Unique among all calls of the test.
     pub(crate) number: u64,
     pub(crate) caller: u64,
     began: Instant,
     pub(crate) ended: Instant,
     pub(crate) end: LoadCallEnd,
-    /// What the caller was told, unless it is the expected result.
+    /// Answer to the caller, unless it is the expected result.
     pub(crate) told: Value,
 }
 
@@ -47,7 +47,7 @@ impl EndedCall {
     }
 }
 
-/// Callers that call for as long as they may.
+/// Callers that call until [`end`](Self::end).
 pub(crate) struct CallerLoad {
     shared: Arc<LoadShared>,
     reader: Option<JoinHandle<()>>,
@@ -70,7 +70,7 @@ struct LoadState {
 }
 
 impl CallerLoad {
-    /// Starts the worker and so many callers. `place` tells crowds of one test apart.
+    /// Starts the worker and this many callers. `place` distinguishes the loads of one test.
     pub(crate) fn start(mut command: Command, place: u64, callers: u64) -> Self {
         let mut child = command.stdin(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let pipes = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
@@ -80,18 +80,18 @@ impl CallerLoad {
         Self { shared, reader: Some(reader), child }
     }
 
-    /// How many calls have succeeded.
+    /// Returns the number of calls that have succeeded.
     pub(crate) fn ok(&self) -> usize {
         self.shared.state.lock().unwrap().ok
     }
 
-    /// Waits until so many more calls have succeeded.
+    /// Waits until this many more calls have succeeded.
     pub(crate) fn until_ok(&self, more: usize) {
         let wanted = self.ok() + more;
         self.until(&format!("{more} more calls succeed"), |state| state.ok >= wanted);
     }
 
-    /// Waits for something, for as long as it may take.
+    /// Waits for a condition, until the timeout.
     fn until(&self, what: &str, is_so: impl Fn(&LoadState) -> bool) {
         let state = self.shared.state.lock().unwrap();
         let waiting = |state: &mut LoadState| !is_so(state) && !state.has_hung_up;
@@ -100,11 +100,11 @@ impl CallerLoad {
         assert!(is_so(&state), "{what}: the worker hung up: {}", state.shown());
     }
 
-    /// No more calls; what has become of all of them, in the order of their ends.
+    /// Stops calling; returns the outcomes of all calls, in the order of their ends.
     pub(crate) fn end(mut self) -> Vec<EndedCall> {
         self.shared.state.lock().unwrap().is_over = true;
         self.until("all calls end", |state| state.under_way.is_empty());
-        // With the last answer the reader has let go of the input, and so the worker ends.
+        // After the last answer the reader drops the input, and so the worker ends.
         self.reader.take().unwrap().join().unwrap();
         let status = self.child.wait().unwrap();
         assert_eq!(status.code(), Some(0));
@@ -122,7 +122,7 @@ impl Drop for CallerLoad {
 }
 
 impl LoadState {
-    /// For who has to find out why nothing goes on.
+    /// Returns the state, for the message of a timeout.
     fn shown(&self) -> String {
         let oldest = self.under_way.values().map(|(_, began)| began.elapsed()).max();
         let last = self.ended.last();
@@ -131,7 +131,7 @@ impl LoadState {
     }
 }
 
-/// The thread that reads answers, and calls again for each.
+/// Thread that reads answers, and sends the next call after each.
 struct AnswerReader {
     shared: Arc<LoadShared>,
     next: u64,
@@ -172,7 +172,7 @@ impl AnswerReader {
         say(input, &json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}));
     }
 
-    /// Takes an answer down: whose it is, and whether that was the last call.
+    /// Records an answer; returns its caller, and whether that was the last call.
     fn take(&self, id: u64, answer: Value) -> (u64, bool) {
         let ended = Instant::now();
         let end = end_of(id, &answer);
@@ -186,7 +186,7 @@ impl AnswerReader {
     }
 }
 
-/// What a call is for: some take a while, others do not.
+/// Returns the tool and the arguments of a call: some take a while, others do not.
 fn asked(number: u64) -> (&'static str, Value) {
     match number % 4 {
         0 => ("fake__echo", json!({"n": number})),
@@ -194,7 +194,7 @@ fn asked(number: u64) -> (&'static str, Value) {
     }
 }
 
-/// What an answer says has become of a call. Whatever else it says is a defect.
+/// Returns the outcome in an answer. Any other content is a defect.
 fn end_of(number: u64, answer: &Value) -> LoadCallEnd {
     if let Some(result) = answer.get("result") {
         let (name, arguments) = asked(number);

@@ -1,4 +1,4 @@
-//! Many calls at once through one worker.
+//! Concurrent calls through one worker.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use crate::agent::Agent;
 use crate::home::Home;
 use crate::site::{Setup, worker};
 
-/// The next answer, and the id of its request.
+/// Returns the next answer, and the id of its request.
 fn next_answer(agent: &mut Agent) -> (u64, Value) {
     loop {
         let message = agent.hear();
@@ -19,7 +19,7 @@ fn next_answer(agent: &mut Agent) -> (u64, Value) {
     }
 }
 
-/// The next so many answers, by the ids of their requests.
+/// Returns this many next answers, by the ids of their requests.
 fn answers(agent: &mut Agent, count: usize) -> HashMap<u64, Value> {
     let answers: HashMap<u64, Value> = (0..count).map(|_| next_answer(agent)).collect();
     assert_eq!(answers.len(), count, "somebody was answered twice");
@@ -55,7 +55,7 @@ fn calls_that_take_a_while_overlap() {
     agent.call("fake__echo", json!({}));
     let mut begin =
         |ms: u64| agent.begin("tools/call", json!({"name": "fake__sleep", "arguments": {"ms": ms}}));
-    // One after the other they would end in the order in which they began.
+    // In sequence they would end in the order in which they began.
     let longest_first = [900, 600, 300].map(&mut begin);
     let order: Vec<u64> = (0..3).map(|_| next_answer(&mut agent).0).collect();
     assert!(order.iter().rev().eq(&longest_first), "{order:?} {longest_first:?}");

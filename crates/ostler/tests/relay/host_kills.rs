@@ -1,4 +1,4 @@
-//! Hosts are killed again and again while callers call.
+//! Repeated kills of hosts while callers call.
 
 use nix::sys::signal::Signal;
 

@@ -1,6 +1,5 @@
-//! The relay among real processes: a NATS server, hosts and workers, any of
-//! which may be killed at any moment. Nothing runs twice, and whoever asked is
-//! told what is known.
+//! Relay among real processes: a NATS server, hosts and workers, any of which may be killed at any moment. No call runs
+//! twice, and the caller gets the known outcome.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't be set up fails")]
 #![allow(clippy::print_stdout, reason = "figures are for people who watch")]

@@ -1,4 +1,4 @@
-//! As much of NATS as somebody with bad intentions needs.
+//! Minimal NATS client of an attacker.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -8,10 +8,10 @@ use serde_json::json;
 
 use crate::broker::password;
 
-/// Longer than a NATS server takes for anything.
+/// Longer than any reply of a NATS server takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A connection to a NATS server.
+/// Connection to a NATS server.
 pub(crate) struct NatsAttacker {
     stream: TcpStream,
     lines: BufReader<TcpStream>,
@@ -31,19 +31,19 @@ impl NatsAttacker {
         client
     }
 
-    /// Publishes something; what the server says against it.
+    /// Publishes a message; returns the server's error.
     pub(crate) fn publish(&mut self, subject: &str) -> Option<String> {
         self.say(&format!("PUB {subject} 2\r\n{{}}\r\n"))
     }
 
-    /// Listens, perhaps in a queue; what the server says against it.
+    /// Subscribes, perhaps in a queue group; returns the server's error.
     pub(crate) fn subscribe(&mut self, subject: &str) -> Option<String> {
         let number = self.next;
         self.next += 1;
         self.say(&format!("SUB {subject} {number}\r\n"))
     }
 
-    /// Says something and waits until the server has taken it.
+    /// Sends a line and waits until the server has processed it.
     fn say(&mut self, text: &str) -> Option<String> {
         self.stream.write_all(format!("{text}PING\r\n").as_bytes()).unwrap();
         let mut error = None;

@@ -1,4 +1,4 @@
-//! What the callers were told, held against what the servers have done.
+//! Check of the outcomes that callers got against the executions of the servers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -8,28 +8,27 @@ use serde_json::Value;
 use crate::caller_load::{EndedCall, LoadCallEnd};
 use crate::site::Site;
 
-/// How long a call of a worker may take: the server's own time, and two seconds
-/// for the host's word that it is over.
+/// Deadline of a call at a worker: the server's own timeout, and two seconds for the host's answer.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// What a busy machine may add.
+/// Tolerance for a busy machine.
 const SLACK: Duration = Duration::from_secs(3);
 
-/// What a crowd has gone through.
+/// Summary of a load.
 pub(crate) struct OutcomeTally {
     pub(crate) ok: usize,
     pub(crate) unknown: usize,
     pub(crate) unrun: usize,
-    /// By how much a call was longer than its deadline.
+    /// Largest overrun of a call's deadline.
     overrun: Duration,
-    /// How long a caller has waited from one success to the next.
+    /// Longest time of a caller from one success to the next.
     outage: Duration,
-    /// What callers were told of calls that did not succeed, and how often.
+    /// Errors of calls that did not succeed, with their counts.
     reasons: BTreeMap<String, usize>,
 }
 
-/// Every call ran once at most; those that succeeded ran; those of which it
-/// was said that they did not, did not; and all of them ended in time.
+/// Asserts that every call ran at most once, that successful ones ran, that those reported as not run did not, and that
+/// all of them ended in time.
 pub(crate) fn check(calls: &[EndedCall], sites: &[Site]) -> OutcomeTally {
     let runs = count(sites);
     for (number, count) in &runs {
@@ -59,7 +58,7 @@ pub(crate) fn check(calls: &[EndedCall], sites: &[Site]) -> OutcomeTally {
 }
 
 impl OutcomeTally {
-    /// One line for people who watch.
+    /// Prints a summary in one line, and the errors.
     pub(crate) fn print(&self, what: &str, kills: usize) {
         let Self { ok, unknown, unrun, overrun, outage, reasons } = self;
         println!(
@@ -70,7 +69,7 @@ impl OutcomeTally {
     }
 }
 
-/// How often each call ran.
+/// Returns the number of executions of each call.
 fn count(sites: &[Site]) -> HashMap<u64, usize> {
     let mut runs = HashMap::new();
     for line in sites.iter().flat_map(Site::ledger) {
@@ -79,7 +78,7 @@ fn count(sites: &[Site]) -> HashMap<u64, usize> {
     runs
 }
 
-/// The number of the call that a line of a ledger is about.
+/// Returns the number of the call in a line of a ledger.
 fn number(line: &str) -> u64 {
     let arguments = line.splitn(4, '\t').nth(3).unwrap_or_else(|| panic!("{line}"));
     let arguments: Value = serde_json::from_str(arguments).unwrap_or_else(|error| panic!("{error}: {line}"));

@@ -1,4 +1,4 @@
-//! What goes through a worker arrives whole, in both directions.
+//! Payloads through a worker: they arrive whole, in both directions.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::agent::Agent;
 use crate::home::{Home, until};
 use crate::site::{Setup, worker};
 
-/// What a modern client says with each request.
+/// Returns the `_meta` of a modern client's request.
 fn modern() -> Value {
     json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -18,7 +18,7 @@ fn modern() -> Value {
     })
 }
 
-/// A legacy client whose user can be asked.
+/// Initializes a legacy client whose user can be asked.
 fn hello_with_a_user(agent: &mut Agent) {
     let answer = agent.ask(
         "initialize",

@@ -1,4 +1,4 @@
-//! What is known of a single call when one of those who carry it dies or stops.
+//! Outcome of a single call when one of the processes that carry it dies or stops.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +10,12 @@ use crate::agent::Agent;
 use crate::home::{Home, until};
 use crate::site::{Setup, Site, worker};
 
-/// A call that would take far longer than anybody waits here.
+/// Returns a call that would take far longer than any test here.
 fn long() -> Value {
     json!({"name": "fake__sleep", "arguments": {"ms": 600_000, "n": 1}})
 }
 
-/// Until the server carries out a call, which a host has then accepted.
+/// Waits until the server executes a call, which a host has then accepted.
 fn until_run(site: &Site) {
     until("the server has the call", || site.ledger().len() == 1);
 }
@@ -24,7 +24,7 @@ fn is_cancelled(site: &Site) -> bool {
     site.home.lines("frames").iter().any(|frame| frame.contains("notifications/cancelled"))
 }
 
-/// Half of what the calls may take. That it is 3.5 s is held where time is simulated, and measured by `bench relay`.
+/// Half of the calls' timeout. The limit of 3.5 s is asserted where time is simulated, and measured by `bench relay`.
 const LONG_BEFORE: Duration = Duration::from_secs(30);
 
 #[test]
@@ -109,7 +109,7 @@ fn a_worker_that_has_slept_hears_the_answer_that_came_meanwhile() {
     let id = agent.begin("tools/call", json!({"name": "fake__sleep", "arguments": arguments}));
     until_run(&sites[0]);
     agent.nudge(Signal::SIGSTOP);
-    // Longer than a silent host is believed in, which is what is tried here.
+    // Longer than the timeout of a silent host, which this test is about.
     std::thread::sleep(Duration::from_millis(4_500));
     agent.nudge(Signal::SIGCONT);
     let answer = agent.answer(id);

@@ -1,4 +1,4 @@
-//! A machine of a test: one with a host, or one with a worker.
+//! Site: a machine of a test, with a host or with a worker.
 
 use std::fs::File;
 use std::process::Command;
@@ -9,17 +9,17 @@ use crate::broker::{Broker, password};
 use crate::daemon::Daemon;
 use crate::home::Home;
 
-/// How the hosts of a test are set up.
+/// Setup of the hosts of a test.
 pub(crate) struct Setup<'a> {
-    /// Their names.
+    /// Names of the hosts.
     pub(crate) hosts: &'a [&'a str],
-    /// The switches of their server `fake`, beside its ledger.
+    /// Switches of their server `fake`, beside its ledger.
     pub(crate) args: &'a [&'a str],
-    /// How long a call may take, as the config says it.
+    /// Call timeout, as the config spells it.
     pub(crate) call_timeout: &'a str,
     /// Further lines of their configs.
     pub(crate) more: &'a str,
-    /// Whether they keep their journal at the broker.
+    /// They keep their journal at the broker.
     pub(crate) is_shared: bool,
 }
 
@@ -29,19 +29,19 @@ impl Default for Setup<'_> {
     }
 }
 
-/// A host's machine.
+/// Machine of a host.
 pub(crate) struct Site {
     pub(crate) home: Home,
     name: String,
 }
 
 impl Setup<'_> {
-    /// The broker and the hosts' machines; no host runs yet.
+    /// Starts the broker and creates the hosts' machines; no host runs yet.
     pub(crate) fn build(&self) -> (Broker, Vec<Site>) {
         let site = |name: &&str| Site { home: Home::new(), name: (*name).to_owned() };
         let sites: Vec<Site> = self.hosts.iter().map(site).collect();
-        // Where the broker will be is known when it runs, and how it is to run
-        // stands in the config.
+        // The broker's address is known once it runs, and its settings come from the config: so the config is written
+        // twice.
         sites.iter().for_each(|site| self.configure(site, "nats://127.0.0.1:4222"));
         let which = if self.is_shared { NatsVersion::Current } else { NatsVersion::Core };
         let broker = Broker::start(&sites[0].home, self.hosts, which);
@@ -83,7 +83,7 @@ journal = "{journal}"
 }
 
 impl Site {
-    /// Starts the host. What it says goes into the file `said`.
+    /// Starts the host. Its stderr goes into the file `said`.
     pub(crate) fn start(&self) -> Daemon<'_> {
         let said = File::options().create(true).append(true).open(self.home.path("said")).unwrap();
         Daemon::start_as(&self.home, |command| {
@@ -92,23 +92,23 @@ impl Site {
         })
     }
 
-    /// A line for each call that was carried out here.
+    /// Returns a line for each call that was executed here.
     pub(crate) fn ledger(&self) -> Vec<String> {
         self.home.lines("ledger")
     }
 
-    /// What its host has said, in all its lives.
+    /// Returns the stderr of all processes of its host.
     pub(crate) fn said(&self) -> String {
         self.home.lines("said").join("\n")
     }
 }
 
-/// The command of a worker that is what its credentials say.
+/// Returns the command of a worker in the role `crew`.
 pub(crate) fn worker(home: &Home, broker: &Broker, name: &str) -> Command {
     worker_in_role(home, broker, name, "crew")
 }
 
-/// The same, and it says that it is in this role.
+/// Returns the command of a worker that asks for this role.
 pub(crate) fn worker_in_role(home: &Home, broker: &Broker, name: &str, role: &str) -> Command {
     let user = format!("worker-{name}");
     let url = broker.url();

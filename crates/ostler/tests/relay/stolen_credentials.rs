@@ -1,4 +1,4 @@
-//! Somebody who has the credentials of a worker, and wants more than they allow.
+//! An attacker with the credentials of a worker, who tries to exceed their permissions.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::home::Home;
 use crate::nats::NatsAttacker;
 use crate::site::{Setup, worker, worker_in_role};
 
-/// Any call.
+/// Id of a call, valid and arbitrary.
 const CALL: &str = "0190a1b2-c3d4-7000-8000-000000000000";
 
 #[test]
@@ -36,7 +36,7 @@ fn a_worker_can_say_and_hear_only_what_is_its_own() {
         "ostler.default.manifest.other.w1".into(),
         "ostler.default.manifest.crew.w2".into(),
         format!("ostler.default.control.w2.{CALL}"),
-        // An answer, an acceptance and a heartbeat that no host has given.
+        // An answer, an acceptance and a heartbeat that no host has sent.
         format!("_INBOX_w2.0000000000000001.{CALL}"),
         format!("_INBOX_w1.0000000000000001.{CALL}"),
         format!("ostler.default.progress.w2.{CALL}"),

@@ -1,4 +1,4 @@
-//! Two hosts with the same server share the calls, and what they have begun.
+//! Two hosts with the same server, which share the calls and the journal.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::home::{Home, until};
 use crate::outcome_check;
 use crate::site::{Setup, worker};
 
-/// How long callers may go without a success when one of two hosts dies.
+/// Longest time without a success for a caller when one of two hosts dies.
 const CARRIES_ON: Duration = Duration::from_secs(5);
 
 const KILLS: usize = 5;
@@ -39,7 +39,7 @@ fn one_of_two_hosts_dies_under_load_the_other_carries_on_and_it_comes_back() {
         mill.signal(Signal::SIGKILL);
         drop(mill);
         let died = Instant::now();
-        // More than all that was under way, so that these calls are new ones.
+        // More than all that were in flight, so that these calls are new ones.
         crowds.iter().for_each(|crowd| crowd.until_ok(64));
         longest = longest.max(died.elapsed());
         mill = sites[0].start();
@@ -54,12 +54,11 @@ fn one_of_two_hosts_dies_under_load_the_other_carries_on_and_it_comes_back() {
     outcome_check::check(&calls, &sites).print("two hosts", KILLS);
 }
 
-/// Calls for which the broker may choose a host in the instant in which it
-/// leaves: the NATS library forgets a subscription before the broker has
-/// confirmed that it is over.
+/// Limit of the calls for which the broker may choose a host just as it leaves: the NATS library forgets a subscription
+/// before the broker has confirmed its end.
 const IN_AN_INSTANT: usize = 8;
 
-/// Whoever is ended has finished what it has accepted, and is chosen no more.
+/// A host that ends finishes the calls it has accepted, and gets no new ones.
 #[test]
 fn one_of_two_hosts_is_ended_under_load_and_the_other_takes_its_calls() {
     let setup = Setup { hosts: &["mill", "barn"], is_shared: true, ..Setup::default() };
