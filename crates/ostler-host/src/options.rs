@@ -43,7 +43,7 @@ pub struct HostOptions {
     pub cache_entries_per_tool: usize,
     /// Upper bound on the TTL of a cached answer, whatever its server says.
     pub cache_max_ttl: Duration,
-    /// Rules of roles. [Open](Rules::open) rules leave the decision to the [hook](crate::Host::set_policy_hook).
+    /// Rules of roles. [Unrestricted](Rules::unrestricted) rules leave the decision to the [hook](crate::Host::set_policy_hook).
     pub rules: Rules,
     /// Seed of all randomness of this host: jitter of delays and idempotency keys. Only a simulation sets it.
     pub seed: Option<u64>,

@@ -2,7 +2,7 @@
 //!
 //! A client's file that Ostler reads holds the entry by which the client starts Ostler. Hosting it would make the
 //! daemon attach to itself, or start one daemon after the other. An `ostler stdio` for another config is a chain of two
-//! daemons and stays; [`ostler_host::Via`] finds the chains that come back.
+//! daemons and stays; [`ostler_host::LoopDetector`] finds the chains that come back.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

@@ -21,7 +21,7 @@ pub const CLAIM_RETENTION: Duration = Duration::from_secs(10 * 60);
 
 /// Remembers which calls were begun.
 pub trait CallJournal: Send + Sync + 'static {
-    /// Claims a call. Only who gets [`Claim::Ours`] may carry it out, and it is
+    /// Claims a call. Only who gets [`ClaimOutcome::Ours`] may carry it out, and it is
     /// remembered before that is said, whatever then happens to this process.
     /// A future that is dropped may have claimed or not.
     fn claim<'a>(

@@ -1,6 +1,6 @@
 //! Queue of rows for the writer thread: bounded in rows and bytes, including those that the writer holds.
 //!
-//! Without [`room`](RowQueue::room) nothing waits for the disk: a row without room is counted and dropped.
+//! Without [`wait_for_room`](RowQueue::wait_for_room) nothing waits for the disk: a row without room is counted and dropped.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
