@@ -16,7 +16,7 @@ const MAX_NAME_LEN: usize = 40;
 
 /// Reader of a remedy.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Audience {
+enum RemedyAudience {
     /// The person who runs Ostler, on the command line.
     Operator,
     /// An MCP client, and therefore its model.
@@ -26,19 +26,21 @@ enum Audience {
 /// Returns the advice to the operator about a failure of a server. `None` if its output has to be read first,
 /// or if only time helps.
 pub fn for_operator(server: &str, failure: &ServerFailure) -> Option<String> {
-    for_audience(Audience::Operator, server, failure)
+    for_audience(RemedyAudience::Operator, server, failure)
 }
 
 /// Returns the same advice to MCP clients, without any word that the server chose.
 pub fn for_clients(server: &str, failure: &ServerFailure) -> Option<String> {
-    for_audience(Audience::Client, server, failure)
+    for_audience(RemedyAudience::Client, server, failure)
 }
 
-fn for_audience(reader: Audience, server: &str, failure: &ServerFailure) -> Option<String> {
+fn for_audience(reader: RemedyAudience, server: &str, failure: &ServerFailure) -> Option<String> {
     // A hint from the place of the failure is closer to its cause than any form of output.
     let known = match failure.hint.as_deref() {
         Some(FailureHint::Text(text)) => Some(text.clone()),
-        Some(FailureHint::Withheld(names)) if reader == Audience::Operator => for_withheld_variables(names),
+        Some(FailureHint::Withheld(names)) if reader == RemedyAudience::Operator => {
+            for_withheld_variables(names)
+        }
         Some(FailureHint::Withheld(_)) | None => None,
     };
     if known.is_some() {
@@ -264,7 +266,7 @@ fn for_auth_refusal(server: &str, code: u16) -> String {
 }
 
 /// Returns the advice about a start that timed out.
-fn for_start_timeout(reader: Audience, server: &str, failure: &ServerFailure) -> String {
+fn for_start_timeout(reader: RemedyAudience, server: &str, failure: &ServerFailure) -> String {
     match known_cause(failure) {
         Some(KnownCause::ServesHttp) => for_known_cause(reader, server, &KnownCause::ServesHttp),
         _ => format!(
@@ -275,7 +277,7 @@ fn for_start_timeout(reader: Audience, server: &str, failure: &ServerFailure) ->
 
 /// Returns the advice about a server that ended, or spoke another protocol than MCP. `None` if its output has
 /// to be read.
-fn for_early_end(reader: Audience, server: &str, failure: &ServerFailure) -> Option<String> {
+fn for_early_end(reader: RemedyAudience, server: &str, failure: &ServerFailure) -> Option<String> {
     match (known_cause(failure), failure.exit) {
         (Some(cause), _) => Some(for_known_cause(reader, server, &cause)),
         (None, Some(Exit::Code(0))) => Some(format!(
@@ -323,7 +325,7 @@ fn is_plausible_name(name: &str) -> bool {
     name.len() <= MAX_NAME_LEN && name.bytes().all(is_of_names)
 }
 
-fn for_known_cause(reader: Audience, server: &str, cause: &KnownCause) -> String {
+fn for_known_cause(reader: RemedyAudience, server: &str, cause: &KnownCause) -> String {
     match cause {
         KnownCause::NoPackage => {
             format!("correct the name and version of the package in `args` of `{server}`")
@@ -354,7 +356,7 @@ fn for_known_cause(reader: Audience, server: &str, cause: &KnownCause) -> String
             )
         }
         // No complete `${env:…}`: the server may ask for a secret that is not its own.
-        KnownCause::NoVariable(name) if reader == Audience::Operator && is_plausible_name(name) => format!(
+        KnownCause::NoVariable(name) if reader == RemedyAudience::Operator && is_plausible_name(name) => format!(
             "if it should have `{name}`, set that in `env` of `{server}`: env = {{ {name} = \"…\" }}, or \"${{file:PATH}}\""
         ),
         KnownCause::NoVariable(_) => {

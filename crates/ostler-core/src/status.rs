@@ -66,10 +66,10 @@ pub struct ServerStatus {
     pub last_error: Option<LastError>,
     /// Age of the live session.
     pub uptime_ms: Option<u64>,
-    /// How long the start of the live session took, from its process to the end of the handshake.
+    /// Duration of the live session's start, from its process to the end of the handshake.
     #[serde(default)]
     pub start_ms: Option<u64>,
-    /// How long that start had waited for its turn before.
+    /// Time for which that start waited for its turn before.
     #[serde(default)]
     pub start_wait_ms: Option<u64>,
     /// Its part of the cache.

@@ -538,7 +538,7 @@ fn find_string_end(bytes: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// Returns the number of the escape `\uXXXX` at a position.
+/// Returns the number of the escape `\u` with four hexadecimal digits at a position.
 fn escape(bytes: &[u8], at: usize) -> Option<u32> {
     let written = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
     u32::from_str_radix(std::str::from_utf8(written).ok()?, 16).ok()

@@ -22,7 +22,7 @@ use crate::dispatch::dispatch_request;
 use crate::gateway::Gateway;
 use crate::modern_meta;
 use crate::notification_sink::{FrameReceiver, NotificationSink};
-use crate::server::Backlog;
+use crate::server::StreamBacklog;
 use crate::session_table;
 
 /// Answers a modern request. Dropping the future, or the body of its response, cancels the request: that is the
@@ -215,11 +215,11 @@ pub(crate) struct ClientConnection {
     /// Opened by the first request that needs it.
     session: OnceLock<(Host, Caller)>,
     /// Counter of bytes that wait for its streams; `None` if another program serves the connection.
-    pub(super) backlog: Option<Backlog>,
+    pub(super) backlog: Option<StreamBacklog>,
 }
 
 impl ClientConnection {
-    pub(crate) fn new(backlog: Backlog) -> Self {
+    pub(crate) fn new(backlog: StreamBacklog) -> Self {
         Self { session: OnceLock::new(), backlog: Some(backlog) }
     }
 

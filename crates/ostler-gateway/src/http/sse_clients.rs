@@ -30,7 +30,7 @@ use super::sse::{self, KeepAlive, LongStreamPermit, acquire_long_stream};
 use super::{EndpointRequest, Peer, authenticate, check_head};
 use crate::credential_lifetime::CredentialEnd;
 use crate::gateway::{Gateway, GatewayShared};
-use crate::server::Backlog;
+use crate::server::StreamBacklog;
 use crate::session_table;
 use crate::stdio::StreamConnection;
 use ostler_host::Scope;
@@ -259,7 +259,7 @@ async fn serve_client(
     gateway: Gateway,
     (caller, scope): (Caller, Scope),
     received: SseMessages,
-    (pipe, backlog): (mpsc::Sender<Bytes>, Option<Backlog>),
+    (pipe, backlog): (mpsc::Sender<Bytes>, Option<StreamBacklog>),
 ) {
     let winding_up = gateway.0.is_draining.subscribe();
     let (line, frames) = mpsc::channel(MAX_QUEUED_SSE_FRAMES);

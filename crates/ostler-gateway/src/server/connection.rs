@@ -22,13 +22,13 @@ const LARGE: usize = 64 * 1024;
 /// command. Only clients that know the secret have it, so that others can't fill the reserved connections with it.
 pub(super) const RESERVATION_TIME: Duration = Duration::from_secs(1);
 
-/// How long a caller's connection may take nothing before newcomers evict it: a slow client takes something in this time.
+/// Time without progress after which newcomers may evict a caller's connection: a slow client takes something in this time.
 pub(super) const STALL_GRACE: Duration = Duration::from_secs(1);
 
 /// When a connection is evicted for a newcomer: the lowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct EvictionRank {
-    /// Whether it owes an answer to a caller, who has a limit of its own. Strangers are evicted first.
+    /// True if it owes an answer to a caller, who has a limit of its own. Strangers are evicted first.
     owes_caller: bool,
     /// Since when it idles, or its client has taken nothing.
     since: Instant,
@@ -63,7 +63,7 @@ struct ConnectionState {
     parts: VecDeque<usize>,
     taken_of_first: usize,
     is_evicted: bool,
-    /// Whether the last answer was to a caller that was authenticated.
+    /// True if the last answer was to an authenticated caller.
     served_caller: bool,
     /// Whether a request came that precedes a privileged one.
     has_prelude: bool,
@@ -264,8 +264,8 @@ impl HttpConnection {
     }
 
     /// Returns where bytes count that wait for a stream of the connection.
-    pub(super) fn backlog(self: &Arc<Self>) -> Backlog {
-        Backlog(Arc::downgrade(self))
+    pub(super) fn backlog(self: &Arc<Self>) -> StreamBacklog {
+        StreamBacklog(Arc::downgrade(self))
     }
 
     /// Returns since when the client has taken nothing of large answers that it is owed.
@@ -356,9 +356,9 @@ impl Drop for HttpConnection {
     }
 }
 
-/// Where bytes count that wait for a stream of a connection.
+/// Counter of the bytes that wait for a stream of a connection.
 #[derive(Debug, Clone)]
-pub(crate) struct Backlog(Weak<HttpConnection>);
+pub(crate) struct StreamBacklog(Weak<HttpConnection>);
 
 /// Bytes that wait for a stream of a connection. Dropping it counts them out.
 #[derive(Debug)]
@@ -367,7 +367,7 @@ pub(crate) struct BacklogShare {
     bytes: usize,
 }
 
-impl Backlog {
+impl StreamBacklog {
     /// Counts bytes in; `None` if the connection has ended.
     pub(crate) fn add(&self, bytes: usize) -> Option<BacklogShare> {
         let connection = self.0.upgrade()?;
@@ -399,7 +399,7 @@ impl BusyGuard {
         }
     }
 
-    /// Whether the answer is to a caller that was authenticated.
+    /// True if the answer is to an authenticated caller.
     pub(super) fn set_serves_caller(&mut self, serves_caller: bool) {
         self.serves_caller = serves_caller;
     }

@@ -41,7 +41,7 @@ use self::tracked_body::{RequestGuard, TrackedBody};
 use crate::http::{ClientConnection, LongStream, Payload, Peer, no_connection, raw_no_connection};
 
 pub use self::activity::{Activity, ActivityGuard};
-pub(crate) use self::connection::{Backlog, BacklogShare};
+pub(crate) use self::connection::{BacklogShare, StreamBacklog};
 pub use self::service::{HttpService, OnRefusal, Privilege, PrivilegeCheck, RefusalHandler};
 
 /// Connections that are accepted in a row before other tasks get their turn.

@@ -23,7 +23,7 @@ use crate::http::batch::{self, BatchRun};
 use crate::initialize_params::{InitializeParams, cancelled_request_id};
 use crate::modern_meta;
 use crate::notification_sink::NotificationSink;
-use crate::server::{Backlog, BacklogShare};
+use crate::server::{BacklogShare, StreamBacklog};
 use crate::session_requests::MAX_SESSION_REQUESTS;
 use crate::session_table;
 use ostler_host::Scope;
@@ -46,7 +46,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Sender of answers to a client.
 struct FrameSender {
     output: mpsc::Sender<Bytes>,
-    backlog: Option<Backlog>,
+    backlog: Option<StreamBacklog>,
 }
 
 impl FrameSender {
@@ -89,7 +89,7 @@ pub(crate) struct StreamConnection {
     /// True if requests count towards their caller's limit over HTTP.
     is_counted: bool,
     /// Counter of bytes that wait for the client.
-    backlog: Option<Backlog>,
+    backlog: Option<StreamBacklog>,
     /// Permits of lists that are written or wait for the client.
     list_turns: Arc<Semaphore>,
     /// Opened by `initialize`.
@@ -152,7 +152,7 @@ impl StreamConnection {
         gateway: Gateway,
         (caller, scope): (Caller, Scope),
         line: mpsc::Sender<Bytes>,
-        backlog: Option<Backlog>,
+        backlog: Option<StreamBacklog>,
     ) -> Option<Self> {
         let mut link = Self::new(gateway, caller.into(), scope, line)?;
         (link.is_counted, link.backlog) = (true, backlog);

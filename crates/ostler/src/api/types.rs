@@ -57,7 +57,7 @@ pub(crate) struct AuditState {
     /// Why nothing can be written now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trouble: Option<String>,
-    /// What happened last to the log beside the file, which had to be begun anew, and when.
+    /// The last loss of the log beside the file, which had to be begun anew, and its time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) log_gone: Option<String>,
     /// Rows that this daemon has dropped.

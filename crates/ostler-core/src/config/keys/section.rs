@@ -5,7 +5,7 @@
 //! section! {
 //!     /// Limits of the cache, over all servers.
 //!     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-//!     pub struct CacheLimits("cache", default) {
+//!     pub struct CacheConfig("cache", default) {
 //!         /// Bytes in all.
 //!         max_bytes: usize = size(0.., "64MiB");
 //!     }

@@ -134,12 +134,12 @@ impl StderrBuffer {
     }
 
     /// Copies the bytes from a position on, so that they are read without the lock.
-    fn copy_from(&self, position: u64) -> Excerpt {
+    fn copy_from(&self, position: u64) -> StderrExcerpt {
         let first = self.first();
         let begin = position.max(first);
         let skipped = usize::try_from(begin - first).unwrap_or(usize::MAX);
         let known = self.chunks.partition_point(|chunk| chunk.from <= begin).saturating_sub(1);
-        Excerpt {
+        StderrExcerpt {
             begin,
             // A reader that has fallen behind begins in the middle of a line.
             is_cut: begin > position && self.starts.front().is_none_or(|start| start.from != begin),
@@ -152,7 +152,7 @@ impl StderrBuffer {
 }
 
 /// A copy of a part of a log.
-struct Excerpt {
+struct StderrExcerpt {
     begin: u64,
     is_cut: bool,
     bytes: Vec<u8>,
@@ -161,7 +161,7 @@ struct Excerpt {
     redactor: Arc<Redactor>,
 }
 
-impl Excerpt {
+impl StderrExcerpt {
     /// Returns the lines of one process, or of all with a mark before the first line of each, and the position after
     /// them.
     fn lines(self, of: Option<u64>, open_line: OpenLine) -> (Vec<StderrLine>, u64) {
